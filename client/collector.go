@@ -9,11 +9,11 @@ import (
 )
 
 // ErrIncomplete is the error that Collector.Add wraps if parts of a result are missing. Either the program began to read in the middle
-// of the result, or the Collector dropped parts because Collector.Most was reached.
+// of the result, or the Collector dropped parts because Collector.Max was reached.
 var ErrIncomplete = errors.New("the result is incomplete")
 
-// DefaultMost is the default of Collector.Most.
-const DefaultMost = 4096
+// DefaultMax is the default of Collector.Max.
+const DefaultMax = 4096
 
 // Collector assembles results that consist of several messages. M is the type of a message in your NATS client. Messages must arrive in
 // the order of their stream, but messages of different results may be interleaved. The zero value is ready for use, by one goroutine at
@@ -23,10 +23,10 @@ const DefaultMost = 4096
 // max_payload was changed, for example. Then the parts of the first cut stay in the stream. A Collector returns only the result whose
 // last part was stored. The stream has one last part for each input.
 type Collector[M any] struct {
-	// Most is the maximum number of messages that the Collector keeps. At this limit, the Collector drops all parts of the input
+	// Max is the maximum number of messages that the Collector keeps. At this limit, the Collector drops all parts of the input
 	// whose kept part is oldest. These are nearly always parts of a result without a last part. Most must be larger than the number
-	// of parts of all results that your workers store at the same time. 0 means DefaultMost.
-	Most int
+	// of parts of all results that your workers store at the same time. 0 means DefaultMax.
+	Max int
 
 	kept []place[M] // parts of results whose last part hasn't arrived, oldest first
 }
@@ -68,7 +68,7 @@ func (c *Collector[M]) Add(header map[string][]string, m M) (result []M, err err
 	if slices.ContainsFunc(parts, func(other place[M]) bool { return other.part == p.part }) {
 		return nil, nil // the part was stored twice
 	}
-	for most := cmp.Or(max(c.Most, 0), DefaultMost); len(c.kept) >= most; {
+	for limit := cmp.Or(max(c.Max, 0), DefaultMax); len(c.kept) >= limit; {
 		c.drop(c.kept[0].input)
 	}
 	c.kept = append(c.kept, p)

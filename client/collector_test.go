@@ -77,7 +77,7 @@ func TestCollectorFindsWhatDoesNotFit(t *testing.T) {
 
 // TestCollectorIsBounded: parts without a last part don't fill the memory, and the newest result is complete.
 func TestCollectorIsBounded(t *testing.T) {
-	c := client.Collector[int]{Most: 10}
+	c := client.Collector[int]{Max: 10}
 	for i := range 100 {
 		if _, err := c.Add(part(i, "1/2", "0", "a"), i); err != nil {
 			t.Fatal(err)

@@ -26,7 +26,7 @@ const (
 	// fieldTypes has a bit for each type of a result's fields: Int, FloatingPoint, Binary, Utf8, Struct_, FixedSizeBinary and FixedSizeList.
 	fieldTypes = uint64(1<<2 | 1<<3 | 1<<4 | 1<<5 | 1<<13 | 1<<15 | 1<<16)
 
-	mostElements = 4096 // maximum number of fields and metadata keys of a schema
+	maxElements = 4096 // maximum number of fields and metadata keys of a schema
 )
 
 // verify checks the metadata of all messages of a stream. Like the library, it panics if an offset points outside of body.
@@ -74,7 +74,7 @@ func verifyMessage(metadata []byte) (int64, error) {
 }
 
 func verifySchema(schema table) error {
-	left := mostElements
+	left := maxElements
 	if err := errors.Join(schema.count(schemaMetadata, 4, &left), schema.count(schemaFeatures, 8, &left)); err != nil {
 		return err
 	}

@@ -119,10 +119,10 @@ func (a *app) openPipeline(d device.Device) error {
 	if a.tracer != nil {
 		a.tracer.AddDevice(info.ID, d.Epoch())
 	}
-	c := pipelineConfig(a.cfg, info, a.cfg.ParsedOperators(), a.observers)
-	c.Copies = a.copies && info.Kind == "host"
-	c.Admit = a.memory.admit(info.Kind)
-	pipe, err := streams.New(d, c)
+	o := pipelineConfig(a.cfg, info, a.cfg.ParsedOperators(), a.observers)
+	o.Copies = a.copies && info.Kind == "host"
+	o.Admit = a.memory.admit(info.Kind)
+	pipe, err := streams.New(d, o)
 	if isOwnRefusal(err) {
 		return usageError{err} // the settings conflict
 	}

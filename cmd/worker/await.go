@@ -116,15 +116,15 @@ func (a *app) dialAll(ctx context.Context) error {
 
 // orNotYet returns err. If the server is only temporarily unavailable, the result is a notYet error.
 func (a *app) orNotYet(err error) error {
-	if topology.Unavailable(err) && a.permitted() {
+	if topology.Unavailable(err) && a.isPermitted() {
 		return notYet{err}
 	}
 	return err
 }
 
-// permitted reports whether the server has granted all requests of the worker so far. The server doesn't respond to a
+// isPermitted reports whether the server has granted all requests of the worker so far. The server doesn't respond to a
 // request without permission, and waiting doesn't help.
-func (a *app) permitted() bool { return !errors.Is(a.nc.LastError(), nats.ErrPermissionViolation) }
+func (a *app) isPermitted() bool { return !errors.Is(a.nc.LastError(), nats.ErrPermissionViolation) }
 
 // wrong returns the errors among findings as one error. If provisions is set, it ignores missing streams and consumers,
 // which provisioning creates. If the server didn't answer a request, the result is a notYet error, because the findings
@@ -140,7 +140,7 @@ func (a *app) wrong(findings []finding.Finding, provisions bool) error {
 		unanswered = unanswered || f.Unanswered
 	}
 	err := errors.Join(errs...)
-	if unanswered && a.permitted() {
+	if unanswered && a.isPermitted() {
 		return notYet{err}
 	}
 	return err

@@ -150,7 +150,7 @@ func runBench(ctx context.Context, b *benchFlags) (err error) {
 	})
 	o.Suites = []bench.Suite{streamed.Suite()}
 	defer func() { err = errors.Join(err, streamed.Close()) }()
-	o.Pipeline = func(d device.Info, ops []operator.Operator) streams.Config { return pipelineConfig(cfg, d, ops, nil) }
+	o.Pipeline = func(d device.Info, ops []operator.Operator) streams.Options { return pipelineConfig(cfg, d, ops, nil) }
 	return out.measure(ctx, cfg, o)
 }
 

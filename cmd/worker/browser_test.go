@@ -159,8 +159,8 @@ func (t *tab) settled(what, expression string) {
 	}
 }
 
-// full waits until batches fill the visible time and the page has history, before a screenshot.
-func (t *tab) full() {
+// awaitFull waits until batches fill the visible time and the page has history, before a screenshot.
+func (t *tab) awaitFull() {
 	t.t.Helper()
 	t.settled("the window is full of batches", `(() => { const bars = millraceTimeline.drawn(), { end, window } = millraceTimeline.view;
 		return Math.min(...bars.map((bar) => bar.start)) < end - 0.95 * window; })()`)

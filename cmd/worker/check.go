@@ -108,9 +108,9 @@ func checkDevices(cfg *config.Config) (count int, budget *memoryBudget, findings
 func checkPipeline(cfg *config.Config, d device.Device, budget *memoryBudget) finding.Finding {
 	info := d.Info()
 	what := "device " + info.ID
-	c := pipelineConfig(cfg, info, cfg.ParsedOperators(), nil)
-	c.Admit = budget.admit(info.Kind)
-	pipe, err := streams.New(d, c)
+	o := pipelineConfig(cfg, info, cfg.ParsedOperators(), nil)
+	o.Admit = budget.admit(info.Kind)
+	pipe, err := streams.New(d, o)
 	if err != nil {
 		err = budget.explain(err)
 		return finding.Finding{Level: finding.Error, What: what, Found: errors.Join(err, d.Close()).Error(),

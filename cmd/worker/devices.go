@@ -224,19 +224,19 @@ func fallbackReason(err error) string {
 const spin = 60 * time.Microsecond
 
 // pipelineConfig returns the configuration of the pipeline on d.
-func pipelineConfig(cfg *config.Config, d device.Info, ops []operator.Operator, observer streams.Observer) streams.Config {
-	c := streams.Config{
+func pipelineConfig(cfg *config.Config, d device.Info, ops []operator.Operator, observer streams.Observer) streams.Options {
+	o := streams.Options{
 		Lanes: cfg.Lanes, BatchBytes: int(cfg.BatchBytes), BatchPayloads: cfg.BatchPayloads,
 		ScratchLimit: int64(cfg.ScratchLimit), Operators: ops, Observer: observer, Ranges: cfg.NVTX,
 		Deadline: streams.Deadline{Min: cfg.BatchDeadlineMin, Max: cfg.BatchDeadlineMax},
 	}
 	if d.Kind == "cuda" {
-		c.Schedule = streams.Triple
+		o.Schedule = streams.Triple
 	}
 	// Polling occupies a core. With few cores, other goroutines need all of them. A CPU device needs the cores to
 	// compute.
 	if d.Kind == "cuda" && runtime.GOMAXPROCS(0) >= 4 {
-		c.Spin = spin
+		o.Spin = spin
 	}
-	return c
+	return o
 }

@@ -49,7 +49,7 @@ func TestPermissionViolationsAreBounded(t *testing.T) {
 		t.Fatalf("%d lines about permissions, want 11 or more for %d refusals", len(times), n)
 	}
 	took := times[len(times)-1].Sub(times[0])
-	if most := 11 * (int(took/(10*time.Second)) + 2); len(times) > most {
-		t.Errorf("%d lines about permissions within %v, want at most %d for %d refusals", len(times), took, most, n)
+	if maximum := 11 * (int(took/(10*time.Second)) + 2); len(times) > maximum {
+		t.Errorf("%d lines about permissions within %v, want at most %d for %d refusals", len(times), took, maximum, n)
 	}
 }

@@ -106,7 +106,7 @@ func hungPipelines(t *testing.T, d streams.Deadline) (devices []device.Device, p
 		if err != nil {
 			t.Fatal(err)
 		}
-		pipe, err := streams.New(dev, streams.Config{
+		pipe, err := streams.New(dev, streams.Options{
 			Lanes: 2, BatchBytes: 1 << 20, BatchPayloads: 10, ScratchLimit: 1 << 20, Operators: ops, Deadline: d,
 		})
 		if err != nil {
@@ -136,7 +136,7 @@ func compute(t *testing.T, pipe *streams.Pipeline) {
 // TestHealthNamesTheDeviceThatHangs checks that the health report names only the hanging device.
 func TestHealthNamesTheDeviceThatHangs(t *testing.T) {
 	devices, pipes := hungPipelines(t, streams.Deadline{Min: 50 * time.Millisecond, Max: 50 * time.Millisecond})
-	h := telemetry.NewHealth(telemetry.HealthConfig{
+	h := telemetry.NewHealth(telemetry.HealthOptions{
 		Connected: func() bool { return true },
 		Work: func() (work []telemetry.Work) {
 			for i, pipe := range pipes {

@@ -15,7 +15,7 @@ import (
 
 // serve starts the HTTP servers. Until the worker runs, /readyz reports "starting" and the reason for the wait.
 func (a *app) serve() error {
-	a.health = telemetry.NewHealth(telemetry.HealthConfig{Work: a.work, Connected: a.connected, Stalled: func() error { return a.worker.Stalled() }})
+	a.health = telemetry.NewHealth(telemetry.HealthOptions{Work: a.work, Connected: a.connected, Stalled: func() error { return a.worker.Stalled() }})
 	a.metrics.WatchConnected(a.connected)
 	if addr := a.cfg.HTTPAddr; addr != "" {
 		if _, err := a.listen("metrics and health", addr, "MILLRACE_HTTP_ADDR", telemetry.Handler(a.metrics, a.health)); err != nil {

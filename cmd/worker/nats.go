@@ -190,16 +190,16 @@ func use(cfg *config.Config, devices int) topology.Use {
 // frames returns the settings for frames and the maximum sizes of their results.
 func frames(cfg *config.Config) topology.Frames {
 	format, ops := cfg.ParsedFormat(), cfg.ParsedOperators()
-	one, two := mostResult(format, ops, 1), mostResult(format, ops, 2)
+	one, two := maxResult(format, ops, 1), maxResult(format, ops, 2)
 	return topology.Frames{
 		Framed: cfg.ParsedSplitter().Framing != frame.None, Compressed: cfg.ParsedDecompress() != compression.None,
 		Records: cfg.FrameRecords, Bytes: int(cfg.FrameBytes), Result: one, ResultMore: two - one,
 	}
 }
 
-// mostResult returns the maximum length of the result of that many empty records.
-func mostResult(format operator.Format, ops []operator.Operator, records int) int {
-	return table.MostBytes(format, ops, records, operator.StringBytes(ops, records, 0))
+// maxResult returns the maximum length of the result of that many empty records.
+func maxResult(format operator.Format, ops []operator.Operator, records int) int {
+	return table.MaxBytes(format, ops, records, operator.StringBytes(ops, records, 0))
 }
 
 // natsServer returns the address of the NATS servers and the files with the credentials.

@@ -90,7 +90,7 @@ func (t *trial) test(ctx context.Context, samples []devkit.Sample) error {
 	}
 	run := trial.Run
 	if t.singly {
-		run = trial.Singly
+		run = trial.RunSingly
 	}
 	err := operatorError(run(ctx))
 	if t.mark != "" {

@@ -37,12 +37,12 @@ const sharesOfTime = `["[data-share=none] b", "[data-share=one] b", "[data-share
 func (t *tab) pictures(state string, figures ...int) {
 	t.t.Helper()
 	for _, size := range []struct {
-		width, most int64
-		columns     []int // columns of figures
-		name        string
+		width, max int64
+		columns    []int // columns of figures
+		name       string
 	}{{wide, wideHeight, figures, "1280"}, {narrow, narrowHeight, slices.Repeat([]int{2}, len(figures)), "390"}} {
 		t.prefers(size.width, "light")
-		t.do(chromedp.EmulateViewport(size.width, min(size.most, value[int64](t, `Math.ceil(document.body.getBoundingClientRect().bottom)`))))
+		t.do(chromedp.EmulateViewport(size.width, min(size.max, value[int64](t, `Math.ceil(document.body.getBoundingClientRect().bottom)`))))
 		t.await("the timelines have the window's width", `[...document.querySelectorAll("canvas")].every((c) => !c.checkVisibility() || c.width === Math.round(c.clientWidth * devicePixelRatio))`)
 		if out := value[[]string](t, overflow); len(out) > 0 {
 			t.t.Errorf("%s, %d pixels wide: these elements are wider than the window: %q", state, size.width, out)
@@ -92,7 +92,7 @@ func TestPicturesOfTheStates(t *testing.T) {
 
 	b = demonstration(t, "MILLRACE_DEVICE=auto")
 	b.await("it is live and says that no GPU is used", pageState+` === "live" && document.getElementById("on-cpu").innerText.includes("found none")`)
-	b.full()
+	b.awaitFull()
 	b.settled("the rate of the job is known", textOf("job-until")+` !== "–"`)
 	b.pictures("no-gpu", 6, 6)
 	b.wantNoProblems()
@@ -160,7 +160,7 @@ func TestPictureOfALivePage(t *testing.T) {
 	if value[bool](b, `document.getElementById("on-cpu").checkVisibility()`) {
 		t.Error("the page of a worker on a GPU says that no GPU is used")
 	}
-	b.full()
+	b.awaitFull()
 	b.pictures("live", 6, 6)
 	b.wantNoProblems()
 }

@@ -74,7 +74,7 @@ func TestPageShowsADemo(t *testing.T) {
 				t.Errorf("%s, %d pixels wide: these elements are wider than the window: %q", scheme, width, out)
 			}
 			if width == 1280 {
-				b.full()
+				b.awaitFull()
 				b.picture("timeline-" + scheme + ".png")
 			}
 		}

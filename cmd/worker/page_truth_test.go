@@ -95,7 +95,7 @@ func TestPageReportsOtherTrouble(t *testing.T) {
 	b.await("all is well", pageState+` === "idle" && !document.getElementById("trouble").checkVisibility()`)
 	set(errors.New("GPU-1: <b>device</b> lost"))
 	b.await("the reason is shown", pageState+` === "bad" && document.getElementById("trouble-advice").textContent.startsWith("GPU-1: <b>device</b> lost.")`)
-	set(fmt.Errorf("%w: waiting for NATS: connection refused", telemetry.NewHealth(telemetry.HealthConfig{}).Ready()))
+	set(fmt.Errorf("%w: waiting for NATS: connection refused", telemetry.NewHealth(telemetry.HealthOptions{}).Ready()))
 	b.await("a start that waits is red too", pageState+` === "bad" && document.getElementById("trouble-advice").textContent.startsWith("starting: waiting for NATS: connection refused.")
 		&& !document.getElementById("empty-text").checkVisibility()`)
 	set(nil)

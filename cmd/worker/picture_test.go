@@ -126,7 +126,7 @@ func TestCompressedPicturesKeepTheirColours(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		picture *image.RGBA
-		most    int // maximum difference of a colour
+		max     int // maximum difference of a colour
 	}{"256 colours": {few, 0}, "4096 colours": {many, 255}} {
 		var file bytes.Buffer
 		if err := png.Encode(&file, c.picture); err != nil {
@@ -141,7 +141,7 @@ func TestCompressedPicturesKeepTheirColours(t *testing.T) {
 		}
 		for i := range 64 * 64 {
 			want, is := c.picture.RGBAAt(i%64, i/64), color.RGBAModel.Convert(got.At(i%64, i/64)).(color.RGBA)
-			if d := max(int(want.R)-int(is.R), int(is.R)-int(want.R), int(want.G)-int(is.G), int(is.G)-int(want.G)); d > c.most {
+			if d := max(int(want.R)-int(is.R), int(is.R)-int(want.R), int(want.G)-int(is.G), int(is.G)-int(want.G)); d > c.max {
 				t.Fatalf("%s: pixel %d is %v, want %v", name, i, is, want)
 			}
 		}

@@ -59,8 +59,8 @@ func resultsCommand() *cobra.Command {
 	return c
 }
 
-// most returns the maximum number of bytes to print of a dead letter's payload.
-func (r *resultsFlags) most() int {
+// maxResults returns the maximum number of bytes to print of a dead letter's payload.
+func (r *resultsFlags) maxResults() int {
 	switch {
 	case !r.payload:
 		return 0
@@ -91,7 +91,7 @@ func runResults(ctx context.Context, f *resultsFlags) error {
 	}
 	defer nc.Close()
 	p := &cliclient.Printer{
-		Conn: nc, Subject: f.subject, Follow: f.follow, Last: uint64(f.last), All: f.all, Payload: f.most(),
+		Conn: nc, Subject: f.subject, Follow: f.follow, Last: uint64(f.last), All: f.all, Payload: f.maxResults(),
 		Topology: topology.Topology{API: jetStreamAPI(cfg), Subjects: cfg.Subjects, ResultStream: cfg.ResultStream, ResultPrefix: cfg.ResultPrefix, DeadLetterPrefix: cfg.DeadletterPrefix},
 		Parse:    func(spec string) (operator.Operator, error) { return operator.Parse(spec, sources...) },
 		Out:      os.Stdout, Notes: os.Stderr,

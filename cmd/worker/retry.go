@@ -62,8 +62,8 @@ func runRetry(ctx context.Context, f *retryFlags) error {
 		return err
 	}
 	selected, err := f.selection(cfg)
-	if err == nil && f.rate != 0 && f.rate < resend.LeastRate {
-		err = fmt.Errorf("--rate is %v: give at least %v messages a second, or 0 for no limit", f.rate, resend.LeastRate)
+	if err == nil && f.rate != 0 && f.rate < resend.MinRate {
+		err = fmt.Errorf("--rate is %v: give at least %v messages a second, or 0 for no limit", f.rate, resend.MinRate)
 	}
 	if err != nil {
 		return usageError{fmt.Errorf("retry: %w", err)}

@@ -82,8 +82,8 @@ func runSend(ctx context.Context, f *sendFlags, framer *cliclient.Framer, files 
 		return fmt.Errorf("send: %w", err)
 	}
 	defer nc.Close()
-	framer.Most = int(nc.MaxPayload())
-	payloads := &cliclient.Payloads{Lines: f.lines || framer.Framing != frame.None, Most: framer.Most}
+	framer.Max = int(nc.MaxPayload())
+	payloads := &cliclient.Payloads{Lines: f.lines || framer.Framing != frame.None, Max: framer.Max}
 	sources, size := sendSources(files)
 	payloads.Sources = sources
 	sender := &cliclient.Sender{Conn: nc, API: jetStreamAPI(cfg), Stream: cfg.Stream, Subject: subject, Header: header, Rate: f.rate}

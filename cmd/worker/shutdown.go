@@ -22,9 +22,9 @@ const (
 	// the drain timeout, endGrace and closeDevicesWithin fits in the grace period that the chart gives a pod.
 	closeDevicesWithin = 7 * time.Second
 
-	// closeLeast is the minimum time for each device, even if other devices have used up closeDevicesWithin. A lost
+	// closeMin is the minimum time for each device, even if other devices have used up closeDevicesWithin. A lost
 	// device closes at once.
-	closeLeast = 100 * time.Millisecond
+	closeMin = 100 * time.Millisecond
 
 	// closeOther is the maximum time for each other part.
 	closeOther = 30 * time.Second
@@ -59,7 +59,7 @@ func (a *app) closeAll(devices, other time.Duration) error {
 			errs = append(errs, a.closeWithin(other, c))
 			continue
 		}
-		errs = append(errs, a.closeWithin(max(left, closeLeast), c))
+		errs = append(errs, a.closeWithin(max(left, closeMin), c))
 		left -= time.Since(began)
 	}
 	a.closers = nil

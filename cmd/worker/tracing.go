@@ -10,8 +10,8 @@ import (
 
 // Limits on the time that a worker waits at its end for the collector to receive the last spans.
 const (
-	mostFlush  = 5 * time.Second
-	leastFlush = time.Second // minimum, even if the drain has used up its timeout
+	maxFlush = 5 * time.Second
+	minFlush = time.Second // minimum, even if the drain has used up its timeout
 )
 
 // openTracing starts the export of spans if environment variables configure it. The export closes after the last batch.
@@ -39,13 +39,13 @@ func (a *app) openTracing(ctx context.Context) error {
 }
 
 // flushTime returns the time for the export of the last spans. It is the rest of the drain timeout, but at least
-// leastFlush and at most mostFlush.
+// minFlush and at most maxFlush.
 func (a *app) flushTime(now time.Time) time.Duration {
 	began := a.draining.Load()
 	if began == nil {
-		return mostFlush
+		return maxFlush
 	}
-	return min(max(a.cfg.DrainTimeout-now.Sub(*began), leastFlush), mostFlush)
+	return min(max(a.cfg.DrainTimeout-now.Sub(*began), minFlush), maxFlush)
 }
 
 // checkTracing reports the destination of the worker's spans.

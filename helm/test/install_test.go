@@ -101,11 +101,11 @@ func TestNamesFit(t *testing.T) {
 	for _, set := range []values{{}, {"fullnameOverride": strings.Repeat("a", 60)}, {"nameOverride": strings.Repeat("b", 63)}} {
 		seen := map[string]bool{}
 		for _, o := range objects(t, byService.with(modes["operators"]).with(set).with(values{"gpu.mode": "dra"})) {
-			id, most := o.GetObjectKind().GroupVersionKind().Kind+" "+o.GetName(), 63
+			id, maximum := o.GetObjectKind().GroupVersionKind().Kind+" "+o.GetName(), 63
 			if _, ok := o.(*core.Pod); ok {
-				most = 253 // the pods of helm test keep the full name and have a shortened host name
+				maximum = 253 // the pods of helm test keep the full name and have a shortened host name
 			}
-			if len(o.GetName()) > most || seen[id] || o.GetNamespace() != "" {
+			if len(o.GetName()) > maximum || seen[id] || o.GetNamespace() != "" {
 				t.Errorf("%v: %q of %d characters, there already: %v, in a namespace of its own: %q", set, id, len(o.GetName()), seen[id], o.GetNamespace())
 			}
 			seen[id] = true

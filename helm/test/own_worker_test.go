@@ -107,7 +107,7 @@ var needs = regexp.MustCompile(`these settings need (?:at least )?(\d+) ?Mi`)
 // values. The chart's may be lower by a tenth, because it ignores frames, payloads, and the alignment of results.
 func TestMemoryIsTheWorkers(t *testing.T) {
 	worker := buildWorker(t)
-	least := func(message string) int {
+	minimum := func(message string) int {
 		found := needs.FindStringSubmatch(message)
 		if found == nil {
 			t.Fatalf("no memory in\n%s", message)
@@ -140,7 +140,7 @@ func TestMemoryIsTheWorkers(t *testing.T) {
 			if refused == nil {
 				t.Fatal("the chart takes 64 MiB")
 			}
-			if chart, own := least(refused.Error()), least(said); chart > own || chart < own*9/10 {
+			if chart, own := minimum(refused.Error()), minimum(said); chart > own || chart < own*9/10 {
 				t.Errorf("%s: the chart wants %d MiB, and the worker %d", c.operator, chart, own)
 			}
 		}

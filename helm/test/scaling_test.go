@@ -42,7 +42,7 @@ func TestWindowIsTheWorkers(t *testing.T) {
 					set := values{"gpu.count": gpus, "config.lanes": lanes, "config.batchPayloads": payloads, "resources.limits.memory": "4Ti",
 						"autoscaling.minReplicas": 1, "autoscaling.maxReplicas": pods, "autoscaling.lagFactor": 2}
 					shared := capacityOf(gpus, lanes, payloads, 1)
-					allowed := min(pods*shared.MaxAckPending(), maxAckPendingMost)
+					allowed := min(pods*shared.MaxAckPending(), maxAckPendingLimit)
 					wantWindow(t, set, allowed, min(shared.InFlight(), allowed))
 
 					const partitions = 7
@@ -54,8 +54,8 @@ func TestWindowIsTheWorkers(t *testing.T) {
 	}
 }
 
-// maxAckPendingMost is the maximum of MILLRACE_MAX_ACK_PENDING.
-const maxAckPendingMost = 10_000_000
+// maxAckPendingLimit is the maximum of MILLRACE_MAX_ACK_PENDING.
+const maxAckPendingLimit = 10_000_000
 
 func threshold(t *testing.T, scaled *keda.ScaledObject) int {
 	t.Helper()

@@ -28,7 +28,7 @@ func NewScratch(dev device.Device, c Scratch) (*Counted, error) {
 		return nil, device.Errorf("new scratch pool", dev.Info().ID, device.ErrInvalid,
 			"a limit of %d bytes: give at least 1 (MILLRACE_SCRATCH_LIMIT)", c.Limit)
 	}
-	pool, err := dev.NewPool(device.PoolConfig{Limit: c.Limit, ReleaseThreshold: c.Limit})
+	pool, err := dev.NewPool(device.PoolOptions{Limit: c.Limit, ReleaseThreshold: c.Limit})
 	if errors.Is(err, device.ErrUnavailable) {
 		scratch := NewCountedPool(newPreallocated(dev, c.Piece, c.Limit), c.Limit)
 		scratch.instead = err
@@ -54,7 +54,7 @@ type Counted struct {
 }
 
 // NewCountedPool wraps pool. Without a call to the device, it refuses an allocation after which callers would hold more
-// than limit bytes. PoolConfig.Limit instead bounds the memory that the pool takes from the device. A pool needs both
+// than limit bytes. PoolOptions.Limit instead bounds the memory that the pool takes from the device. A pool needs both
 // limits.
 func NewCountedPool(pool device.Pool, limit int64) *Counted {
 	return &Counted{Pool: pool, limit: limit}

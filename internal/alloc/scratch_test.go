@@ -103,7 +103,7 @@ func TestPiecesAreWithinTheLimit(t *testing.T) {
 // poolless is a device without memory pools.
 type poolless struct{ device.Device }
 
-func (p poolless) NewPool(device.PoolConfig) (device.Pool, error) {
+func (p poolless) NewPool(device.PoolOptions) (device.Pool, error) {
 	return nil, device.Errorf("new pool", p.Info().ID, device.ErrUnavailable, "it has none")
 }
 

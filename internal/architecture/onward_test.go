@@ -165,20 +165,20 @@ func backward(references map[string]map[string]bool) int {
 			}
 		}
 	}
-	least := make([]int, 1<<len(files)) // indexed by the set of the lowest files, in their best order
-	for set := 1; set < len(least); set++ {
-		least[set] = len(files) * len(files)
+	minimum := make([]int, 1<<len(files)) // indexed by the set of the lowest files, in their best order
+	for set := 1; set < len(minimum); set++ {
+		minimum[set] = len(files) * len(files)
 		for top := range files {
 			if lower := set &^ (1 << top); lower != set {
 				upward := 0
 				for i := range files {
 					upward += bits.OnesCount(uint(lower>>i&1) & (refers[i] >> top & 1))
 				}
-				least[set] = min(least[set], least[lower]+upward)
+				minimum[set] = min(minimum[set], minimum[lower]+upward)
 			}
 		}
 	}
-	return least[len(least)-1]
+	return minimum[len(minimum)-1]
 }
 
 // inCycles returns the files that may be part of a cycle. It repeatedly drops files that refer to no other file, or to

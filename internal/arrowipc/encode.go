@@ -68,7 +68,7 @@ func (e *Encoder) Columns() []Column { return e.columns }
 // matching lengths, a status is invalid, or a column's byte strings have 2 GiB or more.
 func (e *Encoder) Append(dst []byte, rows Rows) []byte {
 	stringBytes := e.check(rows)
-	e.sink = append(slices.Grow(dst, Most(e.columns, len(rows.Lengths), stringBytes)), e.head...)
+	e.sink = append(slices.Grow(dst, MaxBytes(e.columns, len(rows.Lengths), stringBytes)), e.head...)
 	if len(rows.Lengths) > 0 {
 		e.write(rows)
 	}
@@ -88,14 +88,14 @@ func (e *Encoder) Size() int64 {
 	return size
 }
 
-// MostSize returns the maximum Size of an encoder whose streams have up to rows records and stringBytes bytes of byte
+// MaxSize returns the maximum Size of an encoder whose streams have up to rows records and stringBytes bytes of byte
 // strings. Memory for byte strings grows in steps, so it may exceed their length.
-func MostSize(columns []Column, rows, stringBytes int) int64 {
-	most := int64(4*(rows+1)+longestStatus*rows+(rows+7)/8) + int64(Most(columns, 0, 0))
+func MaxSize(columns []Column, rows, stringBytes int) int64 {
+	limit := int64(4*(rows+1)+longestStatus*rows+(rows+7)/8) + int64(MaxBytes(columns, 0, 0))
 	for _, c := range columns {
-		most += int64(c.mostGathered(rows)) + int64(c.binaries())*int64(2*stringBytes+64)
+		limit += int64(c.maxGathered(rows)) + int64(c.binaries())*int64(2*stringBytes+64)
 	}
-	return most
+	return limit
 }
 
 // check panics if rows doesn't match the columns. It returns the total length of the byte strings.
@@ -105,7 +105,7 @@ func (e *Encoder) check(rows Rows) (stringBytes int) {
 		panic(fmt.Sprintf("arrowipc: %d lengths, %d statuses, %d columns: want %d columns", n, len(rows.Statuses), len(rows.Values), len(e.columns)))
 	}
 	for i, s := range rows.Statuses {
-		if !s.Valid() {
+		if !s.IsValid() {
 			panic(fmt.Sprintf("arrowipc: record %d has the %v", i, s))
 		}
 	}
@@ -135,8 +135,8 @@ func checkSpans(c Column, spans []Span, n int) (bytes int) {
 	for _, s := range spans {
 		bytes += s.To - s.From
 	}
-	if bytes > mostStrings {
-		panic(fmt.Sprintf("arrowipc: column %q has byte strings of %d bytes: a column takes %d", c.Name, bytes, mostStrings))
+	if bytes > maxStrings {
+		panic(fmt.Sprintf("arrowipc: column %q has byte strings of %d bytes: a column takes %d", c.Name, bytes, maxStrings))
 	}
 	return bytes
 }

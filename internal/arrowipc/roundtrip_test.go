@@ -135,19 +135,19 @@ func TestSchemaAndNulls(t *testing.T) {
 	}
 }
 
-func TestMostBoundsEveryStream(t *testing.T) {
+func TestMaxBoundsEveryStream(t *testing.T) {
 	for _, columns := range lists {
 		for _, n := range []int{0, 1, 8, 63, 64, 65, 1000} {
 			rows := someRows(columns, n, 3)
 			for i := range rows.Statuses {
 				rows.Statuses[i] = record.OperatorError // the longest
 			}
-			got, most := len(NewEncoder(columns).Append(nil, rows)), Most(columns, n, len(rows.Strings))
-			if got > most {
-				t.Errorf("%d records of %d columns: %d bytes, and Most is %d", n, len(columns), got, most)
+			got, maximum := len(NewEncoder(columns).Append(nil, rows)), MaxBytes(columns, n, len(rows.Strings))
+			if got > maximum {
+				t.Errorf("%d records of %d columns: %d bytes, and Most is %d", n, len(columns), got, maximum)
 			}
-			if slack := 248 + 180*len(columns) + 300*fieldsOf(columns); most > got+slack {
-				t.Errorf("%d records of %d columns: Most is %d, far above %d", n, len(columns), most, got)
+			if slack := 248 + 180*len(columns) + 300*fieldsOf(columns); maximum > got+slack {
+				t.Errorf("%d records of %d columns: Most is %d, far above %d", n, len(columns), maximum, got)
 			}
 		}
 	}
@@ -158,15 +158,15 @@ func TestAllocationsDoNotDependOnRows(t *testing.T) {
 	e := NewEncoder(columns)
 	strings := len(someRows(columns, 2000, 9).Strings)
 	count := func(n int) float64 {
-		rows, dst := someRows(columns, n, 9), make([]byte, 0, Most(columns, n, strings))
+		rows, dst := someRows(columns, n, 9), make([]byte, 0, MaxBytes(columns, n, strings))
 		return testing.AllocsPerRun(20, func() { dst = e.Append(dst[:0], rows) })
 	}
 	count(2000) // grow the encoder's memory
 	if few, many := count(20), count(2000); many > few+2 {
 		t.Errorf("%v allocations for 20 records, %v for 2000", few, many)
 	}
-	if got, most := e.Size(), MostSize(columns, 2000, strings); got > most {
-		t.Errorf("the encoder holds %d bytes, and MostSize is %d", got, most)
+	if got, maximum := e.Size(), MaxSize(columns, 2000, strings); got > maximum {
+		t.Errorf("the encoder holds %d bytes, and MaxSize is %d", got, maximum)
 	}
 }
 

@@ -77,24 +77,24 @@ func newSchema(columns []Column) *arrow.Schema {
 
 // These constants are the maximum lengths of parts of a stream in bytes.
 const (
-	mostDescription = 416 // messages of a stream without columns
-	mostField       = 272 // description of one column, without its texts
-	longestStatus   = len("operator_error")
+	maxDescription = 416 // messages of a stream without columns
+	maxField       = 272 // description of one column, without its texts
+	longestStatus  = len("operator_error")
 )
 
-// Most returns the maximum number of bytes that Encoder.Append appends for the given number of rows. stringBytes is the
+// MaxBytes returns the maximum number of bytes that Encoder.Append appends for the given number of rows. stringBytes is the
 // total length of the byte strings.
-func Most(columns []Column, rows, stringBytes int) int {
-	most := mostDescription + padded(8*rows, 8) + padded(4*(rows+1), 8) + padded(longestStatus*rows, 8) + stringBytes
+func MaxBytes(columns []Column, rows, stringBytes int) int {
+	limit := maxDescription + padded(8*rows, 8) + padded(4*(rows+1), 8) + padded(longestStatus*rows, 8) + stringBytes
 	for _, c := range columns {
-		most += mostField + len(c.Name) + len(c.Spec) + padded((rows+7)/8, 64)
+		limit += maxField + len(c.Name) + len(c.Spec) + padded((rows+7)/8, 64)
 		if c.Fields == nil {
-			most += padded(c.Width*rows, 8)
+			limit += padded(c.Width*rows, 8)
 		} else {
-			most += c.mostFields(rows)
+			limit += c.maxFields(rows)
 		}
 	}
-	return most
+	return limit
 }
 
 // padded rounds n up to a multiple of alignment, a power of two. arrow-go pads bitmaps to 64 bytes and everything else to 8.
@@ -213,40 +213,40 @@ func (c Column) binaries() (n int) {
 // copy.
 func (c Column) isWhole(f Field) bool { return f.Type != BinaryType && f.bytes() == c.Width }
 
-// mostFields returns the maximum number of bytes of the column's fields in a stream with the given number of rows.
-func (c Column) mostFields(rows int) (most int) {
+// maxFields returns the maximum number of bytes of the column's fields in a stream with the given number of rows.
+func (c Column) maxFields(rows int) (limit int) {
 	for _, f := range c.Fields {
-		most += f.mostValues(rows)
+		limit += f.maxValues(rows)
 		if c.Kind == Single {
 			continue // the field has no description besides the column's
 		}
-		most += mostField + len(f.Name)
+		limit += maxField + len(f.Name)
 		if f.Count > 0 {
-			most += mostField // description of the list's element
+			limit += maxField // description of the list's element
 		}
 	}
-	return most
+	return limit
 }
 
-// mostGathered returns the maximum number of bytes of memory for the gathered values of the given number of rows,
+// maxGathered returns the maximum number of bytes of memory for the gathered values of the given number of rows,
 // without byte strings.
-func (c Column) mostGathered(rows int) (most int) {
+func (c Column) maxGathered(rows int) (limit int) {
 	for _, f := range c.Fields {
 		if !c.isWhole(f) {
-			most += mostField + f.mostValues(rows)
+			limit += maxField + f.maxValues(rows)
 		}
 	}
-	return most
+	return limit
 }
 
-// mostValues returns the maximum number of bytes of the field's values in a stream with the given number of rows,
+// maxValues returns the maximum number of bytes of the field's values in a stream with the given number of rows,
 // without byte strings.
-func (f Field) mostValues(rows int) int {
+func (f Field) maxValues(rows int) int {
 	if f.Type == BinaryType {
 		return padded(4*(rows+1), 8) + 8 // the bytes themselves are padded too
 	}
 	return padded(f.bytes()*rows, 8)
 }
 
-// mostStrings is the maximum length of the byte strings in one column of a batch.
-const mostStrings = math.MaxInt32
+// maxStrings is the maximum length of the byte strings in one column of a batch.
+const maxStrings = math.MaxInt32

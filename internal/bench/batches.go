@@ -98,8 +98,8 @@ func (w *batchWork) slots() (n int) {
 	return n
 }
 
-// least implements work.
-func (w *batchWork) least() int {
+// minTimes implements work.
+func (w *batchWork) minTimes() int {
 	if w.passes {
 		return 2
 	}

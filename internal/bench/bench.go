@@ -77,8 +77,8 @@ func (o Options) withDefaults() Options {
 		o.Out = io.Discard
 	}
 	if o.Pipeline == nil {
-		o.Pipeline = func(_ device.Info, ops []operator.Operator) streams.Config {
-			return streams.Config{Operators: ops, ScratchLimit: 1 << 30}
+		o.Pipeline = func(_ device.Info, ops []operator.Operator) streams.Options {
+			return streams.Options{Operators: ops, ScratchLimit: 1 << 30}
 		}
 	}
 	if o.Progress == nil {
@@ -112,7 +112,7 @@ func (o Options) checkBytes() error {
 	var errs []error
 	for _, n := range o.Bytes {
 		if !bounds.contains(n) {
-			errs = append(errs, fmt.Errorf("a %s of %d bytes: give %d to %d", bounds.Of, n, bounds.Least, bounds.Most))
+			errs = append(errs, fmt.Errorf("a %s of %d bytes: give %d to %d", bounds.Of, n, bounds.Min, bounds.Max))
 		}
 	}
 	return errors.Join(errs...)

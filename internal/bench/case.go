@@ -140,8 +140,8 @@ func (c *Case) row() report.Row {
 type work interface {
 	// open sets up a round with data derived from seed.
 	open(ctx context.Context, seed uint64) error
-	// least returns the smallest number of repetitions.
-	least() int
+	// minTimes returns the smallest number of repetitions.
+	minTimes() int
 	// run repeats the work n times and returns the time taken.
 	run(ctx context.Context, n int) (time.Duration, error)
 	// finish checks the results of the last run and adds its figures to c.
@@ -159,10 +159,10 @@ func repeat(w work, turn time.Duration) func(context.Context, *Case, uint64) err
 			return err
 		}
 		run := func(n int) (time.Duration, error) { return w.run(ctx, n) }
-		if _, err := run(w.least()); err != nil {
+		if _, err := run(w.minTimes()); err != nil {
 			return err
 		}
-		n, err := c.Pace(turn, w.least(), maxTimes, run)
+		n, err := c.Pace(turn, w.minTimes(), maxTimes, run)
 		if err != nil {
 			return err
 		}
@@ -181,18 +181,18 @@ const maxTimes = 1000000
 
 // Pace returns the number of repetitions, from least to most, that take about as long as turn. In the first round, Pace
 // determines the number with run, which repeats the work n times and returns the time taken. These calls also warm up.
-func (c *Case) Pace(turn time.Duration, least, most int, run func(n int) (time.Duration, error)) (int, error) {
-	for n := least; c.times == 0; {
+func (c *Case) Pace(turn time.Duration, minimum, maximum int, run func(n int) (time.Duration, error)) (int, error) {
+	for n := minimum; c.times == 0; {
 		took, err := run(n)
 		if err != nil {
 			return 0, err
 		}
 		fits := float64(turn) / float64(max(took, 1)) // number of such runs that fit into the duration turn
 		// Half of turn is long enough to extrapolate from. In shorter runs, one-time costs weigh too much.
-		if fits <= 2 || n == most {
-			c.times = min(max(int(float64(n)*fits), least), most)
+		if fits <= 2 || n == maximum {
+			c.times = min(max(int(float64(n)*fits), minimum), maximum)
 		}
-		n = min(int(float64(n)*min(fits, 4)), most)
+		n = min(int(float64(n)*min(fits, 4)), maximum)
 	}
 	return c.times, nil
 }

@@ -65,7 +65,7 @@ type fakeWork struct {
 }
 
 func (f *fakeWork) open(context.Context, uint64) error { f.opened++; return f.fails }
-func (f *fakeWork) least() int                         { return 2 }
+func (f *fakeWork) minTimes() int                      { return 2 }
 func (f *fakeWork) run(_ context.Context, n int) (time.Duration, error) {
 	return time.Duration(n) * time.Second, nil
 }
@@ -193,13 +193,13 @@ func TestPace(t *testing.T) {
 		return time.Duration(n) * time.Microsecond, nil
 	}
 	for _, c := range []struct {
-		turn  time.Duration
-		least int
-		want  int
+		turn time.Duration
+		min  int
+		want int
 	}{{time.Millisecond, 1, 1000}, {time.Microsecond, 50, 50}, {time.Hour, 1, maxTimes}} {
-		got, err := (&Case{}).Pace(c.turn, c.least, maxTimes, work)
+		got, err := (&Case{}).Pace(c.turn, c.min, maxTimes, work)
 		if err != nil || got != c.want {
-			t.Errorf("%v, at least %d: %d times, error %v, want %d", c.turn, c.least, got, err, c.want)
+			t.Errorf("%v, at least %d: %d times, error %v, want %d", c.turn, c.min, got, err, c.want)
 		}
 		if tried > maxTimes {
 			t.Errorf("%d were tried at once", tried)

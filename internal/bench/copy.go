@@ -74,7 +74,7 @@ type copyWork struct {
 func (c *copyWork) open(_ context.Context, seed uint64) error {
 	c.ins, c.outs = c.stream("bench in"), c.stream("bench out")
 	for i := range copyBuffers {
-		c.from[i], c.to[i] = c.pinned(c.bytes), c.pinned(c.bytes)
+		c.from[i], c.to[i] = c.pinnedBuffer(c.bytes), c.pinnedBuffer(c.bytes)
 	}
 	c.sink, c.source = c.memory(c.bytes), c.memory(c.bytes)
 	if c.err != nil {
@@ -89,8 +89,8 @@ func (c *copyWork) open(_ context.Context, seed uint64) error {
 	return c.ins.Synchronize()
 }
 
-// least implements work.
-func (c *copyWork) least() int { return copyBuffers }
+// minTimes implements work.
+func (c *copyWork) minTimes() int { return copyBuffers }
 
 // run implements work. It enqueues n copies in each direction and waits for all of them.
 func (c *copyWork) run(_ context.Context, n int) (time.Duration, error) {
@@ -155,7 +155,7 @@ func (h *holder) stream(name string) device.Stream {
 	return hold(h, func() (device.Stream, error) { return h.dev.NewStream(name) }, device.Stream.Close)
 }
 
-func (h *holder) pinned(bytes int) device.HostBuffer {
+func (h *holder) pinnedBuffer(bytes int) device.HostBuffer {
 	return hold(h, func() (device.HostBuffer, error) { return h.dev.AllocHost(bytes) }, h.dev.FreeHost)
 }
 

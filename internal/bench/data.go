@@ -18,7 +18,7 @@ import (
 type load struct {
 	operators []operator.Operator
 	size      int // bytes of the largest batch
-	least     int // bytes of the smallest batch; slots have different sizes up to size
+	min       int // bytes of the smallest batch; slots have different sizes up to size
 	count     int // payloads in a batch
 
 	mask uint64 // bits that may be set in the random data
@@ -44,7 +44,7 @@ const stretchBytes = 256
 // newWords creates a load for the operator mix. Each batch has one payload of random bytes.
 func newWords(m mix, size int) *load {
 	return &load{
-		operators: []operator.Operator{m}, size: size, least: size, count: 1, mask: ^uint64(0),
+		operators: []operator.Operator{m}, size: size, min: size, count: 1, mask: ^uint64(0),
 		parts: func(total int, _ uint64) (sizes []int) {
 			for ; total > 0; total -= stretchBytes {
 				sizes = append(sizes, min(total, stretchBytes))
@@ -63,7 +63,7 @@ const documentBytes = 2 << 10
 // sizes differ as in raggedSizes.
 func newDocuments(ops []operator.Operator, total int, ragged bool) *load {
 	n := max(total/documentBytes, 2)
-	l := &load{operators: ops, size: total, least: total, count: n, mask: asciiMask, pitch: operator.Operator.Stride}
+	l := &load{operators: ops, size: total, min: total, count: n, mask: asciiMask, pitch: operator.Operator.Stride}
 	l.parts = func(total int, _ uint64) []int { return uniformSizes(n, total) }
 	if ragged {
 		l.parts = func(total int, seed uint64) []int { return raggedSizes(n, total, seed) }
@@ -73,7 +73,7 @@ func newDocuments(ops []operator.Operator, total int, ragged bool) *load {
 
 // length returns the size of a slot's batch. The sizes of the slots are spread evenly between least and size.
 func (l *load) length(slot int) int {
-	return l.least + (l.size-l.least)*int(bits.Reverse8(uint8(slot)))/256
+	return l.min + (l.size-l.min)*int(bits.Reverse8(uint8(slot)))/256
 }
 
 // content returns the content of the slot's batch. The first call for a seed generates the content. After that, several

@@ -69,10 +69,10 @@ func TestSizes(t *testing.T) {
 
 func TestSampleHoldsBothEndsAndNothingTwice(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 5, 16, 17, 1000} {
-		for _, most := range []int{2, 3, 16} {
-			got := slices.Sorted(slices.Values(sample(n, most, 9)))
-			if len(got) != min(n, most) || got[0] != 0 || got[len(got)-1] != n-1 {
-				t.Errorf("%d of %d: %v", most, n, got)
+		for _, maximum := range []int{2, 3, 16} {
+			got := slices.Sorted(slices.Values(sample(n, maximum, 9)))
+			if len(got) != min(n, maximum) || got[0] != 0 || got[len(got)-1] != n-1 {
+				t.Errorf("%d of %d: %v", maximum, n, got)
 			}
 		}
 	}
@@ -80,7 +80,7 @@ func TestSampleHoldsBothEndsAndNothingTwice(t *testing.T) {
 
 func TestSizesOfSlotsAreSpread(t *testing.T) {
 	w, seen := newWords(mix{}, 1000), map[int]bool{}
-	w.least = 500
+	w.min = 500
 	for slot := range 32 {
 		n := w.length(slot)
 		if n < 500 || n > 1000 || seen[n] {

@@ -22,7 +22,7 @@ func visitSuite(measured *[]string, second error) Suite {
 		}}
 	}
 	return Suite{
-		Name: "visit", Sizes: Sizes{Of: "payload", Least: 2, Most: 100},
+		Name: "visit", Sizes: Sizes{Of: "payload", Min: 2, Max: 100},
 		Columns: []Column{
 			{Title: "m high", Legend: "above the sea", Cell: FigureCell("height", Number)},
 			{Title: "x hill", Cell: FigureCell("height over the hill", times)},

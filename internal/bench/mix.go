@@ -67,8 +67,8 @@ func (mix) AppendJSON(dst, record []byte) []byte {
 	return strconv.AppendUint(dst, uint64(binary.LittleEndian.Uint32(record)), 10)
 }
 
-// MostJSON implements operator.Operator.
-func (mix) MostJSON() int { return len("4294967295") }
+// MaxJSON implements operator.Operator.
+func (mix) MaxJSON() int { return len("4294967295") }
 
 // AppendReference implements operator.Operator. payload must be a part of a batch that starts at a multiple of 4 bytes.
 // AppendReference appends the same part of the batch's result.

@@ -110,8 +110,8 @@ func (p *persistentSender) send(ctx context.Context, payload, dst []byte) ([]byt
 	return dst, nil
 }
 
-// ready implements sender. It does nothing, because a mailbox is ready once its payload is finished.
-func (p *persistentSender) ready() {}
+// prepare implements sender. It does nothing, because a mailbox is ready once its payload is finished.
+func (p *persistentSender) prepare() {}
 
 // mailbox is one persistent kernel and the memory that the kernel shares with the host.
 type mailbox struct {
@@ -142,7 +142,7 @@ func (m *mailbox) open(op operator.Operator, mapper device.Mapper, bytes int) er
 	if needs.Scratch > 0 {
 		m.args.Scratch = m.memory(needs.Scratch)
 	}
-	m.region, m.result = m.pinned(row+8), m.pinned(needs.Result)
+	m.region, m.result = m.pinnedBuffer(row+8), m.pinnedBuffer(needs.Result)
 	m.ended = hold(&m.holder, func() (device.Event, error) { return m.dev.NewEvent(0) }, device.Event.Close)
 	m.queue = m.stream(m.kernel.Name()) // created last, so close first waits until the kernel has ended
 	if m.err != nil {

@@ -18,7 +18,7 @@ import (
 type rig struct {
 	dev     device.Device
 	info    device.Info
-	cfg     streams.Config
+	o       streams.Options
 	variant func(device.Device) device.Device // wraps the device in the variant that the row measures; may be nil
 
 	p    *streams.Pipeline // nil while the rig is closed
@@ -27,19 +27,19 @@ type rig struct {
 
 // newRig returns a rig for batches of l on the session's device.
 func newRig(s *Session, l *load, schedule streams.Schedule) *rig {
-	r := &rig{dev: s.dev, info: s.info, cfg: s.Pipeline(s.info, l.operators)}
-	r.cfg.Lanes, r.cfg.Schedule = s.Lanes, schedule
-	r.cfg.Copies = s.info.Kind == "host" // the CPU needs no copies, but without copies there would be nothing to overlap
-	r.cfg.BatchBytes, r.cfg.BatchPayloads = l.size, l.count
+	r := &rig{dev: s.dev, info: s.info, o: s.Pipeline(s.info, l.operators)}
+	r.o.Lanes, r.o.Schedule = s.Lanes, schedule
+	r.o.Copies = s.info.Kind == "host" // the CPU needs no copies, but without copies there would be nothing to overlap
+	r.o.BatchBytes, r.o.BatchPayloads = l.size, l.count
 	return r
 }
 
 // row returns a row with the rig's configuration.
 func (r *rig) row(name string) report.Row {
-	c := r.cfg
+	o := r.o
 	return report.Row{
-		Name: name, Device: r.info.ID, Lanes: cmp.Or(c.Schedule.Lanes, c.Lanes), Buffers: c.Schedule.Buffers,
-		BatchBytes: c.BatchBytes, Operator: Specs(c.Operators),
+		Name: name, Device: r.info.ID, Lanes: cmp.Or(o.Schedule.Lanes, o.Lanes), Buffers: o.Schedule.Buffers,
+		BatchBytes: o.BatchBytes, Operator: Specs(o.Operators),
 	}
 }
 
@@ -48,7 +48,7 @@ func (r *rig) open() (err error) {
 	if r.variant != nil {
 		dev = r.variant(dev)
 	}
-	r.p, err = streams.New(dev, r.cfg)
+	r.p, err = streams.New(dev, r.o)
 	return err
 }
 

@@ -312,7 +312,7 @@ func TestRefilledBatchesHoldThePayloadsAgain(t *testing.T) {
 		if err := w.open(t.Context(), 1); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := w.run(t.Context(), w.least()); err != nil { // with the original payloads
+		if _, err := w.run(t.Context(), w.minTimes()); err != nil { // with the original payloads
 			t.Fatal(err)
 		}
 		for _, c := range w.load.slots {
@@ -320,7 +320,7 @@ func TestRefilledBatchesHoldThePayloadsAgain(t *testing.T) {
 				c.memory[i] ^= 1
 			}
 		}
-		if _, err := w.run(t.Context(), w.least()); err != nil {
+		if _, err := w.run(t.Context(), w.minTimes()); err != nil {
 			t.Fatal(err)
 		}
 		if err := verifyAll(w.held, w.load, 1); (err == nil) != refill {

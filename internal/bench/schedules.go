@@ -167,8 +167,8 @@ func chunkedCases(ctx context.Context, s *Session, size int) ([]*Case, error) {
 	if err != nil {
 		return nil, err
 	}
-	most := chunkedPieces[len(chunkedPieces)-1]
-	payload := roundUp(min(chunkedFactor*size, MaxBatchBytes), most*scratchAlign)
+	limit := chunkedPieces[len(chunkedPieces)-1]
+	payload := roundUp(min(chunkedFactor*size, MaxBatchBytes), limit*scratchAlign)
 	whole, same := newWords(m, payload), &sameResults{}
 	var cases []*Case
 	for _, n := range chunkedPieces {

@@ -31,7 +31,7 @@ type Options struct {
 
 	// Pipeline returns the worker's configuration for a device. Rows change the settings that they compare. If Pipeline
 	// is nil, the bench uses the defaults of package streams with a scratch pool of 1 GiB.
-	Pipeline func(d device.Info, ops []operator.Operator) streams.Config
+	Pipeline func(d device.Info, ops []operator.Operator) streams.Options
 
 	// Yardstick is the path of the baseline program, which does the same work in plain CUDA C++ (kernels/bench). If it
 	// is empty, rows are only compared with each other.
@@ -90,11 +90,11 @@ func (e Entry) named(name string) bool { return name == e.Name || name == e.Grou
 
 // Sizes sets the bounds of Options.Bytes.
 type Sizes struct {
-	Of          string // "batch" or "payload"
-	Least, Most int    // in bytes
+	Of       string // "batch" or "payload"
+	Min, Max int    // in bytes
 }
 
-func (s Sizes) contains(n int) bool { return n >= s.Least && n <= s.Most }
+func (s Sizes) contains(n int) bool { return n >= s.Min && n <= s.Max }
 
 // These are the bounds of the sizes and lanes of rows that measure devices.
 const (
@@ -105,7 +105,7 @@ const (
 
 // deviceSuite returns a suite that measures devices.
 func deviceSuite(name string, experiments ...Experiment) Suite {
-	return Suite{Name: name, Experiments: experiments, Sizes: Sizes{Of: "batch", Least: MinBatchBytes, Most: MaxBatchBytes}}
+	return Suite{Name: name, Experiments: experiments, Sizes: Sizes{Of: "batch", Min: MinBatchBytes, Max: MaxBatchBytes}}
 }
 
 // Session is one run of the bench.
@@ -332,7 +332,7 @@ func (s *Session) Sizes(defaults ...int) []int {
 	var sizes []int
 	for _, n := range s.Bytes {
 		if b := s.suite.Sizes; !b.contains(n) {
-			s.Note("Left out: %ss of %s. Give %d to %d bytes.", b.Of, bytesText(n), b.Least, b.Most)
+			s.Note("Left out: %ss of %s. Give %d to %d bytes.", b.Of, bytesText(n), b.Min, b.Max)
 			continue
 		}
 		sizes = append(sizes, n)

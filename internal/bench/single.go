@@ -37,7 +37,7 @@ func completionCases(_ context.Context, s *Session, size int) ([]*Case, error) {
 		schedule.Completion = completion
 		c, r := single(s, name, Parse("crc32c"), size, schedule)
 		r.variant = variant
-		r.cfg.Spin = 0 // otherwise a lone batch would be polled first in every row
+		r.o.Spin = 0 // otherwise a lone batch would be polled first in every row
 		if way != "" {
 			c.baseline = baselineOf(yardMedian, func() string { return fmt.Sprintf("completion way=%s repeats=%d", way, baselineRepeats) })
 			c.baseline.unlike = true // the baseline program copies nothing
@@ -80,7 +80,7 @@ func latencyCases(_ context.Context, s *Session, size int) (cases []*Case, _ err
 // the returned rig.
 func single(s *Session, name string, ops []operator.Operator, bytes int, schedule streams.Schedule) (*Case, *rig) {
 	r := newRig(s, &load{operators: ops, size: bytes, count: 1}, schedule)
-	r.cfg.Copies = false // like the worker, on a CPU too
+	r.o.Copies = false // like the worker, on a CPU too
 	w := &singleWork{sender: &pipelineSender{rig: r}, ops: ops, bytes: bytes}
 	return &Case{Row: r.row(name), Measure: repeat(w, s.Turn()), ordinal: r.info.Ordinal}, r
 }
@@ -90,14 +90,14 @@ type sender interface {
 	open() error
 	// send sends payload through the device and appends the records of all operators to dst.
 	send(ctx context.Context, payload, dst []byte) ([]byte, error)
-	// ready prepares the sender for the next payload.
-	ready()
+	// prepare prepares the sender for the next payload.
+	prepare()
 	// close frees the resources of open, even if open has failed.
 	close() error
 }
 
 const (
-	singleLeast = 64 // minimum number of payloads in a round or a warm-up
+	singleMin   = 64 // minimum number of payloads in a round or a warm-up
 	singleKinds = 16 // number of different payloads; they are sent in rotation
 )
 
@@ -125,8 +125,8 @@ func (s *singleWork) open(_ context.Context, seed uint64) error {
 	return s.sender.open()
 }
 
-// least implements work.
-func (s *singleWork) least() int { return singleLeast }
+// minTimes implements work.
+func (s *singleWork) minTimes() int { return singleMin }
 
 // run implements work.
 func (s *singleWork) run(ctx context.Context, n int) (took time.Duration, err error) {
@@ -139,7 +139,7 @@ func (s *singleWork) run(ctx context.Context, n int) (took time.Duration, err er
 			return 0, err
 		}
 		s.took = append(s.took, time.Since(began).Seconds())
-		s.ready()
+		s.prepare()
 		if err := equal(s.ops[0], 0, got, s.want[i%singleKinds]); err != nil {
 			return 0, err
 		}
@@ -178,15 +178,15 @@ func (p *pipelineSender) send(ctx context.Context, payload, dst []byte) ([]byte,
 	if p.back, _, err = receive(ctx, p.p); err != nil {
 		return dst, err
 	}
-	for i := range p.cfg.Operators {
+	for i := range p.o.Operators {
 		dst = append(dst, p.back.Results(i)...)
 	}
 	return dst, nil
 }
 
-// ready implements sender. It releases the batch, which reads the stage times. The latency excludes that work, because
+// prepare implements sender. It releases the batch, which reads the stage times. The latency excludes that work, because
 // the results are available earlier.
-func (p *pipelineSender) ready() {
+func (p *pipelineSender) prepare() {
 	p.back.Release()
 	p.back = nil
 }

@@ -102,12 +102,12 @@ var allocSuite = deviceSuite("alloc", Experiment{
 	cases: allocCases,
 })
 
-// allocFactor is the ratio of a batch's scratch to its size. allocLeast is the ratio of the largest batch to the
+// allocFactor is the ratio of a batch's scratch to its size. allocMin is the ratio of the largest batch to the
 // smallest. In the baseline program, all batches have the same size, and only their scratch varies. Its request
 // contains the mean size of our batches and the same range of scratch.
 const (
 	allocFactor = 2
-	allocLeast  = 2
+	allocMin    = 2
 )
 
 func allocCases(ctx context.Context, s *Session, size int) ([]*Case, error) {
@@ -117,7 +117,7 @@ func allocCases(ctx context.Context, s *Session, size int) ([]*Case, error) {
 	}
 	m.scratchFactor = allocFactor
 	load := newWords(m, size)
-	load.least = size / allocLeast
+	load.min = size / allocMin
 	slots, sum := s.Lanes*workerSchedule(s).Buffers, 0
 	for slot := range slots {
 		sum += load.length(slot)
@@ -125,12 +125,12 @@ func allocCases(ctx context.Context, s *Session, size int) ([]*Case, error) {
 	row := func(name, mode string, variant func(device.Device) device.Device) *Case {
 		c := batches(s, name, load, workerSchedule(s), func(w *batchWork) {
 			onePerStream := int64(s.Lanes+1) * int64(roundUp(allocFactor*size, scratchAlign))
-			w.variant, w.cfg.ScratchLimit = variant, max(w.cfg.ScratchLimit, onePerStream)
+			w.variant, w.o.ScratchLimit = variant, max(w.o.ScratchLimit, onePerStream)
 			w.figures = func(c *Case, r ran) { c.add(allocation, r.allocating.Seconds()/float64(r.batches)) }
 		})
 		c.baseline = baselineOf(yardSeconds, func() string {
 			return fmt.Sprintf("alloc mode=%s least=%d most=%d bytes=%d slots=%d batches=%d rounds=%d",
-				mode, allocFactor*load.least, allocFactor*size, sum/slots/wordBytes*wordBytes, s.Lanes, c.times, m.rounds)
+				mode, allocFactor*load.min, allocFactor*size, sum/slots/wordBytes*wordBytes, s.Lanes, c.times, m.rounds)
 		})
 		return c
 	}

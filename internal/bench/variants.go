@@ -82,15 +82,15 @@ func (o *onDefaultStreams) Enqueue(commands []device.Command) error {
 // withPools is a device whose pools newPool creates.
 type withPools struct {
 	below
-	newPool func(device.PoolConfig) (device.Pool, error)
+	newPool func(device.PoolOptions) (device.Pool, error)
 }
 
 // NewPool implements device.Device.
-func (w withPools) NewPool(c device.PoolConfig) (device.Pool, error) { return w.newPool(c) }
+func (w withPools) NewPool(c device.PoolOptions) (device.Pool, error) { return w.newPool(c) }
 
 // releasing returns a variant with pools that release unused memory at every synchronization.
 func releasing(d device.Device) device.Device {
-	return withPools{below{d}, func(c device.PoolConfig) (device.Pool, error) {
+	return withPools{below{d}, func(c device.PoolOptions) (device.Pool, error) {
 		c.ReleaseThreshold = 0
 		return d.NewPool(c)
 	}}
@@ -99,14 +99,14 @@ func releasing(d device.Device) device.Device {
 // poolless returns a variant without pools, as on GPUs that don't support pools. A pipeline on it preallocates scratch
 // of the largest size for each stream.
 func poolless(d device.Device) device.Device {
-	return withPools{below{d}, func(device.PoolConfig) (device.Pool, error) {
+	return withPools{below{d}, func(device.PoolOptions) (device.Pool, error) {
 		return nil, device.Errorf("new pool", d.Info().ID, device.ErrUnavailable, "this row is about a device without pools")
 	}}
 }
 
 // synchronous returns a variant whose pools are of type synchronousPool.
 func synchronous(d device.Device) device.Device {
-	return withPools{below{d}, func(device.PoolConfig) (device.Pool, error) { return &synchronousPool{dev: d}, nil }}
+	return withPools{below{d}, func(device.PoolOptions) (device.Pool, error) { return &synchronousPool{dev: d}, nil }}
 }
 
 // synchronousPool is a pool that keeps no memory. Every allocation calls the device, and every free waits for the
@@ -243,7 +243,7 @@ func (a *askedStream) Notify(token uint64) error {
 type askedPool struct{ device.Pool }
 
 // NewPool implements device.Device.
-func (a *asking) NewPool(c device.PoolConfig) (device.Pool, error) {
+func (a *asking) NewPool(c device.PoolOptions) (device.Pool, error) {
 	p, err := a.Device.NewPool(c)
 	return askedPool{p}, err
 }

@@ -28,7 +28,7 @@ var variants = map[string]func(device.Device) device.Device{
 func variantPipeline(t *testing.T, d device.Device, list string, s streams.Schedule) (*streams.Pipeline, []operator.Operator) {
 	t.Helper()
 	ops := Parse(list)
-	p, err := streams.New(d, streams.Config{
+	p, err := streams.New(d, streams.Options{
 		Lanes: 4, BatchBytes: 1 << 16, BatchPayloads: 64, ScratchLimit: 64 << 20, Operators: ops, Schedule: s, Copies: true,
 	})
 	if err != nil {

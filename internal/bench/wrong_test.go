@@ -12,22 +12,22 @@ import (
 // affected.
 type faulty struct {
 	device.HostKernel
-	least int
+	min int
 }
 
 type faultyBound struct {
 	device.BoundHostKernel
-	least int
+	min int
 }
 
 func (f faulty) Bind(params []byte) (device.BoundHostKernel, error) {
 	k, err := f.HostKernel.Bind(params)
-	return faultyBound{k, f.least}, err
+	return faultyBound{k, f.min}, err
 }
 
 func (f faultyBound) Run(rows []byte, offsets []uint32, scratch, result []byte, parallel device.Parallel) error {
 	err := f.BoundHostKernel.Run(rows, offsets, scratch, result, parallel)
-	if len(rows) >= f.least && len(result) > 0 {
+	if len(rows) >= f.min && len(result) > 0 {
 		needs := f.Needs(device.Shape{Rows: len(offsets) - 1, Bytes: len(rows)})
 		result[needs.Result-1] ^= 1
 	}

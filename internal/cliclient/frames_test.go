@@ -57,7 +57,7 @@ func TestFramesOfPayloads(t *testing.T) {
 	t.Parallel()
 	for _, framing := range []frame.Framing{frame.NewlineDelimited, frame.LengthDelimited, frame.VarintLengthDelimited, frame.Arrow} {
 		for _, encoding := range []compression.Encoding{compression.None, compression.Zstd, compression.LZ4, compression.Snappy} {
-			f := &Framer{Framing: framing, Encoding: encoding, Records: 4, Most: 1 << 20}
+			f := &Framer{Framing: framing, Encoding: encoding, Records: 4, Max: 1 << 20}
 			var got []string
 			counts, places := []int{}, []string{}
 			for _, message := range packed(t, f, numbered(10)...) {
@@ -80,15 +80,15 @@ func TestFramesOfPayloads(t *testing.T) {
 
 func TestFramesFitInAMessage(t *testing.T) {
 	t.Parallel()
-	const most = 64 << 10
+	const limit = 64 << 10
 	payloads := make([]Payload, 100)
 	for i := range payloads {
 		payloads[i].Data = make([]byte, 1000*(i%9))
 	}
 	records := 0
-	for _, message := range packed(t, &Framer{Framing: frame.LengthDelimited, Records: 1000, Most: most}, payloads...) {
-		if len(message.Data) > most-frameMargin {
-			t.Errorf("a frame has %d bytes, and %d are the most", len(message.Data), most)
+	for _, message := range packed(t, &Framer{Framing: frame.LengthDelimited, Records: 1000, Max: limit}, payloads...) {
+		if len(message.Data) > limit-frameMargin {
+			t.Errorf("a frame has %d bytes, and %d are the most", len(message.Data), limit)
 		}
 		records += message.Records
 	}
@@ -101,11 +101,11 @@ func TestFramesFitInAMessage(t *testing.T) {
 func TestPayloadsThatAreNotPacked(t *testing.T) {
 	t.Parallel()
 	bad := Payload{Place: "file:2", Err: errors.New("too large")}
-	got := packed(t, &Framer{Framing: frame.NewlineDelimited, Records: 10, Most: 1 << 20}, numbered(1)[0], bad, numbered(1)[0])
+	got := packed(t, &Framer{Framing: frame.NewlineDelimited, Records: 10, Max: 1 << 20}, numbered(1)[0], bad, numbered(1)[0])
 	if len(got) != 3 || got[0].Records != 1 || got[1].Err == nil || got[2].Records != 1 {
 		t.Errorf("%+v", got)
 	}
-	f := &Framer{Most: 1 << 20}
+	f := &Framer{Max: 1 << 20}
 	h := nats.Header{}
 	f.Describe(h)
 	if got := packed(t, f, numbered(2)...); len(got) != 2 || string(got[1].Data) != "record 1" || got[1].Records != 0 || len(h) > 0 {

@@ -21,8 +21,8 @@ import (
 	"millrace/internal/operator"
 )
 
-// mostBody is the maximum size of a decompressed result, in bytes.
-const mostBody = 1 << 30
+// maxBody is the maximum size of a decompressed result, in bytes.
+const maxBody = 1 << 30
 
 // decoder converts the bodies of results to JSON.
 type decoder struct {
@@ -38,7 +38,7 @@ func (d *decoder) records(h nats.Header, body []byte) (records []json.RawMessage
 		return nil, nil, err
 	}
 	if encoding != compression.None && len(body) > 0 {
-		if body, err = d.decompressor.Append(nil, encoding, body, mostBody); err != nil {
+		if body, err = d.decompressor.Append(nil, encoding, body, maxBody); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -284,16 +284,16 @@ func newDeadLetter(m *pull.Message) *DeadLetter {
 }
 
 // show sets Payload to the first bytes of payload. The parameter most is the maximum number of bytes.
-func (d *DeadLetter) show(payload []byte, most int) {
+func (d *DeadLetter) show(payload []byte, limit int) {
 	if len(payload) == 0 && d.Omitted != "" {
 		return // the payload is in another message or not stored
 	}
 	text := utf8.Valid(payload)
-	if d.PayloadCut = len(payload) > most; d.PayloadCut {
-		for text && most > 0 && !utf8.RuneStart(payload[most]) {
-			most--
+	if d.PayloadCut = len(payload) > limit; d.PayloadCut {
+		for text && limit > 0 && !utf8.RuneStart(payload[limit]) {
+			limit--
 		}
-		payload = payload[:most]
+		payload = payload[:limit]
 	}
 	if d.Payload = string(payload); !text {
 		d.Payload = map[string][]byte{"base64": payload}

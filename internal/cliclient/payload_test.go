@@ -16,7 +16,7 @@ func TestPayloadsOfDeadLetters(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		payload string
-		most    int
+		max     int
 		want    string
 	}{
 		{"some <text>", 0, `"bytes":11}`},
@@ -35,9 +35,9 @@ func TestPayloadsOfDeadLetters(t *testing.T) {
 		m.Data = []byte(c.payload)
 		r.publish(m)
 		p, out, notes := r.printer()
-		p.Payload = c.most
+		p.Payload = c.max
 		if err := p.Print(r.Ctx()); err != nil || notes.String() != "" || !json.Valid([]byte(out.String())) || !strings.HasSuffix(out.String(), c.want+"}\n") {
-			t.Errorf("%q, at most %d bytes: %v\n%s%s\nwant %s", c.payload, c.most, err, out, notes, c.want)
+			t.Errorf("%q, at most %d bytes: %v\n%s%s\nwant %s", c.payload, c.max, err, out, notes, c.want)
 		}
 	}
 }

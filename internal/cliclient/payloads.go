@@ -37,7 +37,7 @@ type Payload struct {
 type Payloads struct {
 	Sources []Source
 	Lines   bool // each line is a payload; otherwise each source is one payload
-	Most    int  // maximum size of a payload in bytes; a larger one has an Err and isn't kept in memory
+	Max     int  // maximum size of a payload in bytes; a larger one has an Err and isn't kept in memory
 
 	read atomic.Int64
 }
@@ -93,9 +93,9 @@ func (p *Payloads) payloadsOf(s Source) iter.Seq[Payload] {
 		defer func() { _ = f.Close() }() // a file that is only read needs no error check
 		in := bufio.NewReaderSize(&counter{f, &p.read}, 64<<10)
 		if !p.Lines {
-			data, err := io.ReadAll(io.LimitReader(in, int64(p.Most)+1))
-			if err == nil && len(data) > p.Most {
-				data, err = nil, fmt.Errorf("%w of %d bytes (does each line hold a payload? Then use --lines)", errTooLarge, p.Most)
+			data, err := io.ReadAll(io.LimitReader(in, int64(p.Max)+1))
+			if err == nil && len(data) > p.Max {
+				data, err = nil, fmt.Errorf("%w of %d bytes (does each line hold a payload? Then use --lines)", errTooLarge, p.Max)
 			}
 			yield(Payload{Place: s.Name, Data: data, Err: err})
 			return
@@ -138,7 +138,7 @@ func (p *Payloads) line(in *bufio.Reader) (line []byte, err error) {
 	for {
 		part, err := in.ReadSlice('\n')
 		size += len(part)
-		if size <= p.Most+len("\r\n") {
+		if size <= p.Max+len("\r\n") {
 			line = append(line, part...)
 		}
 		switch {
@@ -148,12 +148,12 @@ func (p *Payloads) line(in *bufio.Reader) (line []byte, err error) {
 		case err != nil:
 			return nil, err
 		}
-		if size <= p.Most+len("\r\n") {
+		if size <= p.Max+len("\r\n") {
 			line = bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r"))
 			size = len(line)
 		}
-		if size > p.Most {
-			return nil, fmt.Errorf("%w of %d bytes", errTooLarge, p.Most)
+		if size > p.Max {
+			return nil, fmt.Errorf("%w of %d bytes", errTooLarge, p.Max)
 		}
 		return line, nil
 	}
@@ -184,7 +184,7 @@ type Framer struct {
 	Framing  frame.Framing        // None makes each payload a message
 	Records  int                  // maximum number of records per frame, at least 1
 	Encoding compression.Encoding // compression of messages
-	Most     int                  // maximum size of a message before compression, in bytes; it can limit a frame to fewer records
+	Max      int                  // maximum size of a message before compression, in bytes; it can limit a frame to fewer records
 }
 
 // Describe adds the headers for framing and compression unless they are already set. A worker needs them with
@@ -239,7 +239,7 @@ func (p *packing) add(payload Payload) bool {
 		return p.end() && p.yield(payload)
 	}
 	size := len(payload.Data) + recordMargin
-	if (len(p.records) == p.Records || p.bytes+size > p.Most-frameMargin) && !p.end() {
+	if (len(p.records) == p.Records || p.bytes+size > p.Max-frameMargin) && !p.end() {
 		return false
 	}
 	if len(p.records) == 0 {

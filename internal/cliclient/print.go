@@ -51,8 +51,8 @@ type Printer struct {
 	wrong   int // number of messages that could not be read
 }
 
-// mostParts is the maximum number of parts of incomplete results in memory.
-const mostParts = 256
+// maxParts is the maximum number of parts of incomplete results in memory.
+const maxParts = 256
 
 // ErrUnreadable is the error of Print if some messages could not be read. Print has written the reasons to Notes.
 var ErrUnreadable = errors.New("messages could not be read")
@@ -75,7 +75,7 @@ func (p *Printer) run(ctx context.Context) error {
 	}
 	p.encoder = json.NewEncoder(p.Out)
 	p.encoder.SetEscapeHTML(false)
-	p.decode.parse, p.parts.Most, p.noted = p.Parse, mostParts, map[string]bool{}
+	p.decode.parse, p.parts.Max, p.noted = p.Parse, maxParts, map[string]bool{}
 	feeds, err := p.open(ctx, js)
 	if err != nil {
 		return p.unless(ctx, err)
@@ -258,7 +258,7 @@ func (p *Printer) print(_ uint64, m *pull.Message) error {
 		return nil
 	}
 	if h.Get(client.HeaderSequence) == "" {
-		p.unreadable(m, errors.New("it is neither a result nor a dead letter"))
+		p.printUnreadable(m, errors.New("it is neither a result nor a dead letter"))
 		return nil
 	}
 	if !p.selects(h) {
@@ -277,7 +277,7 @@ func (p *Printer) print(_ uint64, m *pull.Message) error {
 		return nil
 	}
 	if err != nil {
-		p.unreadable(m, err)
+		p.printUnreadable(m, err)
 		return nil
 	}
 	for _, part := range messages {
@@ -293,7 +293,7 @@ func (p *Printer) printResult(m *pull.Message) error {
 	h := m.Headers()
 	records, unknown, err := p.decode.records(h, m.Data())
 	if err != nil {
-		p.unreadable(m, err)
+		p.printUnreadable(m, err)
 		return nil
 	}
 	for _, spec := range unknown {
@@ -331,8 +331,8 @@ func (p *Printer) write(l Line) error {
 	return p.encoder.Encode(l)
 }
 
-// unreadable counts a message that can't be printed and writes a note about it.
-func (p *Printer) unreadable(m *pull.Message, err error) {
+// printUnreadable counts a message that can't be printed and writes a note about it.
+func (p *Printer) printUnreadable(m *pull.Message, err error) {
 	p.wrong++
 	sequence := uint64(0)
 	if meta, err := m.Metadata(); err == nil {
@@ -343,9 +343,9 @@ func (p *Printer) unreadable(m *pull.Message, err error) {
 
 // note writes a note unless the same text was written before.
 func (p *Printer) note(format string, args ...any) {
-	const most = 1000 // maximum number of different notes
+	const limit = 1000 // maximum number of different notes
 	text := fmt.Sprintf(format, args...)
-	if p.noted[text] || len(p.noted) >= most {
+	if p.noted[text] || len(p.noted) >= limit {
 		return
 	}
 	p.noted[text] = true

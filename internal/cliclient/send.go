@@ -31,9 +31,9 @@ const (
 	// lastAnswers is the maximum time that Send waits for responses after its context has ended.
 	lastAnswers = 2 * time.Second
 
-	// mostFailures is the number of consecutive failures after which Send gives up. It is also the maximum number of
+	// maxFailures is the number of consecutive failures after which Send gives up. It is also the maximum number of
 	// failures in a Report.
-	mostFailures = 10
+	maxFailures = 10
 )
 
 // ErrGivenUp is the error of a Report if Send gave up before the last payload.
@@ -77,7 +77,7 @@ type pending struct {
 	msg    *nats.Msg
 	future jetstream.PubAckFuture // nil if failed is set
 	failed error
-	unsent bool // failed concerns only this payload, so it doesn't count toward mostFailures
+	unsent bool // failed concerns only this payload, so it doesn't count toward maxFailures
 }
 
 // Send publishes payloads until the channel is closed or ctx ends, and waits for the server's responses. After ctx
@@ -234,7 +234,7 @@ func (c *collector) lost(err error) bool {
 // fail records the failure of a sent payload. It stops Send if the next payloads would fail, too.
 func (c *collector) fail(p *pending, err error) {
 	c.record(p, err)
-	if c.row++; c.row >= mostFailures || c.lost(err) || Hopeless(err) {
+	if c.row++; c.row >= maxFailures || c.lost(err) || Hopeless(err) {
 		c.stop(ErrGivenUp)
 	}
 }
@@ -242,7 +242,7 @@ func (c *collector) fail(p *pending, err error) {
 // record adds a failure to the report.
 func (c *collector) record(p *pending, err error) {
 	c.report.Failed++
-	if len(c.report.Failures) < mostFailures {
+	if len(c.report.Failures) < maxFailures {
 		c.report.Failures = append(c.report.Failures, fmt.Errorf("%s: %w", p.Place, Explain(err, c.sender.Conn, c.sender.Stream, c.sender.Subject)))
 	}
 }

@@ -142,7 +142,7 @@ func TestSendGivesUpOnAFullStream(t *testing.T) {
 				}
 			}()
 			report, err := (&Sender{Conn: r.NC, Stream: "IN", Subject: "in.web"}).Send(ctx, endless)
-			if err != nil || !errors.Is(report.Err, ErrGivenUp) || report.Stored != c.stored || report.Failed < mostFailures || len(report.Failures) != mostFailures {
+			if err != nil || !errors.Is(report.Err, ErrGivenUp) || report.Stored != c.stored || report.Failed < maxFailures || len(report.Failures) != maxFailures {
 				t.Fatalf("%+v, %v", report, err)
 			}
 			want := "file: the stream IN is full: wait until workers have processed payloads, or raise its limit: " + c.advice
@@ -159,7 +159,7 @@ func TestPayloadsThatCannotBeSentDoNotEndSend(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	var some []Payload
-	for range mostFailures {
+	for range maxFailures {
 		some = append(some, Payload{Place: "unreadable", Err: errors.New("no such file")}, Payload{Place: "long", Data: make([]byte, 4<<20)})
 	}
 	some = append(some, Payload{Place: "good", Data: []byte("1")})
@@ -170,7 +170,7 @@ func TestPayloadsThatCannotBeSentDoNotEndSend(t *testing.T) {
 	close(all)
 	s := &Sender{Conn: r.NC, Stream: "IN", Subject: "in.web", Header: nats.Header{"Kind": {"a"}}}
 	report, err := s.Send(r.Ctx(), all)
-	if err != nil || report.Err != nil || report.Stored != 1 || report.Failed != 2*mostFailures || len(report.Failures) != mostFailures {
+	if err != nil || report.Err != nil || report.Stored != 1 || report.Failed != 2*maxFailures || len(report.Failures) != maxFailures {
 		t.Errorf("%+v, %v", report, err)
 	}
 }

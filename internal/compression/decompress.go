@@ -36,7 +36,7 @@ type Decompressor struct {
 //
 // Append checks all checksums. It decompresses consecutive frames or members as one body.
 func (d *Decompressor) Append(dst []byte, e Encoding, src []byte, limit int64) ([]byte, error) {
-	out := output{buf: dst, encoding: e, limit: limit, most: len(dst) + int(min(max(limit, 0), math.MaxInt-int64(len(dst))-maxSlack))}
+	out := output{buf: dst, encoding: e, limit: limit, max: len(dst) + int(min(max(limit, 0), math.MaxInt-int64(len(dst))-maxSlack))}
 	if len(src) == 0 && e != None && e != Snappy {
 		return dst, invalid(e, 0, errTruncated)
 	}
@@ -90,13 +90,13 @@ const (
 // output is the slice that Append extends.
 type output struct {
 	buf      []byte
-	most     int // the largest permitted len(buf)
+	max      int // the largest permitted len(buf)
 	encoding Encoding
 	limit    int64 // limit from the caller, for errors
 }
 
 // room returns the number of bytes that may still be appended.
-func (o *output) room() int { return o.most - len(o.buf) }
+func (o *output) room() int { return o.max - len(o.buf) }
 
 func (o *output) tooLarge() error {
 	return &TooLargeError{Encoding: o.encoding, Limit: max(o.limit, 0)}
@@ -109,7 +109,7 @@ func (o *output) reserve(n int) {
 		return
 	}
 	need := len(o.buf) + n
-	grown := make([]byte, len(o.buf), max(need, min(2*cap(o.buf), o.most+slack)))
+	grown := make([]byte, len(o.buf), max(need, min(2*cap(o.buf), o.max+slack)))
 	copy(grown, o.buf)
 	o.buf = grown
 }

@@ -131,13 +131,13 @@ func identifySnappy(chunk []byte) (int, error) {
 }
 
 // append decompresses the chunk's block. A block of more than most bytes is corrupt.
-func (s snappyChunk) append(out *output, most int) error {
+func (s snappyChunk) append(out *output, limit int) error {
 	n, err := s.size()
 	if err != nil {
 		return err
 	}
-	if n > most {
-		return fmt.Errorf("block of %d bytes: at most %d are permitted", n, most)
+	if n > limit {
+		return fmt.Errorf("block of %d bytes: at most %d are permitted", n, limit)
 	}
 	if n > out.room() {
 		return out.tooLarge()

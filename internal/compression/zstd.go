@@ -20,8 +20,8 @@ const (
 // zstdFrame has the content of a frame's headers.
 type zstdFrame struct {
 	zstd.Header
-	bytes       int   // length of the frame
-	least, most int64 // decompressed size according to the headers of the blocks
+	bytes    int   // length of the frame
+	min, max int64 // decompressed size according to the headers of the blocks
 }
 
 // walkZstd reads the headers of the frame at the start of src. If it fails, at is the position of the fault.
@@ -50,7 +50,7 @@ func walkZstd(src []byte) (f zstdFrame, at int, err error) {
 	switch {
 	case len(src) < f.bytes:
 		return f, len(src), errTruncated
-	case f.HasFCS && (f.FrameContentSize > uint64(f.most) || f.FrameContentSize < uint64(f.least)):
+	case f.HasFCS && (f.FrameContentSize > uint64(f.max) || f.FrameContentSize < uint64(f.min)):
 		return f, 0, errSize
 	}
 	return f, 0, nil
@@ -74,9 +74,9 @@ func (z *zstdFrame) walkBlocks(src []byte) error {
 		case rle:
 			stored = 1
 		case compressed:
-			z.most, size = z.most+zstdBlock, 0
+			z.max, size = z.max+zstdBlock, 0
 		}
-		z.least, z.most = z.least+int64(size), z.most+int64(size)
+		z.min, z.max = z.min+int64(size), z.max+int64(size)
 		if len(src)-z.bytes-3 < stored {
 			return errTruncated
 		}
@@ -121,10 +121,10 @@ func (d *Decompressor) appendZstd(out *output, src []byte) error {
 // output. The decoder stops after the block that exceeds the limit.
 func (d *Decompressor) appendZstdFrame(out *output, f zstdFrame, src []byte) error {
 	room := int64(out.room())
-	if f.least > room || f.HasFCS && int64(f.FrameContentSize) > room {
+	if f.min > room || f.HasFCS && int64(f.FrameContentSize) > room {
 		return out.tooLarge()
 	}
-	need, limit := f.most, uint64(math.MaxInt64)
+	need, limit := f.max, uint64(math.MaxInt64)
 	switch {
 	case f.HasFCS:
 		need = int64(f.FrameContentSize)

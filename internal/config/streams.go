@@ -14,12 +14,12 @@ import (
 // other.
 
 const (
-	// leastAge is the smallest permitted maximum age of a stream. The result stream must keep the id of a result for
+	// minAge is the smallest permitted maximum age of a stream. The result stream must keep the id of a result for
 	// some time.
-	leastAge = time.Minute
+	minAge = time.Minute
 
-	// leastBytes is the smallest permitted maximum size of a stream.
-	leastBytes Size = 16 << 20
+	// minBytes is the smallest permitted maximum size of a stream.
+	minBytes Size = 16 << 20
 )
 
 // IsChanged reports whether the variable with the given full name differs from its default. A chart may set every
@@ -39,16 +39,16 @@ func (c *Config) validateStreams() {
 		variable string
 		value    time.Duration
 	}{{Prefix + "_STREAM_MAX_AGE", c.StreamMaxAge}, {Prefix + "_RESULT_MAX_AGE", c.ResultMaxAge}, {Prefix + "_DEADLETTER_MAX_AGE", c.DeadletterMaxAge}} {
-		if age.value > 0 && age.value < leastAge {
-			c.problemDo(age.variable, "less than "+leastAge.String(), fmt.Sprintf("set at least %s, or 0s for no limit", leastAge))
+		if age.value > 0 && age.value < minAge {
+			c.problemDo(age.variable, "less than "+minAge.String(), fmt.Sprintf("set at least %s, or 0s for no limit", minAge))
 		}
 	}
 	for _, size := range []struct {
 		variable string
 		value    Size
 	}{{Prefix + "_STREAM_MAX_BYTES", c.StreamMaxBytes}, {Prefix + "_RESULT_MAX_BYTES", c.ResultMaxBytes}, {Prefix + "_DEADLETTER_MAX_BYTES", c.DeadletterMaxBytes}} {
-		if size.value > 0 && size.value < leastBytes {
-			c.problemDo(size.variable, "less than "+leastBytes.String(), fmt.Sprintf("set at least %s, or 0 for no limit", leastBytes))
+		if size.value > 0 && size.value < minBytes {
+			c.problemDo(size.variable, "less than "+minBytes.String(), fmt.Sprintf("set at least %s, or 0 for no limit", minBytes))
 		}
 	}
 	if c.StreamRetention == "limits" && c.StreamTrim == "true" {

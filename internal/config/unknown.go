@@ -32,13 +32,13 @@ func (c *Config) warnUnknown(names, known []string) {
 func correctPrefix(name string) (corrected string, ok bool) {
 	const prefix = Prefix + "_"
 	name = strings.ToUpper(name)
-	best, least := 0, maxTypos+1
+	best, minimum := 0, maxTypos+1
 	for n := len(prefix) - maxTypos; n <= min(len(prefix)+maxTypos, len(name)); n++ {
-		if d := distance(name[:n], prefix); d < least {
-			best, least = n, d
+		if d := distance(name[:n], prefix); d < minimum {
+			best, minimum = n, d
 		}
 	}
-	return prefix + name[best:], least <= maxTypos
+	return prefix + name[best:], minimum <= maxTypos
 }
 
 // serviceSuffix matches the suffixes that Kubernetes appends to a service's name, in the variables that describe the
@@ -59,11 +59,11 @@ func isServiceVariable(name string, names []string) bool {
 // prefix is correct, name may have twice as many typos. For example, MILLRACE_BATCH_SIZE is close to
 // MILLRACE_BATCH_BYTES.
 func nearest(name string, known []string) string {
-	best, least := "", 2*maxTypos+1
+	best, minimum := "", 2*maxTypos+1
 	for _, k := range known {
 		d := distance(name, k)
-		if d < least && (d <= maxTypos || firstWord(name) == firstWord(k)) {
-			best, least = k, d
+		if d < minimum && (d <= maxTypos || firstWord(name) == firstWord(k)) {
+			best, minimum = k, d
 		}
 	}
 	return best

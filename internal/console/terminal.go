@@ -22,8 +22,8 @@ const (
 	// defaultWidth is the width in columns if the terminal's width is unknown.
 	defaultWidth = 80
 
-	// leastWidth is the minimum width in columns for Width and Wrap.
-	leastWidth = 40
+	// minWidth is the minimum width in columns for Width and Wrap.
+	minWidth = 40
 )
 
 // Width returns the terminal's width in columns, at least 40. It returns 80 if f is not a terminal.
@@ -32,7 +32,7 @@ func Width(f *os.File) int {
 	if err != nil {
 		return defaultWidth
 	}
-	return max(w, leastWidth)
+	return max(w, minWidth)
 }
 
 // Wrap breaks text between words into lines of at most width columns, and begins each line with indent spaces. Wrap
@@ -40,7 +40,7 @@ func Width(f *os.File) int {
 // never splits a word that is longer than a line. It copies a paragraph unchanged if the paragraph begins with a space
 // or a tab, such as an example.
 func Wrap(text string, width, indent int) string {
-	width, margin := max(width, leastWidth), strings.Repeat(" ", indent)
+	width, margin := max(width, minWidth), strings.Repeat(" ", indent)
 	var out strings.Builder
 	for i, paragraph := range strings.Split(strings.Trim(text, "\n"), "\n\n") {
 		if i > 0 {

@@ -40,8 +40,8 @@ func (f Frames) Check() error {
 	if f.RecordBytes < 1 || f.RecordBytes > MaxRecordBytes {
 		return fmt.Errorf("--record-bytes is %d, want 1 to %d", f.RecordBytes, MaxRecordBytes)
 	}
-	if most := min(MaxFrameBytes/f.RecordBytes, frame.DefaultMaxRecords); f.Records < 0 || f.Records > most {
-		return fmt.Errorf("--frame-records is %d, want 1 to %d with --record-bytes %d, or 0 for the default", f.Records, most, f.RecordBytes)
+	if limit := min(MaxFrameBytes/f.RecordBytes, frame.DefaultMaxRecords); f.Records < 0 || f.Records > limit {
+		return fmt.Errorf("--frame-records is %d, want 1 to %d with --record-bytes %d, or 0 for the default", f.Records, limit, f.RecordBytes)
 	}
 	return nil
 }

@@ -53,7 +53,7 @@ type Device interface {
 	Free(Memory) error
 
 	// NewPool creates a pool of device memory for stream-ordered allocation, separate from any default pool.
-	NewPool(PoolConfig) (Pool, error)
+	NewPool(PoolOptions) (Pool, error)
 
 	// Kernel binds the named operator and its parameter block (see package operator) to this device. It fails with
 	// ErrNotFound for an unknown name and with ErrInvalid for an invalid block.

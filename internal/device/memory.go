@@ -89,8 +89,8 @@ func (h HostBuffer) Slice(off, n int) HostBuffer {
 	return h
 }
 
-// PoolConfig holds the limits of a pool.
-type PoolConfig struct {
+// PoolOptions holds the limits of a pool.
+type PoolOptions struct {
 	// Limit is the maximum number of bytes that the pool takes from the device. 0 means that only the device's memory
 	// limits the pool. An allocation beyond the limit fails with ErrOutOfMemory. Devices may round the limit up to
 	// their granularity (2 MiB on a GPU).

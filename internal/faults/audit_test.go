@@ -244,9 +244,9 @@ func (r *rig) read(stream string, visit func(sequence uint64, m jetstream.Msg)) 
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	from, most := pull.Request{Stream: stream, Consumer: consumer.CachedInfo().Name}, r.readAtOnce(stream)
+	from, maximum := pull.Request{Stream: stream, Consumer: consumer.CachedInfo().Name}, r.readAtOnce(stream)
 	for left := int(consumer.CachedInfo().NumPending); left > 0; {
-		came, err := pull.Fetch(r.JS.Conn(), from, min(left, most), natstest.Patience, func(m *pull.Message) {
+		came, err := pull.Fetch(r.JS.Conn(), from, min(left, maximum), natstest.Patience, func(m *pull.Message) {
 			meta, err := m.Metadata()
 			if err != nil {
 				r.t.Fatalf("read stream %s: %v", stream, err)
@@ -270,10 +270,10 @@ func (r *rig) read(stream string, visit func(sequence uint64, m jetstream.Msg)) 
 // readAtOnce returns the number of messages to request at once. With that number, messages of the stream's mean size
 // are read quickly.
 func (r *rig) readAtOnce(stream string) int {
-	const most, bytes = 5000, 8 << 20
+	const limit, bytes = 5000, 8 << 20
 	state, _ := r.state(stream)
 	mean := state.Bytes/max(state.Msgs, 1) + 1
-	return max(min(most, int(bytes/mean)), 1)
+	return max(min(limit, int(bytes/mean)), 1)
 }
 
 // settle waits until every input is settled, stops the workers, and audits the inputs from sequence first on. A lost,

@@ -116,7 +116,7 @@ func (f *feed) awaitLead() bool {
 		default:
 		}
 		stored := int(f.stored.Load())
-		if mayFeed := f.n != endless || f.r.fed.Load() < f.r.most.Load(); mayFeed && (stored+chunk <= f.r.lead || stored-f.r.settled() < f.r.lead) {
+		if mayFeed := f.n != endless || f.r.fed.Load() < f.r.max.Load(); mayFeed && (stored+chunk <= f.r.lead || stored-f.r.settled() < f.r.lead) {
 			return true
 		}
 		<-tick.C

@@ -20,9 +20,9 @@ const (
 	logInterval = 10 * time.Second
 )
 
-// mostLines returns the maximum number of lines of one message that a process may log from its first line to its last.
+// maxLines returns the maximum number of lines of one message that a process may log from its first line to its last.
 // It uses the times in the log, so the test's own delays don't matter.
-func (p *process) mostLines() int {
+func (p *process) maxLines() int {
 	p.t.Helper()
 	all := p.logged()
 	if len(all) == 0 {
@@ -53,10 +53,10 @@ func TestFloodOfDeadLetters(t *testing.T) {
 			r.t.Errorf("%d dead letters, want %d", a.dead, n)
 		}
 		lines, told := w.linesOf("payload dead-lettered")
-		if lines > w.mostLines() || lines-len(told)+sum(told) != n {
-			r.t.Errorf("%d lines that tell of %v more, want no more than %d, and of %d dead letters together", lines, told, w.mostLines(), n)
+		if lines > w.maxLines() || lines-len(told)+sum(told) != n {
+			r.t.Errorf("%d lines that tell of %v more, want no more than %d, and of %d dead letters together", lines, told, w.maxLines(), n)
 		}
-		if all := w.suppressed("WARN"); int(counted) > all || int(counted) < n-w.mostLines() {
+		if all := w.suppressed("WARN"); int(counted) > all || int(counted) < n-w.maxLines() {
 			r.t.Errorf("the metric counted %v lines and the log tells of %d, of %d dead letters", counted, all, n)
 		}
 	})
@@ -80,8 +80,8 @@ func TestNoStreamForDeadLetters(t *testing.T) {
 			r.t.Errorf("%d dead letters, want %d", a.dead, n)
 		}
 		for _, message := range []string{"could not store a dead letter", "beginning the partition anew"} {
-			if lines, told := w.linesOf(message); lines > w.mostLines() {
-				r.t.Errorf("%d lines %q that tell of %v more, want no more than %d", lines, message, told, w.mostLines())
+			if lines, told := w.linesOf(message); lines > w.maxLines() {
+				r.t.Errorf("%d lines %q that tell of %v more, want no more than %d", lines, message, told, w.maxLines())
 			}
 		}
 	})

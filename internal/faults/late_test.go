@@ -42,8 +42,8 @@ func (r *rig) serveLate() {
 func (r *rig) pass(since time.Time, d time.Duration) {
 	r.t.Helper()
 	if !isFull() {
-		r.most.Store(r.fed.Load() + lateFeed)
-		defer r.most.Store(endless)
+		r.max.Store(r.fed.Load() + lateFeed)
+		defer r.max.Store(endless)
 	}
 	r.until("the result stream has forgotten the ids of before", func() bool { return time.Since(since) > d })
 }

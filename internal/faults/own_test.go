@@ -146,9 +146,9 @@ func TestOwnOperatorReturnsUndeclaredResults(t *testing.T) {
 		r.work(1)
 		r.feed(n, r.moods(10, "!s", "!t", "!o")).wait()
 		r.awaitFinished()
-		for fault, least := range map[string]int{operator.FaultInvalidResult: n / 15, operator.FaultOutOfBounds: n / 30} {
-			if got := r.mustMetric(r.workers[0], `millrace_operator_faults_total{fault="`+fault+`",operator="moody"}`); got < float64(least) {
-				r.t.Errorf("%v faults %s of moody are counted, want at least %d", got, fault, least)
+		for fault, minimum := range map[string]int{operator.FaultInvalidResult: n / 15, operator.FaultOutOfBounds: n / 30} {
+			if got := r.mustMetric(r.workers[0], `millrace_operator_faults_total{fault="`+fault+`",operator="moody"}`); got < float64(minimum) {
+				r.t.Errorf("%v faults %s of moody are counted, want at least %d", got, fault, minimum)
 			}
 		}
 		a := r.close("an operator of one's own returns undeclared statuses and lengths", n/10)

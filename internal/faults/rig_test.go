@@ -42,7 +42,7 @@ type rig struct {
 	feeds   int
 	lead    int          // lead of feeds; see the constant lead
 	fed     atomic.Int64 // number of inputs that all feeds have stored
-	most    atomic.Int64 // value of fed at which endless feeds wait
+	max     atomic.Int64 // value of fed at which endless feeds wait
 
 	ops   []operator.Operator
 	split func(h nats.Header, body []byte) (records [][]byte, bad *damage) // splits an input into records; nil if each input is one payload
@@ -77,7 +77,7 @@ func newRig(t testing.TB, mode string) *rig {
 		t: t, dir: t.TempDir(), seed: seed, rng: rand.New(rand.NewPCG(seed, name.Sum64())),
 		env: []string{"MILLRACE_DELIVERY=" + mode}, binary: workerBinary, lead: lead, began: time.Now(),
 	}
-	r.most.Store(endless)
+	r.max.Store(endless)
 	r.operators("crc32c")
 	t.Cleanup(func() {
 		if t.Failed() {

@@ -12,8 +12,8 @@ import (
 
 // sizes describes the payloads of one phase of the soak.
 type sizes struct {
-	name        string
-	least, most int // bytes
+	name     string
+	min, max int // bytes
 }
 
 var phases = []sizes{
@@ -88,12 +88,12 @@ func (r *rig) soakTime() time.Duration {
 	return d
 }
 
-func (s sizes) size(rng *rand.Rand) int { return s.least + rng.IntN(s.most-s.least+1) }
+func (s sizes) size(rng *rand.Rand) int { return s.min + rng.IntN(s.max-s.min+1) }
 
 // payloads returns the number of payloads in a phase. Both the number and the total bytes are limited.
 func (s sizes) payloads() int {
 	number, bytes := times(20_000, 500), times(256<<20, 8<<20)
-	return max(min(number, bytes/(s.most+1)), 1)
+	return max(min(number, bytes/(s.max+1)), 1)
 }
 
 // holding reads the worker's use of resources from its metrics and from the system.
@@ -149,7 +149,7 @@ func (r *rig) wantFlat(held []holding) {
 		{"scratch reserved", func(h holding) float64 { return h.reserved }, 0},
 		{"scratch used", func(h holding) float64 { return h.used }, 0},
 	} {
-		before, after := most(middle, c.of), most(last, c.of)
+		before, after := maximum(middle, c.of), maximum(last, c.of)
 		bound := before
 		if c.slack > 0 {
 			bound = before*growth + c.slack
@@ -161,7 +161,7 @@ func (r *rig) wantFlat(held []holding) {
 	}
 }
 
-func most(held []holding, of func(holding) float64) float64 {
+func maximum(held []holding, of func(holding) float64) float64 {
 	m := 0.0
 	for _, h := range held {
 		m = max(m, of(h))

@@ -40,12 +40,12 @@ func TestWorkerTerminated(t *testing.T) {
 		if n := published.Load(); int(n) != a.payloads {
 			r.t.Errorf("%d results were published for %d inputs: some were computed twice", n, a.payloads)
 		}
-		most := int64(0)
+		maximum := int64(0)
 		if r.mode() == "exclusive" {
-			most = int64(stops * defaultPartitions)
+			maximum = int64(stops * defaultPartitions)
 		}
-		if n := back.Load(); n > most {
-			r.t.Errorf("workers gave back %d inputs, want at most %d", n, most)
+		if n := back.Load(); n > maximum {
+			r.t.Errorf("workers gave back %d inputs, want at most %d", n, maximum)
 		}
 		if a.dead > 0 {
 			r.t.Errorf("%d dead letters of inputs with which nothing is wrong", a.dead)

@@ -240,7 +240,7 @@ func (s *arrowStream) buffers(m *arrowMessage) (first, count int, ok bool) {
 // viewBuffers returns the number of data buffers of the first n view columns of a record batch. It returns false if the
 // batch has fewer view columns, or if a number of buffers is out of range.
 func (a *arrowMessage) viewBuffers(n int) (total int, ok bool) {
-	const most = 1 << 31
+	const limit = 1 << 31
 	if n == 0 {
 		return 0, true
 	}
@@ -250,7 +250,7 @@ func (a *arrowMessage) viewBuffers(n int) (total int, ok bool) {
 	}
 	for i := range n {
 		count := a.header.GetInt64(first + flatbuffers.UOffsetT(8*i))
-		if count < 0 || count > most || total > most {
+		if count < 0 || count > limit || total > limit {
 			return 0, false
 		}
 		total += int(count)

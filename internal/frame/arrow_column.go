@@ -82,17 +82,17 @@ func addOffsets(f *Frame, offsets []byte, values *arrowBuffer, rows int) (longes
 	starts, ends := f.grow(rows)
 	ends = ends[:len(starts)]
 	offsets = offsets[4 : 4+4*len(starts)]
-	pos, most := uint32(values.pos), uint32(0)
+	pos, limit := uint32(values.pos), uint32(0)
 	for i := range starts {
 		next := binary.LittleEndian.Uint32(offsets[4*i:])
 		if next < previous || next > last {
 			return 0, i + 1
 		}
 		starts[i], ends[i] = pos+previous, pos+next
-		most = max(most, next-previous)
+		limit = max(limit, next-previous)
 		previous = next
 	}
-	return int(most), -1
+	return int(limit), -1
 }
 
 // addLargeOffsets is addOffsets for offsets of 8 bytes.

@@ -226,9 +226,9 @@ func (a *arrowSchema) passBuffers(field *flatbuffers.Table) {
 
 // quote returns the name of a column in quotes. It truncates a long name.
 func quote(name []byte) string {
-	const most = 64
-	if len(name) > most {
-		return strconv.Quote(string(name[:most])) + "..."
+	const limit = 64
+	if len(name) > limit {
+		return strconv.Quote(string(name[:limit])) + "..."
 	}
 	return strconv.Quote(string(name))
 }

@@ -105,9 +105,9 @@ func BenchmarkCopy(b *testing.B) {
 // TestAWarmFrameAllocatesNothing: only the decompressor of an Arrow stream allocates memory, per buffer.
 func TestAWarmFrameAllocatesNothing(t *testing.T) {
 	for _, c := range benchmarkBodies(t) {
-		most := 0.0
+		maximum := 0.0
 		if c.name == "arrow lz4" || c.name == "arrow zstd" {
-			most = 10
+			maximum = 10
 		}
 		var f frame.Frame
 		s := frame.Splitter{Framing: c.framing}
@@ -123,12 +123,12 @@ func TestAWarmFrameAllocatesNothing(t *testing.T) {
 				cursor := f.Cursor()
 				cursor.Fill(into, 1<<16)
 			})
-			if got <= most {
+			if got <= maximum {
 				break
 			}
 		}
-		if got > most {
-			t.Errorf("%s: a frame of %d records costs %.0f allocations, want at most %.0f", c.name, f.Records(), got, most)
+		if got > maximum {
+			t.Errorf("%s: a frame of %d records costs %.0f allocations, want at most %.0f", c.name, f.Records(), got, maximum)
 		}
 	}
 }

@@ -39,9 +39,9 @@ func (c *Cursor) Skip(n int) { c.next += min(max(n, 0), c.frame.Records()-c.next
 //
 // If Fill returns 0 for an empty batch although the frame isn't done, the batch is smaller than a record. To prevent
 // that, set Splitter.MaxRecord to at most the size of a batch.
-func (c *Cursor) Fill(b Batch, most int) int {
+func (c *Cursor) Fill(b Batch, limit int) int {
 	f, first := c.frame, c.next
-	last := first + min(max(most, 0), f.Records()-first)
+	last := first + min(max(limit, 0), f.Records()-first)
 	for c.next < last {
 		for f.segments[c.segment].end <= c.next {
 			c.segment++

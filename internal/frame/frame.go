@@ -158,8 +158,8 @@ func (f *Frame) Exclude(i int, s Status) {
 	f.segments[at].packed = false
 }
 
-// full reports whether the frame has reached its limit of records.
-func (f *Frame) full() bool { return len(f.starts) >= f.limits.records }
+// isFull reports whether the frame has reached its limit of records.
+func (f *Frame) isFull() bool { return len(f.starts) >= f.limits.records }
 
 // tooMany returns the error for a frame that has more records than its limit. offset is the position of the first record
 // beyond the limit.

@@ -171,7 +171,7 @@ func (s *Splitter) split(f *Frame, contentType string, body []byte) error {
 // and there is no empty line after it.
 func (f *Frame) splitLines(body []byte) error {
 	for pos := 0; pos < len(body); {
-		if f.full() {
+		if f.isFull() {
 			return f.tooMany(pos)
 		}
 		n := bytes.IndexByte(body[pos:], '\n')
@@ -195,7 +195,7 @@ func (f *Frame) splitLines(body []byte) error {
 func (f *Frame) splitLengths(body []byte) error {
 	const size = 4
 	for pos := 0; pos < len(body); {
-		if f.full() {
+		if f.isFull() {
 			return f.tooMany(pos)
 		}
 		left := len(body) - pos - size
@@ -217,7 +217,7 @@ func (f *Frame) splitLengths(body []byte) error {
 // splitVarints indexes records. Each record follows its length, a protobuf varint.
 func (f *Frame) splitVarints(body []byte) error {
 	for pos := 0; pos < len(body); {
-		if f.full() {
+		if f.isFull() {
 			return f.tooMany(pos)
 		}
 		n, size := binary.Uvarint(body[pos:])

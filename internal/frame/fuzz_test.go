@@ -16,7 +16,7 @@ import (
 // rows for all batch sizes.
 func fuzz(f *testing.F, framing frame.Framing) {
 	var reused frame.Frame
-	f.Fuzz(func(t *testing.T, body []byte, maxRows, most uint8) {
+	f.Fuzz(func(t *testing.T, body []byte, maxRows, maximum uint8) {
 		s := frame.Splitter{Framing: framing, MaxRecords: 50, MaxBytes: 1 << 14, MaxRecord: 1000}
 		err := s.Open(&reused, "", body)
 		if err != nil {
@@ -29,7 +29,7 @@ func fuzz(f *testing.F, framing frame.Framing) {
 		if reused.Records() > s.MaxRecords || reused.Bytes() > s.MaxBytes {
 			t.Fatalf("the frame has %d records and %d bytes", reused.Records(), reused.Bytes())
 		}
-		rows := drain(t, &reused, 1000, 1+int(maxRows), 1+int(most))
+		rows := drain(t, &reused, 1000, 1+int(maxRows), 1+int(maximum))
 		if len(rows) != reused.Records() {
 			t.Fatalf("%d rows of %d records", len(rows), reused.Records())
 		}

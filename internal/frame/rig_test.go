@@ -68,7 +68,7 @@ func (b *batch) rows() [][]byte {
 
 // drain copies the frame into batches of maxRows rows and returns the rows. most limits the records of each Fill.
 // Batches have space for every record.
-func drain(t testing.TB, f *frame.Frame, maxBytes, maxRows, most int) [][]byte {
+func drain(t testing.TB, f *frame.Frame, maxBytes, maxRows, maximum int) [][]byte {
 	t.Helper()
 	for i := range f.Records() {
 		maxBytes = max(maxBytes, f.Length(i))
@@ -77,9 +77,9 @@ func drain(t testing.TB, f *frame.Frame, maxBytes, maxRows, most int) [][]byte {
 	rows := [][]byte{}
 	for c := f.Cursor(); !c.Done(); {
 		before := c.Next()
-		n := c.Fill(b, most)
-		if n > most || c.Next() != before+n {
-			t.Fatalf("Fill(%d) returned %d and moved from record %d to %d", most, n, before, c.Next())
+		n := c.Fill(b, maximum)
+		if n > maximum || c.Next() != before+n {
+			t.Fatalf("Fill(%d) returned %d and moved from record %d to %d", maximum, n, before, c.Next())
 		}
 		if n == 0 || len(b.ends) == maxRows {
 			if len(b.ends) == 0 {
@@ -131,8 +131,8 @@ func wantRows(t testing.TB, f *frame.Frame, want [][]byte) {
 	t.Helper()
 	random := rand.New(rand.NewPCG(uint64(len(want)), 1))
 	for _, maxRows := range []int{1, 2, 7, 1 << 17} {
-		for _, most := range []int{1, 3, 1 << 40} {
-			got := drain(t, f, 1+random.IntN(2000), maxRows, most)
+		for _, maximum := range []int{1, 3, 1 << 40} {
+			got := drain(t, f, 1+random.IntN(2000), maxRows, maximum)
 			if len(got) != len(want) {
 				t.Fatalf("batches of %d rows hold %d rows, want %d", maxRows, len(got), len(want))
 			}
@@ -192,10 +192,10 @@ func texts(records ...string) [][]byte {
 }
 
 // someRecords returns n random records without line breaks. most limits their length in bytes.
-func someRecords(random *rand.Rand, n, most int) [][]byte {
+func someRecords(random *rand.Rand, n, maximum int) [][]byte {
 	rows := make([][]byte, n)
 	for i := range rows {
-		rows[i] = make([]byte, random.IntN(most+1))
+		rows[i] = make([]byte, random.IntN(maximum+1))
 		for j := range rows[i] {
 			rows[i][j] = ' ' + byte(random.IntN(90))
 		}

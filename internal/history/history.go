@@ -77,8 +77,8 @@ func Parse(text string) (*History, error) {
 
 // Bounds limits the number of histories that Run runs.
 type Bounds struct {
-	Least      int      // minimum number of runs
-	Most       int      // number of runs after which every event of MustHappen must have happened; 0 means Least
+	Min        int      // minimum number of runs
+	Max        int      // number of runs after which every event of MustHappen must have happened; 0 means Least
 	Parallel   int      // number of concurrent runs, for models that mostly wait; 0 means 1
 	MustHappen []string // events that must happen at least once for the test to be meaningful
 }
@@ -111,10 +111,10 @@ func Run(t *testing.T, b Bounds, run func(h *History) map[string]int) {
 		}
 	}
 	if testing.Short() {
-		b.Least, b.MustHappen = 1+b.Least/10, nil
+		b.Min, b.MustHappen = 1+b.Min/10, nil
 	}
 	seed, runs, counts := uint64(time.Now().UnixNano()), 0, map[string]int{}
-	for began := time.Now(); runs < b.Least || time.Since(began) < budget || runs < b.Most && b.missing(counts) != nil; {
+	for began := time.Now(); runs < b.Min || time.Since(began) < budget || runs < b.Max && b.missingEvents(counts) != nil; {
 		batch := make([]*History, max(b.Parallel, 1))
 		found := make([]map[string]int, len(batch))
 		var running sync.WaitGroup
@@ -135,7 +135,7 @@ func Run(t *testing.T, b Bounds, run func(h *History) map[string]int) {
 		}
 	}
 	t.Logf("%d runs: %v", runs, counts)
-	if events := b.missing(counts); events != nil {
+	if events := b.missingEvents(counts); events != nil {
 		t.Errorf("in none of %d runs: %q", runs, events)
 	}
 }
@@ -160,7 +160,7 @@ func named(t *testing.T, text string) *History {
 	return h
 }
 
-func (b Bounds) missing(counts map[string]int) (events []string) {
+func (b Bounds) missingEvents(counts map[string]int) (events []string) {
 	for _, what := range b.MustHappen {
 		if counts[what] == 0 {
 			events = append(events, what)

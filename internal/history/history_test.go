@@ -64,7 +64,7 @@ func TestBrokenModel(t *testing.T) {
 	if os.Getenv("BROKEN_MODEL") == "" {
 		t.Skip("SKIPPED: TestAFailingHistoryIsPrinted RUNS IT, because this model is made to fail")
 	}
-	Run(t, Bounds{Least: 1000}, func(h *History) map[string]int {
+	Run(t, Bounds{Min: 1000}, func(h *History) map[string]int {
 		random, seven := rand.New(h), false
 		for range 100 {
 			n := random.IntN(20)

@@ -17,7 +17,7 @@ func TestConfirmedAcknowledgements(t *testing.T) {
 	r.provision()
 	const n = 1000
 	r.publish(n, document)
-	run := r.run(hostDevice(t), streams.Config{BatchPayloads: 300})
+	run := r.run(hostDevice(t), streams.Options{BatchPayloads: 300})
 	r.tally.awaitStored(t, n)
 	until(t, "every acknowledgement is confirmed", func() bool { return run.worker.Status().InHand == 0 })
 	// No acknowledgement is in transit, so the test need not wait.
@@ -39,7 +39,7 @@ func TestLostConfirmations(t *testing.T) {
 	r.opts.ConfirmAcks = true
 	r.provision()
 	proxy := r.behindProxy()
-	run := r.prepare(hostDevice(t), streams.Config{})
+	run := r.prepare(hostDevice(t), streams.Options{})
 	const n = 20
 	r.publish(n, document)
 	// A confirmation is an empty answer to a request. All other answers have a body.
@@ -74,7 +74,7 @@ func TestResultsInBatchesAndOneByOne(t *testing.T) {
 			r.provision()
 			const n = 2000
 			r.publish(n, document)
-			run := r.run(hostDevice(t), streams.Config{})
+			run := r.run(hostDevice(t), streams.Options{})
 			r.tally.awaitStored(t, n)
 			if err := run.drain(); err != nil {
 				t.Fatalf("Run: %v", err)

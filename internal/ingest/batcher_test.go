@@ -26,7 +26,7 @@ func TestLonePayloadDoesNotWaitForTheLinger(t *testing.T) {
 	r.opts.Linger = 2 * patience
 	seen := &records{}
 	r.opts.Records = seen
-	run := r.run(hostDevice(t), streams.Config{})
+	run := r.run(hostDevice(t), streams.Options{})
 	r.publish(1, document)
 	r.tally.await(t, inflight.Published, 1) // fails after half the linger time
 	if err := run.drain(); err != nil {
@@ -65,7 +65,7 @@ func TestBusyLaneFillsItsBatch(t *testing.T) {
 			seen := &records{}
 			d, w := watchedDevice(t)
 			r.opts.Records = seen
-			run := r.prepare(d, streams.Config{Lanes: 1, BatchBytes: 1000, BatchPayloads: 5})
+			run := r.prepare(d, streams.Options{Lanes: 1, BatchBytes: 1000, BatchPayloads: 5})
 			open := w.hold(t)
 			r.publish(1, someBytes(sizes...))
 			run.start()
@@ -94,7 +94,7 @@ func TestDrainClosesTheFillingBatch(t *testing.T) {
 	seen := &records{}
 	d, w := watchedDevice(t)
 	r.opts.Records = seen
-	run := r.prepare(d, streams.Config{Lanes: 1})
+	run := r.prepare(d, streams.Options{Lanes: 1})
 	open := w.hold(t)
 	payload := someBytes(10, 20)
 	r.publish(1, payload)
@@ -120,7 +120,7 @@ func TestEmptyPayloads(t *testing.T) {
 	r := newRig(t)
 	r.provision()
 	r.publish(200, someBytes(0))
-	run := r.run(hostDevice(t), streams.Config{BatchBytes: 1, BatchPayloads: 64})
+	run := r.run(hostDevice(t), streams.Options{BatchBytes: 1, BatchPayloads: 64})
 	r.tally.await(t, inflight.Published, 200)
 	if err := run.drain(); err != nil {
 		t.Fatal(err)

@@ -114,7 +114,7 @@ func TestWantOfMemoryIsNoPayloadsFault(t *testing.T) {
 	const n, bad = 300, 100
 	payload := unfitAt(bad)
 	r.publish(n, payload)
-	run := r.run(pickySim(t, sim.Fault{Kind: sim.OutOfMemory, Probability: 0.4}), streams.Config{Lanes: 1, BatchPayloads: 30})
+	run := r.run(pickySim(t, sim.Fault{Kind: sim.OutOfMemory, Probability: 0.4}), streams.Options{Lanes: 1, BatchPayloads: 30})
 	r.tally.await(t, inflight.DeadLettered, 1)
 	r.tally.awaitStored(t, n-1)
 	if err := run.drain(); err != nil {
@@ -138,7 +138,7 @@ func TestDrainEndsTheSearch(t *testing.T) {
 	const n, bad = 60, 30
 	payload := unfitAt(bad)
 	r.publish(n, payload)
-	first := r.prepare(pickySim(t), streams.Config{Lanes: 1})
+	first := r.prepare(pickySim(t), streams.Options{Lanes: 1})
 	first.startAndReceive(n)
 	r.Log.Await(t, "looking for the payload to blame")
 	r.Log.Await(t, notStored)
@@ -149,7 +149,7 @@ func TestDrainEndsTheSearch(t *testing.T) {
 		t.Errorf("%d acknowledged and %d given back, want none and some", r.tally.stored(), r.tally.count(inflight.Nacked))
 	}
 	r.Create(config)
-	second := r.run(pickySim(t), streams.Config{})
+	second := r.run(pickySim(t), streams.Options{})
 	r.tally.awaitStored(t, n-1)
 	r.tally.await(t, inflight.DeadLettered, 1)
 	if err := second.drain(); err != nil {

@@ -170,12 +170,12 @@ func TestAnAilingDeviceBlamesNoPayload(t *testing.T) {
 					kernels[0] = liar{kernels[0], d.lies}
 				}
 				d.Device = openAiling(t, kernels)
-				first := r.run(d, streams.Config{BatchPayloads: 40})
+				first := r.run(d, streams.Options{BatchPayloads: 40})
 				if c.lost {
 					if err := first.wait(); !errors.Is(err, device.ErrLost) {
 						t.Fatalf("Run = %v, want a lost device", err)
 					}
-					first = r.run(openAiling(t, operator.HostKernels()), streams.Config{BatchPayloads: 40})
+					first = r.run(openAiling(t, operator.HostKernels()), streams.Options{BatchPayloads: 40})
 				}
 				r.awaitAllStored(t, n)
 				if err := first.drain(); err != nil {
@@ -229,12 +229,12 @@ func TestALossThatNoKernelCausedBlamesNoPayload(t *testing.T) {
 		r.publish(n, payload)
 		for life := range 2 * r.opts.MaxDeliver {
 			d := &ailing{Device: openAiling(t, operator.HostKernels()), fails: device.Errorf("launch", "ailing", device.ErrLost, "injected"), from: 1, with: marker}
-			run := r.run(d, streams.Config{BatchPayloads: 32})
+			run := r.run(d, streams.Options{BatchPayloads: 32})
 			if err := run.wait(); !errors.Is(err, device.ErrLost) {
 				t.Fatalf("life %d: Run = %v, want a lost device", life, err)
 			}
 		}
-		run := r.run(openAiling(t, operator.HostKernels()), streams.Config{BatchPayloads: 32})
+		run := r.run(openAiling(t, operator.HostKernels()), streams.Options{BatchPayloads: 32})
 		r.awaitAllStored(t, n)
 		if err := run.drain(); err != nil {
 			t.Fatalf("Run: %v", err)
@@ -256,7 +256,7 @@ func TestPoisonOneByOne(t *testing.T) {
 			r.opts.MaxDeliver = 3
 			payload := unfitAt(0, 1, 2)
 			r.publish(few, payload)
-			run := r.run(openAiling(t, pickyKernels()), streams.Config{BatchPayloads: 1})
+			run := r.run(openAiling(t, pickyKernels()), streams.Options{BatchPayloads: 1})
 			r.tally.await(t, inflight.DeadLettered, few)
 			if err := run.drain(); err != nil {
 				t.Fatalf("Run: %v", err)
@@ -275,7 +275,7 @@ func TestPoisonOneByOne(t *testing.T) {
 				all[i] = i
 			}
 			r.publish(many, unfitAt(all...))
-			run := r.run(openAiling(t, pickyKernels()), streams.Config{BatchPayloads: 1})
+			run := r.run(openAiling(t, pickyKernels()), streams.Options{BatchPayloads: 1})
 			if err := run.wait(); !errors.Is(err, device.ErrLost) {
 				t.Fatalf("Run = %v, want a lost device", err)
 			}
@@ -307,14 +307,14 @@ func TestPoisonAmongGoodPayloadsIsFoundWithoutARestart(t *testing.T) {
 				r.publish(n, payload)
 				kernels, w := watchKernels(pickyKernels())
 				r.opts.Linger = 2 * time.Second
-				run := r.prepare(openAiling(t, kernels), streams.Config{Lanes: 1, BatchPayloads: 80})
+				run := r.prepare(openAiling(t, kernels), streams.Options{Lanes: 1, BatchPayloads: 80})
 				open := w.holdPlans(t)
 				run.start()
-				least := n * run.worker.pool.PerPayload()
+				minimum := n * run.worker.pool.PerPayload()
 				for i := range n {
-					least += int64(len(payload(i)))
+					minimum += int64(len(payload(i)))
 				}
-				until(t, "the worker has every input", func() bool { return run.worker.Memory().Used >= least })
+				until(t, "the worker has every input", func() bool { return run.worker.Memory().Used >= minimum })
 				open()
 				r.tally.await(t, inflight.DeadLettered, len(bad))
 				r.tally.awaitStored(t, n-len(bad))
@@ -363,7 +363,7 @@ func TestALonePoisonousPayloadIsGivenUp(t *testing.T) {
 	t.Parallel()
 	eachBlame(t, func(t *testing.T, r *rig) {
 		payload := unfitAt(0)
-		run := r.run(openAiling(t, pickyKernels()), streams.Config{})
+		run := r.run(openAiling(t, pickyKernels()), streams.Options{})
 		r.publish(1, payload)
 		r.tally.await(t, inflight.DeadLettered, 1)
 		r.publishFrom(1, 50, payload)
@@ -390,7 +390,7 @@ func TestAStreamOfPoisonStopsWorkersAndLosesNothing(t *testing.T) {
 		payload := unfitAt(all...)
 		r.publish(n, payload)
 		for life := range 5 {
-			run := r.run(openAiling(t, pickyKernels()), streams.Config{Lanes: 1, BatchPayloads: 16})
+			run := r.run(openAiling(t, pickyKernels()), streams.Options{Lanes: 1, BatchPayloads: 16})
 			if err := run.wait(); !errors.Is(err, device.ErrLost) {
 				t.Fatalf("life %d: Run = %v, want a lost device", life, err)
 			}
@@ -398,7 +398,7 @@ func TestAStreamOfPoisonStopsWorkersAndLosesNothing(t *testing.T) {
 				t.Fatalf("life %d: %d payloads were given up", life, dead)
 			}
 		}
-		run := r.run(openAiling(t, operator.HostKernels()), streams.Config{})
+		run := r.run(openAiling(t, operator.HostKernels()), streams.Options{})
 		r.awaitAllStored(t, n)
 		if err := run.drain(); err != nil {
 			t.Fatalf("Run: %v", err)
@@ -412,7 +412,7 @@ func TestAStreamOfPoisonStopsWorkersAndLosesNothing(t *testing.T) {
 func TestDeadLettersAreNoProgress(t *testing.T) {
 	t.Parallel()
 	eachBlame(t, func(t *testing.T, r *rig) {
-		run := r.run(openAiling(t, pickyKernels()), streams.Config{BatchBytes: 2 * unfit})
+		run := r.run(openAiling(t, pickyKernels()), streams.Options{BatchBytes: 2 * unfit})
 		payload := func(i int) []byte {
 			return bytes.Repeat([]byte{'x'}, []int{10, unfit, 2*unfit + 1, 20}[i])
 		}

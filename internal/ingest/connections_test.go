@@ -31,7 +31,7 @@ func TestSeveralConnections(t *testing.T) {
 			r.connections(2)
 			const n, size = 3000, 1000
 			r.publish(n, someBytes(size))
-			run := r.run(hostDevice(t), streams.Config{})
+			run := r.run(hostDevice(t), streams.Options{})
 			r.tally.awaitStored(t, n)
 			if err := run.drain(); err != nil {
 				t.Fatalf("Run: %v", err)
@@ -58,7 +58,7 @@ func TestALeaseGoesOverTheNextConnection(t *testing.T) {
 	r.connections(1)
 	r.workerURL = r.URL
 	r.connections(1)
-	run := r.prepare(hostDevice(t), streams.Config{})
+	run := r.prepare(hostDevice(t), streams.Options{})
 	r.publish(100, document)
 	run.start()
 	r.tally.awaitStored(t, 100)
@@ -81,7 +81,7 @@ func TestOneConnectionIsEnough(t *testing.T) {
 	r.connections(1)
 	const n = 300
 	r.publish(n, document)
-	run := r.run(hostDevice(t), streams.Config{BatchPayloads: 10})
+	run := r.run(hostDevice(t), streams.Options{BatchPayloads: 10})
 	r.tally.awaitStored(t, 1)
 	p.Refuse(true)
 	r.tally.awaitStored(t, n)

@@ -22,7 +22,7 @@ func TestConsumersOwnBoundsAreKept(t *testing.T) {
 	}
 	const n = 50
 	r.publish(n, document)
-	run := r.run(hostDevice(t), streams.Config{})
+	run := r.run(hostDevice(t), streams.Options{})
 	r.tally.await(t, inflight.Published, n)
 	if err := run.drain(); err != nil {
 		t.Fatal(err)
@@ -35,7 +35,7 @@ func TestPullGoesOnWhenTheConsumerIsBack(t *testing.T) {
 	r := newRig(t)
 	r.provision()
 	r.publish(10, document)
-	run := r.run(hostDevice(t), streams.Config{})
+	run := r.run(hostDevice(t), streams.Options{})
 	r.tally.awaitStored(t, 10)
 	r.awaitFinished(10)
 	if err := r.JS.DeleteConsumer(r.Ctx(), r.opts.Stream, r.opts.Consumer); err != nil {

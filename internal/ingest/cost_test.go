@@ -14,8 +14,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// mostCounted is the maximum ratio of counted memory to memory in use.
-const mostCounted = 3
+// maxCounted is the maximum ratio of counted memory to memory in use.
+const maxCounted = 3
 
 // liveHeap returns the bytes in use on the heap, without garbage.
 func liveHeap() int64 {
@@ -100,7 +100,7 @@ func holdAll(t *testing.T, operators string, n, bytes int, header nats.Header, e
 	r.provision()
 	s := r.Stream(r.opts.ResultStream)
 	open := s.CachedInfo().Config
-	run := r.prepare(hostDevice(t), streams.Config{BatchBytes: 4 << 20, BatchPayloads: 8192, Lanes: 4})
+	run := r.prepare(hostDevice(t), streams.Options{BatchBytes: 4 << 20, BatchPayloads: 8192, Lanes: 4})
 	run.start()
 	const early = 3 // inputs that make leases begin
 	r.publish(early, document)
@@ -113,14 +113,14 @@ func holdAll(t *testing.T, operators string, n, bytes int, header nats.Header, e
 	r.Publish(0, n, func(i int) *nats.Msg {
 		return &nats.Msg{Subject: fmt.Sprintf("ingest.web.%d", i%3), Data: payload, Header: header}
 	})
-	least := int64(n-1) * (int64(bytes) + run.worker.pool.PerPayload())
-	until(t, "all inputs are in hand", func() bool { return run.worker.Memory().Used >= least })
+	minimum := int64(n-1) * (int64(bytes) + run.worker.pool.PerPayload())
+	until(t, "all inputs are in hand", func() bool { return run.worker.Memory().Used >= minimum })
 	var looks []int64
 	until(t, "the heap has grown by what is counted, or nearly", func() bool {
 		looks = append(looks, liveHeap()-before)
 		counted = run.worker.Memory().Used
 		grown = medianOfLast(looks, 10) // computing and publishing continue, so the heap varies
-		return len(looks) >= 10 && counted <= mostCounted*grown
+		return len(looks) >= 10 && counted <= maxCounted*grown
 	})
 	r.Create(open)
 	r.tally.awaitStored(t, early+n)

@@ -44,7 +44,7 @@ func TestPayloadLargerThanABatchIsDeadLettered(t *testing.T) {
 	r.provision()
 	payload := someBytes(1000, 1001, 999)
 	r.publish(3, payload)
-	run := r.run(hostDevice(t), streams.Config{BatchBytes: 1000})
+	run := r.run(hostDevice(t), streams.Options{BatchBytes: 1000})
 	r.tally.await(t, inflight.DeadLettered, 1)
 	r.tally.await(t, inflight.Published, 2)
 	if err := run.drain(); err != nil {
@@ -73,7 +73,7 @@ func TestPayloadIsKeptBeforeTheServerStopsDelivering(t *testing.T) {
 	r.provision()
 	r.limitConsumer(2)
 	r.publish(1, someBytes(100))
-	run := r.run(simDevice(t, noScratch...), streams.Config{})
+	run := r.run(simDevice(t, noScratch...), streams.Options{})
 	r.tally.await(t, inflight.DeadLettered, 1)
 	if err := run.drain(); err != nil {
 		t.Fatal(err)
@@ -109,7 +109,7 @@ func TestCountOfDeliveriesAloneGivesNothingUp(t *testing.T) {
 			}
 		}
 	}
-	run := r.run(hostDevice(t), streams.Config{})
+	run := r.run(hostDevice(t), streams.Options{})
 	r.tally.awaitStored(t, n)
 	if err := run.drain(); err != nil {
 		t.Fatal(err)
@@ -133,7 +133,7 @@ func TestPayloadThatNoDeviceHasMemoryForIsDeadLettered(t *testing.T) {
 	r.publish(n, payload)
 	kernels := operator.HostKernels()
 	kernels[0] = picky{kernels[0], true}
-	run := r.run(openHost(t, kernels), streams.Config{BatchPayloads: 10})
+	run := r.run(openHost(t, kernels), streams.Options{BatchPayloads: 10})
 	r.tally.await(t, inflight.DeadLettered, 1)
 	r.tally.awaitStored(t, n-1)
 	if err := run.drain(); err != nil {
@@ -155,7 +155,7 @@ func TestResultThatCannotBeStoredIsDeadLettered(t *testing.T) {
 	r.publishMsg(nil, []byte("first"))
 	r.publishMsg(heavy, []byte("second"))
 	r.publishMsg(nil, []byte("third"))
-	run := r.run(hostDevice(t), streams.Config{})
+	run := r.run(hostDevice(t), streams.Options{})
 	r.tally.await(t, inflight.Published, 2)
 	r.tally.await(t, inflight.DeadLettered, 1)
 	if err := run.drain(); err != nil {
@@ -179,7 +179,7 @@ func TestDeadLetterSavesThePayloadBeforeTheHeaders(t *testing.T) {
 	r := newRig(t)
 	r.provision()
 	r.publishMsg(nats.Header{"Heavy": {strings.Repeat("h", 65450)}}, []byte("payload"))
-	run := r.run(hostDevice(t), streams.Config{})
+	run := r.run(hostDevice(t), streams.Options{})
 	r.tally.await(t, inflight.DeadLettered, 1)
 	if err := run.drain(); err != nil {
 		t.Fatal(err)
@@ -201,7 +201,7 @@ func TestWithoutAStreamForDeadLettersThePayloadComesBack(t *testing.T) {
 	r.Delete(deadStream)
 	payload := someBytes(1001, 5)
 	r.publish(2, payload)
-	run := r.run(hostDevice(t), streams.Config{BatchBytes: 1000})
+	run := r.run(hostDevice(t), streams.Options{BatchBytes: 1000})
 	r.tally.await(t, inflight.Published, 1) // other inputs are not delayed
 	r.tally.await(t, inflight.Nacked, 1)
 	if info := r.consumerInfo(); info.NumAckPending == 0 || info.AckFloor.Stream != 0 {

@@ -13,12 +13,12 @@ import (
 	"millrace/internal/streams"
 )
 
-func (r *rig) withDevices(cfg streams.Config, devices ...device.Device) *running {
+func (r *rig) withDevices(o streams.Options, devices ...device.Device) *running {
 	r.Helper()
-	run := r.prepare(devices[0], cfg)
+	run := r.prepare(devices[0], o)
 	pipes := run.worker.pipes
 	for _, d := range devices[1:] {
-		pipes = append(pipes, r.pipeline(d, cfg))
+		pipes = append(pipes, r.pipeline(d, o))
 	}
 	w, err := NewWorker(r.Ctx(), run.nc, pipes, r.opts)
 	if err != nil {
@@ -37,7 +37,7 @@ func TestWorkGoesToTheDeviceThatIsFree(t *testing.T) {
 	const n, perBatch = 300, 1
 	stuck := simDevice(t)
 	release := stuck.Hold()
-	run := r.withDevices(streams.Config{BatchPayloads: perBatch}, stuck, hostDevice(t))
+	run := r.withDevices(streams.Options{BatchPayloads: perBatch}, stuck, hostDevice(t))
 	held := run.worker.pipes[0].Slots() * perBatch
 	run.start()
 	r.publish(n, document)
@@ -58,8 +58,8 @@ func TestTwoDevicesShareTheWork(t *testing.T) {
 	const n = 2000
 	seen := &records{}
 	r.opts.Records = seen
-	run := r.prepare(openHost(t, operator.HostKernels()), streams.Config{BatchPayloads: 5})
-	other := r.pipeline(named{hostDevice(t), "other"}, streams.Config{BatchPayloads: 5})
+	run := r.prepare(openHost(t, operator.HostKernels()), streams.Options{BatchPayloads: 5})
+	other := r.pipeline(named{hostDevice(t), "other"}, streams.Options{BatchPayloads: 5})
 	w, err := NewWorker(r.Ctx(), run.nc, append(run.worker.pipes, other), r.opts)
 	if err != nil {
 		t.Fatal(err)
@@ -122,8 +122,8 @@ func TestASuspectTakesAnotherDeviceWithEachLevel(t *testing.T) {
 
 	seen := &records{}
 	r.opts.Records = seen
-	run := r.prepare(named{hostDevice(t), "0"}, streams.Config{})
-	pipes := append(slices.Clone(run.worker.pipes), r.pipeline(named{hostDevice(t), "1"}, streams.Config{}))
+	run := r.prepare(named{hostDevice(t), "0"}, streams.Options{})
+	pipes := append(slices.Clone(run.worker.pipes), r.pipeline(named{hostDevice(t), "1"}, streams.Options{}))
 	var err error
 	if run.worker, err = NewWorker(r.Ctx(), run.nc, pipes, r.opts); err != nil {
 		t.Fatal(err)

@@ -25,7 +25,7 @@ func TestDrainUnderLoadFinishesWhatHasCome(t *testing.T) {
 	r.publish(n, document)
 	d, w := watchedDevice(t)
 	open := w.hold(t)
-	first := r.prepare(d, streams.Config{BatchPayloads: 50, BatchBytes: 10000})
+	first := r.prepare(d, streams.Options{BatchPayloads: 50, BatchBytes: 10000})
 	first.startAndReceive(n)
 	open()
 	r.tally.awaitStored(t, 200)
@@ -51,7 +51,7 @@ func TestDrainOutOfTimeLeavesTheRestToTheNextWorker(t *testing.T) {
 	r.publish(n, document)
 	d, w := watchedDevice(t)
 	open := w.hold(t)
-	first := r.prepare(d, streams.Config{BatchPayloads: 50, BatchBytes: 10000})
+	first := r.prepare(d, streams.Options{BatchPayloads: 50, BatchBytes: 10000})
 	first.startAndReceive(n)
 	if err := first.drain(); err != nil {
 		t.Fatalf("Run: %v", err)
@@ -60,7 +60,7 @@ func TestDrainOutOfTimeLeavesTheRestToTheNextWorker(t *testing.T) {
 	if back := r.tally.count(inflight.Nacked); back != n {
 		t.Errorf("%d given back, want all %d", back, n)
 	}
-	second := r.run(hostDevice(t), streams.Config{})
+	second := r.run(hostDevice(t), streams.Options{})
 	r.tally.awaitStored(t, n)
 	if err := second.drain(); err != nil {
 		t.Fatalf("Run: %v", err)
@@ -81,7 +81,7 @@ func TestDrainGivesBackWhatCannotBePublished(t *testing.T) {
 	r.opts.DrainTimeout = 100 * time.Millisecond
 	const n = 60
 	r.publish(n, document)
-	first := r.prepare(hostDevice(t), streams.Config{BatchPayloads: 10, Lanes: 1})
+	first := r.prepare(hostDevice(t), streams.Options{BatchPayloads: 10, Lanes: 1})
 	first.startAndReceive(n)
 	r.Log.Await(t, notStored)
 	if err := first.drain(); err != nil {
@@ -91,7 +91,7 @@ func TestDrainGivesBackWhatCannotBePublished(t *testing.T) {
 		t.Errorf("%d acknowledged and %d given back, want none and some", r.tally.stored(), r.tally.count(inflight.Nacked))
 	}
 	r.Create(config)
-	second := r.run(hostDevice(t), streams.Config{})
+	second := r.run(hostDevice(t), streams.Options{})
 	r.tally.awaitStored(t, n)
 	if err := second.drain(); err != nil {
 		t.Fatalf("Run: %v", err)
@@ -106,7 +106,7 @@ func TestDrainGivesBackWhatTheDeviceHolds(t *testing.T) {
 	r.provision()
 	r.opts.DrainTimeout = 100 * time.Millisecond
 	d, w := watchedDevice(t)
-	first := r.prepare(d, streams.Config{Lanes: 1})
+	first := r.prepare(d, streams.Options{Lanes: 1})
 	open := w.hold(t)
 	payload := someBytes(10, 20, 30)
 	r.publish(1, payload)
@@ -125,7 +125,7 @@ func TestDrainGivesBackWhatTheDeviceHolds(t *testing.T) {
 		t.Errorf("%d batches in hand after the end", s.InHand)
 	}
 	open()
-	second := r.run(hostDevice(t), streams.Config{})
+	second := r.run(hostDevice(t), streams.Options{})
 	r.tally.awaitStored(t, 1)
 	if err := second.drain(); err != nil {
 		t.Fatalf("Run: %v", err)
@@ -141,7 +141,7 @@ func TestDrainWhileDisconnectedEnds(t *testing.T) {
 	proxy := r.behindProxy()
 	r.opts.DrainTimeout = 200 * time.Millisecond
 	d, w := watchedDevice(t)
-	run := r.prepare(d, streams.Config{Lanes: 1})
+	run := r.prepare(d, streams.Options{Lanes: 1})
 	open := w.hold(t)
 	payload := someBytes(10)
 	r.publish(1, payload)
@@ -165,7 +165,7 @@ func TestClosedConnectionEndsTheWorker(t *testing.T) {
 	r.provision()
 	d, w := watchedDevice(t)
 	r.opts.DrainTimeout = 10 * patience // longer than the wait before a failed attempt is repeated
-	run := r.prepare(d, streams.Config{Lanes: 1})
+	run := r.prepare(d, streams.Options{Lanes: 1})
 	open := w.hold(t)
 	r.publish(1, someBytes(10))
 	run.start()
@@ -182,7 +182,7 @@ func TestAWorkerRunsOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.provision()
-	run := r.run(hostDevice(t), streams.Config{})
+	run := r.run(hostDevice(t), streams.Options{})
 	if err := run.drain(); err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +199,7 @@ func TestRunLeavesNoGoroutines(t *testing.T) {
 	r := newRig(t)
 	r.provision()
 	r.publish(500, document)
-	run := r.run(hostDevice(t), streams.Config{})
+	run := r.run(hostDevice(t), streams.Options{})
 	r.tally.awaitStored(t, 500)
 	if err := run.drain(); err != nil {
 		t.Fatal(err)
@@ -227,7 +227,7 @@ func goroutines(text string) (found []string) {
 func TestConsumerThatIsNotThere(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	_, err := NewWorker(r.Ctx(), r.NC, []*streams.Pipeline{r.pipeline(hostDevice(t), streams.Config{})}, r.opts)
+	_, err := NewWorker(r.Ctx(), r.NC, []*streams.Pipeline{r.pipeline(hostDevice(t), streams.Options{})}, r.opts)
 	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("consumer %q on stream %q", r.opts.Consumer, r.opts.Stream)) {
 		t.Errorf("NewWorker = %v, want which consumer is missing", err)
 	}
@@ -248,7 +248,7 @@ func TestDrainWithoutAServerAndWithoutWorkEndsAtOnce(t *testing.T) {
 			r.provision()
 			proxy := r.behindProxy()
 			r.opts.DrainTimeout = 10 * patience
-			run := r.prepare(hostDevice(t), streams.Config{})
+			run := r.prepare(hostDevice(t), streams.Options{})
 			run.start()
 			proxy.Refuse(true)
 			until(t, "disconnected", func() bool { return !run.nc.IsConnected() })
@@ -268,7 +268,7 @@ func TestDrainWithoutAServerKeepsWhatItHas(t *testing.T) {
 	proxy := r.behindProxy()
 	r.opts.DrainTimeout = patience
 	d, w := watchedDevice(t)
-	run := r.prepare(d, streams.Config{Lanes: 1})
+	run := r.prepare(d, streams.Options{Lanes: 1})
 	open := w.hold(t)
 	payload := someBytes(10)
 	r.publish(1, payload)

@@ -34,7 +34,7 @@ func TestExactlyOnceOfFrames(t *testing.T) {
 			inputs = append(inputs, manyLines(i, 1+int(i)*3, int(i)))
 		}
 		r.publishFrames(inputs)
-		run := r.run(d, streams.Config{BatchPayloads: 64})
+		run := r.run(d, streams.Options{BatchPayloads: 64})
 		for round := range 6 {
 			cutAfter(4 + 5*round)
 		}
@@ -45,7 +45,7 @@ func TestExactlyOnceOfFrames(t *testing.T) {
 		r.wantFrames(inputs)
 		r.workerURL = r.URL
 		r.deliverAgain()
-		r.process(d, streams.Config{BatchPayloads: 64})
+		r.process(d, streams.Options{BatchPayloads: 64})
 		r.wantFrames(inputs)
 	})
 }
@@ -65,9 +65,9 @@ func TestExactlyOnceWithResultsThatAreTooLarge(t *testing.T) {
 			}
 			return m
 		})
-		r.work(streams.Config{BatchPayloads: 48})
+		r.work(streams.Options{BatchPayloads: 48})
 		r.deliverAgain()
-		r.work(streams.Config{BatchPayloads: 48})
+		r.work(streams.Options{BatchPayloads: 48})
 		found, dead := r.stored("results.>"), r.deadLetters()
 		for i := range n {
 			seq, want := uint64(i+1), 0
@@ -106,9 +106,9 @@ func TestExactlyOnceInOrderOfDeadLetters(t *testing.T) {
 		}
 		return m
 	})
-	r.process(d, streams.Config{BatchPayloads: 32, BatchBytes: 32 << 10})
+	r.process(d, streams.Options{BatchPayloads: 32, BatchBytes: 32 << 10})
 	r.deliverAgain()
-	r.process(d, streams.Config{BatchPayloads: 32, BatchBytes: 32 << 10})
+	r.process(d, streams.Options{BatchPayloads: 32, BatchBytes: 32 << 10})
 	order := map[uint64]uint64{} // input by sequence of the result stream
 	for input, messages := range r.deadLetters() {
 		if len(messages) != 1 {
@@ -136,7 +136,7 @@ func TestExactlyOnceInOrderOfDeadLetters(t *testing.T) {
 func TestExactlyOnceWhenTheStreamChanges(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 2)
-	run := r.run(hostDevice(t), streams.Config{BatchPayloads: 16})
+	run := r.run(hostDevice(t), streams.Options{BatchPayloads: 16})
 	published := 0
 	more := func() {
 		r.publishFrom(published, published+100, document)
@@ -168,7 +168,7 @@ func TestExactlyOnceWithoutIDs(t *testing.T) {
 	bad := []int{7, 57, 107, 157, 207, 257}
 	r.publish(n, unfitAt(bad...))
 	for range 2 {
-		run := r.run(openHost(t, pickyKernels()), streams.Config{BatchPayloads: 25})
+		run := r.run(openHost(t, pickyKernels()), streams.Options{BatchPayloads: 25})
 		until(t, "every input is acknowledged", func() bool { return r.unacknowledged() == 0 })
 		if err := run.drain(); err != nil {
 			t.Fatal(err)
@@ -193,7 +193,7 @@ func TestExactlyOnceWhileMarkersAge(t *testing.T) {
 	for _, name := range []string{"RESULTS", deadStream} {
 		r.update(name, func(c *jetstream.StreamConfig) { c.MaxAge = 12 * time.Second })
 	}
-	run := r.run(hostDevice(t), streams.Config{})
+	run := r.run(hostDevice(t), streams.Options{})
 	r.publish(10, document)
 	until(t, "every input is acknowledged", func() bool { return r.unacknowledged() == 0 })
 	s := r.Stream("RESULTS")

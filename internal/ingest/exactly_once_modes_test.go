@@ -21,7 +21,7 @@ func TestExactlyOnceBetweenModes(t *testing.T) {
 		r.publishFrom(published, published+n, document)
 		published += n
 		stored := r.tally.stored()
-		run := r.run(hostDevice(t), streams.Config{BatchPayloads: 8})
+		run := r.run(hostDevice(t), streams.Options{BatchPayloads: 8})
 		r.tally.awaitStored(t, stored+n/40)
 		run.stop()
 		_ = run.wait()
@@ -35,7 +35,7 @@ func TestExactlyOnceBetweenModes(t *testing.T) {
 	r.publishFrom(published, published+200, document)
 	published += 200
 	before := r.tally.stored()
-	run := r.run(hostDevice(t), streams.Config{})
+	run := r.run(hostDevice(t), streams.Options{})
 	r.tally.awaitStored(t, before+200)
 	if err := run.drain(); err != nil {
 		t.Fatal(err)
@@ -46,9 +46,9 @@ func TestExactlyOnceBetweenModes(t *testing.T) {
 	})
 	r.opts.Topology = exclusive
 	leave(1000)
-	r.work(streams.Config{})
+	r.work(streams.Options{})
 	r.deliverAgain()
-	r.work(streams.Config{})
+	r.work(streams.Options{})
 	r.wantAll(published, document)
 	if left == 0 {
 		t.Error("no work was left in hand")

@@ -67,9 +67,9 @@ func (r *rig) rewind() {
 	}
 }
 
-func (r *rig) work(cfg streams.Config) {
+func (r *rig) work(o streams.Options) {
 	r.Helper()
-	run := r.run(hostDevice(r.TB), cfg)
+	run := r.run(hostDevice(r.TB), o)
 	r.Until("every input is acknowledged", func() bool { return r.unacknowledged() == 0 })
 	if err := run.drain(); err != nil {
 		r.Fatal(err)
@@ -83,21 +83,21 @@ func TestExactlyOnceAfterTheWindow(t *testing.T) {
 	eachCommit(t, 3, func(t *testing.T, r *rig) {
 		const n = 400
 		r.publish(n, document)
-		r.work(streams.Config{BatchPayloads: 25})
+		r.work(streams.Options{BatchPayloads: 25})
 		r.deliverAgain()
-		r.work(streams.Config{BatchPayloads: 25})
+		r.work(streams.Options{BatchPayloads: 25})
 		r.wantAll(n, document)
 		r.wantInOrder()
 		if err := r.Stream("RESULTS").Purge(r.Ctx(), jetstream.WithPurgeSubject("results.>")); err != nil {
 			t.Fatal(err)
 		}
 		r.deliverAgain()
-		r.work(streams.Config{})
+		r.work(streams.Options{})
 		if stored, again := r.tally.count(inflight.Published), r.tally.count(inflight.Duplicate); stored != n || again != 2*n {
 			t.Errorf("%d results were published and %d inputs were found to have one, want %d and %d", stored, again, n, 2*n)
 		}
 		r.publishFrom(n, n+100, document)
-		r.work(streams.Config{})
+		r.work(streams.Options{})
 		if left := len(r.stored("results.>")); left != 100 {
 			t.Errorf("results of %d inputs, want those of the last 100", left)
 		}
@@ -110,7 +110,7 @@ func TestExactlyOnceWhileConnectionsBreak(t *testing.T) {
 	eachCommit(t, 2, func(t *testing.T, r *rig) {
 		cutAfter := r.behindCutter()
 		const rounds, each = 8, 60
-		run := r.run(hostDevice(t), streams.Config{BatchPayloads: 16})
+		run := r.run(hostDevice(t), streams.Options{BatchPayloads: 16})
 		for round := range rounds {
 			r.publishFrom(round*each, (round+1)*each, document)
 			cutAfter(4 + 5*round)
@@ -146,7 +146,7 @@ func TestExactlyOnceFromAWorkQueue(t *testing.T) {
 	}
 	const n = 200
 	r.publish(n, document)
-	r.work(streams.Config{BatchPayloads: 32})
+	r.work(streams.Options{BatchPayloads: 32})
 	inputs := map[string]bool{}
 	batch, err := reader.Fetch(n, jetstream.FetchMaxWait(patience))
 	if err != nil {
@@ -165,7 +165,7 @@ func TestExactlyOnceFromAWorkQueue(t *testing.T) {
 	for range 2 {
 		r.forgotten("RESULTS")
 		r.rewind()
-		r.work(streams.Config{BatchPayloads: 32})
+		r.work(streams.Options{BatchPayloads: 32})
 		if again := stored("results.>"); len(again) > 0 {
 			t.Errorf("there are second results: %v", again)
 		}
@@ -203,7 +203,7 @@ func TestExactlyOnceAfterAPurge(t *testing.T) {
 func withoutResults(t *testing.T, remove func(r *rig)) {
 	eachCommit(t, 1, func(t *testing.T, r *rig) {
 		const n = 60
-		run := r.run(hostDevice(t), streams.Config{})
+		run := r.run(hostDevice(t), streams.Options{})
 		r.publish(n, document)
 		until(t, "every input is acknowledged", func() bool { return r.unacknowledged() == 0 })
 		remove(r)
@@ -257,13 +257,13 @@ func TestALostEndOfTheResultStreamIsReported(t *testing.T) {
 			r := commitRig(t, 1)
 			r.update("INGEST", func(c *jetstream.StreamConfig) { c.Subjects = append(c.Subjects, "elsewhere") })
 			r.publish(30, document)
-			r.process(hostDevice(t), streams.Config{})
+			r.process(hostDevice(t), streams.Options{})
 			middle := r.Stream("RESULTS").CachedInfo().State.LastSeq
 			r.publishFrom(30, 60, document)
-			r.process(hostDevice(t), streams.Config{})
+			r.process(hostDevice(t), streams.Options{})
 			c.spoil(r, middle)
 			r.publishFrom(60, 61, document)
-			r.process(hostDevice(t), streams.Config{})
+			r.process(hostDevice(t), streams.Options{})
 			if got := r.Log.Has(report); got != c.want {
 				t.Errorf("reported: %v, want %v", got, c.want)
 			}
@@ -280,7 +280,7 @@ func TestExactlyOnceAndBackAgain(t *testing.T) {
 	leave := func() { // stops a worker that holds inputs
 		r.publishFrom(published, published+120, document)
 		published += 120
-		run := r.run(hostDevice(t), streams.Config{BatchPayloads: 8})
+		run := r.run(hostDevice(t), streams.Options{BatchPayloads: 8})
 		r.tally.awaitStored(t, published-80)
 		run.stop()
 		_ = run.wait()
@@ -289,7 +289,7 @@ func TestExactlyOnceAndBackAgain(t *testing.T) {
 		r.opts.ExactlyOnce = once
 		leave()
 	}
-	r.work(streams.Config{})
+	r.work(streams.Options{})
 	r.wantAll(published, document)
 
 	r.opts.Partitions = 5
@@ -297,6 +297,6 @@ func TestExactlyOnceAndBackAgain(t *testing.T) {
 	r.provision()
 	leave()
 	r.rewind()
-	r.work(streams.Config{})
+	r.work(streams.Options{})
 	r.wantAll(published, document)
 }

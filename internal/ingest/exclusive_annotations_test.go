@@ -34,7 +34,7 @@ func (r *rig) changePartition(c jetstream.ConsumerConfig) {
 func TestExclusiveAnnotationsLeaveTheRestAsItIs(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 1)
-	run := r.run(hostDevice(t), streams.Config{})
+	run := r.run(hostDevice(t), streams.Options{})
 	r.publish(10, document)
 	r.tally.awaitStored(t, 10)
 	changed := r.partitionConfig(0)
@@ -56,7 +56,7 @@ func TestExclusiveAnnotationsLeaveTheRestAsItIs(t *testing.T) {
 func TestExclusiveAnnotationsOfAnotherStay(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 1)
-	run := r.run(hostDevice(t), streams.Config{})
+	run := r.run(hostDevice(t), streams.Options{})
 	r.publish(10, document)
 	r.tally.awaitStored(t, 10)
 	taken := r.partitionConfig(0)

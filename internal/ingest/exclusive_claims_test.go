@@ -27,7 +27,7 @@ func (r *rig) partitionsInUse() (n int) {
 func TestAWorkerOwnsAPartitionFromItsFirstInputOn(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 2)
-	run := r.run(hostDevice(t), streams.Config{})
+	run := r.run(hostDevice(t), streams.Options{})
 	r.Until("the worker waits for inputs of both partitions", func() bool {
 		waiting := 0
 		for p := range r.opts.Partitions {
@@ -82,13 +82,13 @@ func TestExclusiveWorkersAnnounceTheirPartitions(t *testing.T) {
 		r.tally.awaitStored(t, published)
 		hear()
 	}
-	first := r.run(hostDevice(t), streams.Config{})
+	first := r.run(hostDevice(t), streams.Options{})
 	more()
 	inUse := r.partitionsInUse()
 	if inUse <= 2 {
 		t.Fatalf("%d partitions have inputs, which is as many as one of two workers has", inUse)
 	}
-	second := r.run(hostDevice(t), streams.Config{})
+	second := r.run(hostDevice(t), streams.Options{})
 	until(t, "two workers claim two partitions each at most, and together what is in use", func() bool {
 		more()
 		all := 0

@@ -22,7 +22,7 @@ func superviseExclusive(t *testing.T, r *rig, n int) (deaths int) {
 	t.Helper()
 	for {
 		d := simDevice(t, sim.Fault{Kind: sim.DeviceLoss, Marker: poison})
-		run := r.run(d, streams.Config{BatchPayloads: 128})
+		run := r.run(d, streams.Options{BatchPayloads: 128})
 		err := error(nil)
 		for alive := true; alive; {
 			select {
@@ -89,8 +89,8 @@ func TestExclusiveDeadLettersOfDeviceFaults(t *testing.T) {
 			if len(letters) != len(bad) || len(found) != n-len(bad) {
 				t.Errorf("%d dead letters and %d results of %d payloads, %d of which break the device", len(letters), len(found), n, len(bad))
 			}
-			if most := 9 * len(bad); deaths > most || deaths == 0 {
-				t.Errorf("%d workers died of it, want at most %d", deaths, most)
+			if maximum := 9 * len(bad); deaths > maximum || deaths == 0 {
+				t.Errorf("%d workers died of it, want at most %d", deaths, maximum)
 			}
 			t.Logf("%d payloads that break the device took %d workers", len(bad), deaths)
 		})

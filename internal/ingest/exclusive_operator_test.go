@@ -22,7 +22,7 @@ func TestExclusiveDeadLettersOfOperatorErrors(t *testing.T) {
 	const n, bad = 100, 40
 	payload := unfitAt(bad)
 	r.publish(n, payload)
-	run := r.run(pickySim(t), streams.Config{Lanes: 1, BatchPayloads: 16})
+	run := r.run(pickySim(t), streams.Options{Lanes: 1, BatchPayloads: 16})
 	r.tally.await(t, inflight.DeadLettered, 1)
 	r.tally.awaitStored(t, n-1)
 	until(t, "every input is acknowledged", func() bool { return r.unacknowledged() == 0 })

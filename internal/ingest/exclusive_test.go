@@ -55,7 +55,7 @@ func TestExclusiveBringsEveryPayloadBackOnceAndInOrder(t *testing.T) {
 	r := exclusiveRig(t, 3)
 	const n = 900
 	r.publish(n, document)
-	run := r.run(hostDevice(t), streams.Config{})
+	run := r.run(hostDevice(t), streams.Options{})
 	r.tally.awaitStored(t, n)
 	if err := run.drain(); err != nil {
 		t.Fatalf("Run: %v", err)
@@ -99,7 +99,7 @@ func (r *rig) wantInOrder() {
 func TestExclusivePartitionsMoveToWorkersThatCome(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 4)
-	first := r.run(hostDevice(t), streams.Config{})
+	first := r.run(hostDevice(t), streams.Options{})
 	published := 0
 	more := func(n int) {
 		r.publishFrom(published, published+n, document)
@@ -107,7 +107,7 @@ func TestExclusivePartitionsMoveToWorkersThatCome(t *testing.T) {
 	}
 	more(400)
 	r.tally.awaitStored(t, published)
-	second := r.run(hostDevice(t), streams.Config{})
+	second := r.run(hostDevice(t), streams.Options{})
 	for awaited := false; !awaited; {
 		more(40)
 		r.tally.awaitStored(t, published)
@@ -144,13 +144,13 @@ func TestExclusiveTakesOverWhatADeadWorkerHad(t *testing.T) {
 	t.Cleanup(func() { _ = slow.Close() }) // the worker on this device dies with work in flight
 	release := slow.Hold()
 	t.Cleanup(release)
-	dying := r.run(slow, streams.Config{})
+	dying := r.run(slow, streams.Options{})
 	until(t, "the worker that is to die has deliveries", func() bool {
 		in, _ := r.inHandAt(0), r.inHandAt(1)
 		return in > 0
 	})
 	dying.nc.Close()
-	heir := r.run(hostDevice(t), streams.Config{})
+	heir := r.run(hostDevice(t), streams.Options{})
 	r.tally.awaitStored(t, n)
 	if err := heir.drain(); err != nil {
 		t.Fatal(err)
@@ -179,7 +179,7 @@ func TestExclusiveDeadLettersOfTooLargePayloads(t *testing.T) {
 		}
 		return document(i)
 	})
-	run := r.run(hostDevice(t), streams.Config{BatchBytes: 100 << 10})
+	run := r.run(hostDevice(t), streams.Options{BatchBytes: 100 << 10})
 	r.tally.await(t, inflight.DeadLettered, 1)
 	r.tally.awaitStored(t, n-1)
 	if err := run.drain(); err != nil {
@@ -201,7 +201,7 @@ func TestExclusiveRecoversFromAnAcknowledgementWithAHighNumber(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 1)
 	r.publish(10, document)
-	run := r.run(hostDevice(t), streams.Config{})
+	run := r.run(hostDevice(t), streams.Options{})
 	r.tally.awaitStored(t, 10)
 	until(t, "all are acknowledged", func() bool { return r.unacknowledged() == 0 })
 	late := fmt.Sprintf("$JS.ACK.%s.%s.1.%d.%d.%d.0", r.opts.Stream, topology.PartitionConsumer(r.opts.Consumer, 0), 11, 5000, time.Now().UnixNano())
@@ -229,12 +229,12 @@ func TestExclusiveRecoversFromAnAcknowledgementWithAHighNumber(t *testing.T) {
 func TestExclusiveKeepsItsPinWhileTheDeviceIsBehind(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 1)
-	const n = 3 * inflight.QueueMost // more than the queue and the pulled messages can hold
+	const n = 3 * inflight.QueueMax // more than the queue and the pulled messages can hold
 	large := someBytes(4 * pull.RequestBytes / n)
 	r.publish(n, large)
 	behind := simDevice(t)
 	release := behind.Hold()
-	run := r.run(behind, streams.Config{BatchPayloads: 1})
+	run := r.run(behind, streams.Options{BatchPayloads: 1})
 	until(t, "the worker has its hands full", func() bool { return run.worker.Status().InHand == run.worker.pipes[0].Slots() })
 	<-time.After(2 * topology.PinnedFor) // no event may occur in that time
 	release()
@@ -253,7 +253,7 @@ func TestExclusiveHasMorePartitionsThanBatches(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 16)
 	const n = 500
-	run := r.run(hostDevice(t), streams.Config{Lanes: 1})
+	run := r.run(hostDevice(t), streams.Options{Lanes: 1})
 	if slots := run.worker.pipes[0].Slots(); slots >= 16 {
 		t.Fatalf("there are %d batches, which shows nothing", slots)
 	}

@@ -79,7 +79,7 @@ func TestABatchWithoutResultsIsSearchedForItsCause(t *testing.T) {
 				bad := []int{17, 18, 40}
 				payload := unfitAt(bad...)
 				r.publish(n, payload)
-				r.process(d, streams.Config{BatchPayloads: batch})
+				r.process(d, streams.Options{BatchPayloads: batch})
 				found, dead := r.stored("results.>"), r.deadLetters()
 				for i := range n {
 					seq := uint64(i + 1)
@@ -123,7 +123,7 @@ func TestARecordThatLeavesABatchWithoutResultsFailsAlone(t *testing.T) {
 				inputs := []framed{manyLines(1, 20), manyLines(2, 30, 13, 29), manyLines(4, 5)}
 				r.provision()
 				r.publishFrames(inputs)
-				r.process(d, streams.Config{BatchPayloads: batch})
+				r.process(d, streams.Options{BatchPayloads: batch})
 				r.wantFrames(inputs)
 			})
 		})

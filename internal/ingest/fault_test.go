@@ -24,7 +24,7 @@ func TestLostDeviceGivesEverythingBack(t *testing.T) {
 	// batch.
 	d := simDevice(t, sim.Fault{Kind: sim.DeviceLoss, Nth: 7})
 	release := d.Hold()
-	first := r.prepare(d, streams.Config{BatchBytes: 2000})
+	first := r.prepare(d, streams.Options{BatchBytes: 2000})
 	first.startAndReceive(n)
 	release()
 	if err := first.wait(); !errors.Is(err, device.ErrLost) {
@@ -37,7 +37,7 @@ func TestLostDeviceGivesEverythingBack(t *testing.T) {
 	if r.tally.count(inflight.Nacked) == 0 {
 		t.Error("nothing was given back when the device was lost")
 	}
-	second := r.run(hostDevice(t), streams.Config{})
+	second := r.run(hostDevice(t), streams.Options{})
 	r.tally.awaitStored(t, n)
 	if err := second.drain(); err != nil {
 		t.Fatalf("Run: %v", err)
@@ -59,7 +59,7 @@ func TestRefusedBatchComesBack(t *testing.T) {
 	r.publish(n, payload)
 	seen := &deviceErrors{}
 	d := simDevice(t, noScratch...)
-	run := r.run(d, streams.Config{BatchPayloads: 10, Lanes: 1, Observer: seen})
+	run := r.run(d, streams.Options{BatchPayloads: 10, Lanes: 1, Observer: seen})
 	r.tally.awaitStored(t, n)
 	if err := run.drain(); err != nil {
 		t.Fatalf("Run: %v", err)
@@ -84,7 +84,7 @@ func TestALostDeviceIsNotWaitedFor(t *testing.T) {
 	r.provision()
 	d := simDevice(t, sim.Fault{Kind: sim.DeviceLoss, Nth: 1})
 	release := d.Hold()
-	run := r.prepare(d, streams.Config{BatchPayloads: 4})
+	run := r.prepare(d, streams.Options{BatchPayloads: 4})
 	run.start()
 	until(t, "the worker pulls", func() bool { return r.consumerInfo().NumWaiting > 0 })
 	pulling := r.consumerInfo().NumWaiting

@@ -68,7 +68,7 @@ func TestForgedHeadersSteerNothing(t *testing.T) {
 				natstest.PublishRaw(t, r.workerURL, inputs...)
 			}
 			publish("nobody")
-			run := r.run(hostDevice(t), streams.Config{})
+			run := r.run(hostDevice(t), streams.Options{})
 			for range 5 {
 				r.tally.awaitStored(t, len(payloads))
 				pin := "nobody"

@@ -75,7 +75,7 @@ func TestFramesAreCountedExactly(t *testing.T) {
 		}
 		inputs[5].statuses = []record.Status{record.OK, record.TooLarge, record.OK}
 		r.publishFrames(inputs)
-		r.process(hostDevice(t), streams.Config{BatchBytes: 16 << 10})
+		r.process(hostDevice(t), streams.Options{BatchBytes: 16 << 10})
 		found, dead := r.stored("results.>"), r.deadLetters()
 		for _, i := range []int{0, 1, 2, 3, 5} {
 			seq := uint64(i + 1)
@@ -124,7 +124,7 @@ func TestAFrameCountsOnce(t *testing.T) {
 	r.opts.Split = frame.Splitter{Framing: frame.NewlineDelimited}
 	inputs, counts := smallFrames(50)
 	r.publishFrames(inputs)
-	r.process(hostDevice(t), streams.Config{BatchPayloads: 50})
+	r.process(hostDevice(t), streams.Options{BatchPayloads: 50})
 	again := r.tally.count(inflight.Duplicate)
 	if again == 0 {
 		t.Error("no result was stored already when it was published again")
@@ -136,7 +136,7 @@ func TestAFrameCountsOnce(t *testing.T) {
 	r.provision()
 	r.giveBackAll(len(inputs))
 	r.workerURL = r.URL
-	r.process(hostDevice(t), streams.Config{})
+	r.process(hostDevice(t), streams.Options{})
 	if n := r.tally.count(inflight.Duplicate) - again; n != len(inputs) {
 		t.Errorf("%d results were stored already, want all %d", n, len(inputs))
 	}
@@ -189,7 +189,7 @@ func TestBatchesTellMessagesFromRecords(t *testing.T) {
 		r.opts.Batches = seen
 		r.provision()
 		r.publishFrames([]framed{lines(slices.Repeat([][]byte{[]byte("one record of many")}, records)...)})
-		r.process(hostDevice(t), streams.Config{BatchPayloads: batch})
+		r.process(hostDevice(t), streams.Options{BatchPayloads: batch})
 		rows, ended := 0, 0
 		for i, b := range seen.records {
 			if b.Messages != 1 || !slices.Equal(seen.sequences[i], []uint64{1}) {
@@ -227,7 +227,7 @@ func TestARedeliveredFrameHasTheSameParts(t *testing.T) {
 	}
 	r.publishFrames(inputs)
 	firstRecords := func() (list []string) {
-		r.process(hostDevice(t), streams.Config{})
+		r.process(hostDevice(t), streams.Options{})
 		stored := r.stored("results.>")
 		for i := range inputs {
 			for _, m := range stored[uint64(i+1)] {

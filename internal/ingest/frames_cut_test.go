@@ -57,10 +57,10 @@ func TestAResultThatIsCutInAnotherWay(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, r *rig) {
 		inputs := []framed{manyLines(1, 300)}
-		cfg := streams.Config{BatchPayloads: 32}
-		r.fillInTheMiddle(hostDevice(t), cfg, inputs, 2)
+		o := streams.Options{BatchPayloads: 32}
+		r.fillInTheMiddle(hostDevice(t), o, inputs, 2)
 		r.opts.Compress = compression.Zstd
-		r.process(hostDevice(t), cfg)
+		r.process(hostDevice(t), o)
 		all := r.stored("results.>")[1]
 		result := r.complete(all)
 		r.wantOtherCuts(all, result)
@@ -71,7 +71,7 @@ func TestAResultThatIsCutInAnotherWay(t *testing.T) {
 // fillInTheMiddle publishes inputs with results in many parts. It runs a worker until the result stream is full after
 // room more messages. It returns once the worker has ended, the stream has space again, and it has forgotten the ids
 // of stored messages.
-func (r *rig) fillInTheMiddle(d device.Device, cfg streams.Config, inputs []framed, room int) {
+func (r *rig) fillInTheMiddle(d device.Device, o streams.Options, inputs []framed, room int) {
 	r.Helper()
 	r.opts.DrainTimeout = 100 * time.Millisecond
 	r.opts.Partitions = min(r.opts.Partitions, 1)
@@ -82,7 +82,7 @@ func (r *rig) fillInTheMiddle(d device.Device, cfg streams.Config, inputs []fram
 	full.Discard, full.MaxMsgs = jetstream.DiscardNew, int64(room)
 	r.Create(full)
 	r.publishFrames(inputs)
-	run := r.run(d, cfg)
+	run := r.run(d, o)
 	r.Until("the stream is full", func() bool { return r.messages("RESULTS") == uint64(room) })
 	if err := run.drain(); err != nil {
 		r.Logf("the first worker ended with %v", err)

@@ -41,7 +41,7 @@ func TestAFrameThatFailsAltogetherDoesNotEndTheWorker(t *testing.T) {
 		inputs := []framed{manyLines(1, 3, 0, 1, 2)}
 		r.provision()
 		r.publishFrames(inputs)
-		r.process(openHost(t, pickyKernels()), streams.Config{})
+		r.process(openHost(t, pickyKernels()), streams.Options{})
 		r.wantFrames(inputs)
 		r.wantReported(inputs)
 	})
@@ -54,9 +54,9 @@ func TestAResultStreamThatIsFullInTheMiddleOfParts(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, r *rig) {
 		inputs := []framed{manyLines(1, 300, 10, 60)}
-		cfg := streams.Config{BatchPayloads: 32, BatchBytes: 128 << 10}
-		r.fillInTheMiddle(openHost(t, pickyKernels()), cfg, inputs, 3)
-		r.process(openHost(t, pickyKernels()), cfg)
+		o := streams.Options{BatchPayloads: 32, BatchBytes: 128 << 10}
+		r.fillInTheMiddle(openHost(t, pickyKernels()), o, inputs, 3)
+		r.process(openHost(t, pickyKernels()), o)
 		r.wantFrame(1, inputs[0], r.stored("results.>")[1])
 		r.wantRecordLetters(1, inputs[0], r.stored("deadletter.>")[1])
 	})
@@ -102,12 +102,12 @@ func TestFramesWithoutADeadLetterStream(t *testing.T) {
 		const bad = 8
 		inputs[bad] = manyLines(50, 37, 20)
 		r.publishFrames(inputs)
-		run := r.run(openHost(t, pickyKernels()), streams.Config{})
-		least := len(inputs) - 1
+		run := r.run(openHost(t, pickyKernels()), streams.Options{})
+		minimum := len(inputs) - 1
 		if r.opts.Exclusive {
-			least = len(inputs) - r.inPartitionOf(bad+1, len(inputs)) // inputs of the same partition wait too
+			minimum = len(inputs) - r.inPartitionOf(bad+1, len(inputs)) // inputs of the same partition wait too
 		}
-		r.tally.awaitStored(t, least)
+		r.tally.awaitStored(t, minimum)
 		r.Log.Await(t, "could not store a dead letter")
 		r.Create(dead)
 		until(t, "every input is settled", r.allSettled)
@@ -126,7 +126,7 @@ func TestAPartThatTheStreamRefusesForItsSize(t *testing.T) {
 		r.provision()
 		limit := func(bytes int32) { r.update("RESULTS", func(c *jetstream.StreamConfig) { c.MaxMsgSize = bytes }) }
 		limit(3000)
-		run := r.run(hostDevice(t), streams.Config{})
+		run := r.run(hostDevice(t), streams.Options{})
 		// With exclusive delivery, a lease reads the limit when it begins.
 		early := []framed{manyLines(4, 3), manyLines(5, 100), manyLines(6, 3)}
 		r.publishFrames(early)
@@ -174,11 +174,11 @@ func TestFramesMoveBetweenWorkers(t *testing.T) {
 		}
 		r.provision()
 		r.publishFrames(inputs)
-		cfg := streams.Config{BatchPayloads: 25}
-		stays := r.run(hostDevice(t), cfg)
+		o := streams.Options{BatchPayloads: 25}
+		stays := r.run(hostDevice(t), o)
 		for range 6 {
 			before := r.tally.stored()
-			leaves := r.run(hostDevice(t), cfg)
+			leaves := r.run(hostDevice(t), o)
 			until(t, "there are new results", func() bool { return r.tally.stored() > before || r.allSettled() })
 			if err := leaves.drain(); err != nil {
 				t.Log(err)
@@ -208,7 +208,7 @@ func TestFramesOnTwoDevices(t *testing.T) {
 			inputs = append(inputs, in)
 		}
 		r.provision()
-		run := r.withDevices(streams.Config{BatchPayloads: 20, BatchBytes: 64 << 10}, openHost(t, pickyKernels()), openHost(t, pickyKernels()))
+		run := r.withDevices(streams.Options{BatchPayloads: 20, BatchBytes: 64 << 10}, openHost(t, pickyKernels()), openHost(t, pickyKernels()))
 		run.start()
 		r.publishFrames(inputs)
 		until(t, "every input is settled", r.allSettled)

@@ -33,10 +33,10 @@ func TestBombsStayWithinTheMemory(t *testing.T) {
 		}
 		r.provision()
 		r.publishFrames(inputs)
-		run := r.prepare(hostDevice(t), streams.Config{BatchPayloads: 16, BatchBytes: 256 << 10})
+		run := r.prepare(hostDevice(t), streams.Options{BatchPayloads: 16, BatchBytes: 256 << 10})
 		const limit = 3 << 19
 		run.worker.pool.SetLimit(limit)
-		var most atomic.Int64
+		var maximum atomic.Int64
 		stop, sample := make(chan struct{}), time.NewTicker(100*time.Microsecond)
 		defer sample.Stop()
 		go func() {
@@ -45,7 +45,7 @@ func TestBombsStayWithinTheMemory(t *testing.T) {
 				case <-stop:
 					return
 				case <-sample.C:
-					most.Store(max(most.Load(), run.worker.Memory().Used))
+					maximum.Store(max(maximum.Load(), run.worker.Memory().Used))
 				}
 			}
 		}()
@@ -55,8 +55,8 @@ func TestBombsStayWithinTheMemory(t *testing.T) {
 		if err := run.drain(); err != nil {
 			t.Error(err)
 		}
-		if bound := int64(limit + size + size/4); most.Load() > bound {
-			t.Errorf("up to %d bytes were in use, and %d are allowed with one frame more", most.Load(), bound)
+		if bound := int64(limit + size + size/4); maximum.Load() > bound {
+			t.Errorf("up to %d bytes were in use, and %d are allowed with one frame more", maximum.Load(), bound)
 		}
 		r.wantFrames(inputs)
 	})
@@ -80,7 +80,7 @@ func TestFramesThroughTheSmallestBudget(t *testing.T) {
 		inputs[40] = manyLines(40, 20, 7)
 		r.provision()
 		r.publishFrames(inputs)
-		run := r.prepare(openHost(t, pickyKernels()), streams.Config{BatchPayloads: 16})
+		run := r.prepare(openHost(t, pickyKernels()), streams.Options{BatchPayloads: 16})
 		run.worker.pool.SetLimit(1)
 		run.start()
 		until(t, "every input is settled", r.allSettled)

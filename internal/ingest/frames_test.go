@@ -38,8 +38,8 @@ func lines(records ...[]byte) framed {
 }
 
 // randomLines returns a frame of up to most records of up to 400 bytes each.
-func randomLines(random *rand.Rand, most int) framed {
-	records := make([][]byte, random.IntN(most+1))
+func randomLines(random *rand.Rand, maximum int) framed {
+	records := make([][]byte, random.IntN(maximum+1))
 	for i := range records {
 		records[i] = bytes.ReplaceAll(corpus.Text(random.Uint64(), random.IntN(400)), []byte("\n"), []byte(" "))
 	}
@@ -193,9 +193,9 @@ func eachMode(t *testing.T, test func(t *testing.T, r *rig)) {
 	}
 }
 
-func (r *rig) process(d device.Device, cfg streams.Config) {
+func (r *rig) process(d device.Device, o streams.Options) {
 	r.Helper()
-	run := r.run(d, cfg)
+	run := r.run(d, o)
 	r.Until("every input is settled", r.allSettled)
 	if err := run.drain(); err != nil {
 		r.Error(err)
@@ -251,7 +251,7 @@ func TestFramesHaveOneResultEach(t *testing.T) {
 				}
 				r.provision()
 				r.publishFrames(inputs)
-				r.process(hostDevice(t), streams.Config{BatchPayloads: 50, BatchBytes: 4 << 10})
+				r.process(hostDevice(t), streams.Options{BatchPayloads: 50, BatchBytes: 4 << 10})
 				r.wantFrames(inputs)
 			})
 		})
@@ -278,7 +278,7 @@ func TestCompressedFramesAreDecompressed(t *testing.T) {
 		}
 		r.provision()
 		r.publishFrames(inputs)
-		r.process(hostDevice(t), streams.Config{BatchPayloads: 64})
+		r.process(hostDevice(t), streams.Options{BatchPayloads: 64})
 		r.wantFrames(inputs)
 	})
 }
@@ -296,7 +296,7 @@ func TestResultsOfPlainMessagesAreCompressed(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		r.process(hostDevice(t), streams.Config{})
+		r.process(hostDevice(t), streams.Options{})
 		found := r.stored("results.>")
 		for i := range n {
 			m := found[uint64(i+1)][0]
@@ -334,7 +334,7 @@ func TestARecordThatAnOperatorCannotTakeFailsAlone(t *testing.T) {
 		}
 		r.provision()
 		r.publishFrames(inputs)
-		r.process(openHost(t, pickyKernels()), streams.Config{BatchPayloads: 14, BatchBytes: 128 << 10})
+		r.process(openHost(t, pickyKernels()), streams.Options{BatchPayloads: 14, BatchBytes: 128 << 10})
 		r.wantFrames(inputs)
 	})
 }
@@ -364,7 +364,7 @@ func TestAFrameThatCannotBeReadIsADeadLetter(t *testing.T) {
 		}
 		r.provision()
 		r.publishFrames(inputs)
-		r.process(hostDevice(t), streams.Config{BatchPayloads: 3})
+		r.process(hostDevice(t), streams.Options{BatchPayloads: 3})
 		got, dead := r.stored("results.>"), r.deadLetters()
 		for i, c := range cases {
 			good, bad := uint64(2*i+1), uint64(2*i+2)
@@ -421,7 +421,7 @@ func TestARecordThatLosesTheDeviceFailsAlone(t *testing.T) {
 			if losses > 60 {
 				t.Fatal("60 devices were lost")
 			}
-			run := r.run(poisonedSim(r), streams.Config{BatchPayloads: 32})
+			run := r.run(poisonedSim(r), streams.Options{BatchPayloads: 32})
 			until(t, "every input is settled or the device is lost", func() bool {
 				settled = r.allSettled()
 				return settled || len(run.done) > 0

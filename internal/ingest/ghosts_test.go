@@ -75,7 +75,7 @@ func TestForgedMembersStarveNoWorker(t *testing.T) {
 			}
 			var workers []*running
 			for range c.workers {
-				workers = append(workers, r.run(hostDevice(t), streams.Config{}))
+				workers = append(workers, r.run(hostDevice(t), streams.Options{}))
 			}
 			more()
 			if !c.before {

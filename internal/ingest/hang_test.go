@@ -29,8 +29,8 @@ func TestADeviceThatHangsBesideOneThatWorks(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(hangs.Hold())
-			cfg := streams.Config{BatchPayloads: 5, Deadline: streams.Deadline{Min: time.Second, Max: 2 * time.Second}}
-			run := r.withDevices(cfg, hangs, hostDevice(t))
+			o := streams.Options{BatchPayloads: 5, Deadline: streams.Deadline{Min: time.Second, Max: 2 * time.Second}}
+			run := r.withDevices(o, hangs, hostDevice(t))
 			stuck, well := run.worker.pipes[0], run.worker.pipes[1]
 			run.start()
 			const n = 500
@@ -47,7 +47,7 @@ func TestADeviceThatHangsBesideOneThatWorks(t *testing.T) {
 			if before == 0 || before >= n {
 				t.Errorf("%d of %d inputs have results of the device that works, want some", before, n)
 			}
-			next := r.run(hostDevice(t), streams.Config{})
+			next := r.run(hostDevice(t), streams.Options{})
 			r.tally.awaitStored(t, n)
 			if err := next.drain(); err != nil {
 				t.Fatalf("Run: %v", err)

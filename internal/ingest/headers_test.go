@@ -32,7 +32,7 @@ func TestHeadersAreBounded(t *testing.T) {
 			}
 			seen := &records{}
 			r.opts.Records = seen
-			run := r.prepare(hostDevice(t), streams.Config{BatchBytes: batchBytes})
+			run := r.prepare(hostDevice(t), streams.Options{BatchBytes: batchBytes})
 			run.start()
 			r.tally.awaitStored(t, n)
 			if err := run.drain(); err != nil {
@@ -86,7 +86,7 @@ func TestTraceContextIsCarriedThrough(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			run := r.run(hostDevice(t), streams.Config{})
+			run := r.run(hostDevice(t), streams.Options{})
 			r.tally.awaitStored(t, n)
 			if err := run.drain(); err != nil {
 				t.Fatalf("Run: %v", err)

@@ -56,7 +56,7 @@ func (r *rig) wantBoth(n int) {
 // workOff runs a worker until the given number of deliveries are acknowledged in total, and ends it.
 func (r *rig) workOff(acknowledged int) {
 	r.Helper()
-	run := r.run(hostDevice(r.TB), streams.Config{})
+	run := r.run(hostDevice(r.TB), streams.Options{})
 	r.tally.awaitAcknowledged(r.TB, acknowledged)
 	if err := run.drain(); err != nil {
 		r.Fatalf("Run: %v", err)
@@ -87,7 +87,7 @@ func TestARecreatedStreamUnderAWorker(t *testing.T) {
 	r.provision()
 	const n = 50
 	r.publish(n, document)
-	run := r.run(hostDevice(t), streams.Config{})
+	run := r.run(hostDevice(t), streams.Options{})
 	r.tally.awaitStored(t, n)
 	r.Delete("INGEST")
 	r.provision()

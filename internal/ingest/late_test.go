@@ -136,7 +136,7 @@ func TestADeadLetterOlderThanTheWindowIsFound(t *testing.T) {
 			}
 		})
 		r.forgotten("RESULTS")
-		run := r.run(hostDevice(t), streams.Config{BatchBytes: 1000})
+		run := r.run(hostDevice(t), streams.Options{BatchBytes: 1000})
 		r.tally.await(t, inflight.DeadLettered, 2)
 		r.tally.awaitStored(t, 1)
 		if err := run.drain(); err != nil {
@@ -166,7 +166,7 @@ func TestWithoutALookupResultsArePublished(t *testing.T) {
 	}
 	r.abandon(n, func(*inflight.Delivery) {})
 	r.forgotten("RESULTS")
-	run := r.run(hostDevice(t), streams.Config{})
+	run := r.run(hostDevice(t), streams.Options{})
 	r.tally.awaitStored(t, n)
 	r.Log.Await(t, "published without looking")
 	if err := run.drain(); err != nil {

@@ -46,7 +46,7 @@ func TestNothingOfABatchStays(t *testing.T) {
 	r.publish(n, document)
 	keeper := &headerKeeper{}
 	r.opts.Batches = keeper
-	run := r.run(hostDevice(t), streams.Config{})
+	run := r.run(hostDevice(t), streams.Options{})
 	r.tally.await(t, inflight.Published, n)
 	if err := run.drain(); err != nil {
 		t.Fatal(err)

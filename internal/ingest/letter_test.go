@@ -39,7 +39,7 @@ func TestPayloadAsLargeAsTheServerTakesIsNotLost(t *testing.T) {
 		}
 		r.publishMsg(h, payload)
 	}
-	run := r.run(hostDevice(t), streams.Config{BatchBytes: 1000})
+	run := r.run(hostDevice(t), streams.Options{BatchBytes: 1000})
 	r.tally.await(t, inflight.DeadLettered, len(payloads))
 	if err := run.drain(); err != nil {
 		t.Fatal(err)

@@ -26,7 +26,7 @@ func TestMaxPayloadRaisedWhileRunning(t *testing.T) {
 				r.opts.AckWait = 2 * time.Second
 				r.provision()
 				r.publish(1, document)
-				run := r.run(hostDevice(t), streams.Config{BatchBytes: batchBytes})
+				run := r.run(hostDevice(t), streams.Options{BatchBytes: batchBytes})
 				r.tally.awaitStored(t, 1)
 				reload(8 << 20)
 				r.NC = r.Connect(r.URL) // a client reads max_payload only when it connects

@@ -41,8 +41,8 @@ func ConsumerSettings(ctx context.Context, nc *nats.Conn, t topology.Topology) j
 	return consumer.CachedInfo().Config
 }
 
-func (o *Options) poolSettings(server pull.Server, c jetstream.ConsumerConfig, connections int) inflight.Settings {
-	return inflight.Settings{
+func (o *Options) poolSettings(server pull.Server, c jetstream.ConsumerConfig, connections int) inflight.Options {
+	return inflight.Options{
 		Costs: o.costs(), Split: o.Split, Decompress: o.Decompress, Memory: o.Memory, Fixed: o.fixedMemory(server, c, connections),
 		Largest: server.MaxPayload(),
 	}

@@ -39,7 +39,7 @@ func TestEveryPayloadGoesThroughTheSmallestBudget(t *testing.T) {
 			if !r.opts.Exclusive {
 				r.deliverBefore(20)
 			}
-			run := r.prepare(openHost(t, pickyKernels()), streams.Config{BatchBytes: batchBytes})
+			run := r.prepare(openHost(t, pickyKernels()), streams.Options{BatchBytes: batchBytes})
 			run.worker.pool.SetLimit(1)
 			run.start()
 			r.tally.await(t, inflight.DeadLettered, 1+len(unfit))
@@ -85,7 +85,7 @@ func TestBatchStaysWithinItsShare(t *testing.T) {
 	payload := func(int) []byte { return []byte("x") }
 	r.publish(n, payload)
 	r.opts.Records = seen
-	run := r.prepare(hostDevice(t), streams.Config{})
+	run := r.prepare(hostDevice(t), streams.Options{})
 	one := run.worker.pool.PerPayload()
 	run.worker.pool.SetLimit(4 * share * one)
 	run.start()
@@ -113,17 +113,17 @@ func TestMemoryIsDivided(t *testing.T) {
 			r.opts.Exclusive, r.opts.Partitions = c.partitions > 0, c.partitions
 			r.provision()
 			r.opts.Memory = int64(c.mib) << 20
-			w := r.prepare(hostDevice(t), streams.Config{}).worker
+			w := r.prepare(hostDevice(t), streams.Options{}).worker
 			consumer, err := findConsumer(r.Ctx(), r.JS, r.opts.Topology)
 			if err != nil {
 				t.Fatal(err)
 			}
 			size := w.opts.pullSize(consumer, w.nc)
-			if bytes := size.Limit(w.nc).Bytes(); bytes < int(w.nc.MaxPayload()) || size.Messages < pull.LeastMessages {
+			if bytes := size.Limit(w.nc).Bytes(); bytes < int(w.nc.MaxPayload()) || size.Messages < pull.MinMessages {
 				t.Errorf("a request is for %d messages and %d bytes: the largest message stalls the consumer", size.Messages, bytes)
 			}
 			pulled := int64(w.opts.consumers()) * size.Memory(w.nc)
-			if floor := int64(w.opts.consumers()) * 2 * int64(pull.NewLimit(w.nc, 0, 0).Bytes()+pull.LeastMessages*pull.MessageCost); pulled > max(r.opts.Memory/pullShare, floor) {
+			if floor := int64(w.opts.consumers()) * 2 * int64(pull.NewLimit(w.nc, 0, 0).Bytes()+pull.MinMessages*pull.MessageCost); pulled > max(r.opts.Memory/pullShare, floor) {
 				t.Errorf("what is pulled ahead may take %d MiB of %d", pulled>>20, c.mib)
 			}
 			if all := w.pool.Memory().Limit + w.opts.fixedMemory(w.nc, consumer.CachedInfo().Config, len(w.conns)); all > r.opts.Memory {
@@ -135,7 +135,7 @@ func TestMemoryIsDivided(t *testing.T) {
 	r.opts.Exclusive, r.opts.Partitions = true, 64
 	r.provision()
 	r.opts.Memory = 50 << 20
-	p := r.pipeline(hostDevice(t), streams.Config{})
+	p := r.pipeline(hostDevice(t), streams.Options{})
 	_, err := NewWorker(r.Ctx(), r.NC, []*streams.Pipeline{p}, r.opts)
 	if !errors.Is(err, inflight.ErrMemory) || !strings.Contains(err.Error(), "MILLRACE_PARTITIONS") {
 		t.Errorf("with too little memory NewWorker = %v, want ErrMemory and what to lower", err)

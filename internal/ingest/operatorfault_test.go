@@ -26,7 +26,7 @@ func TestAProcessLeavesANoteAboutTheOperatorThatLostItsDevice(t *testing.T) {
 	r.provision()
 	const n = 50
 	r.publish(n, document)
-	run := r.prepare(simDevice(t, sim.Fault{Kind: sim.DeviceLoss, Nth: 1}), streams.Config{Operators: ops})
+	run := r.prepare(simDevice(t, sim.Fault{Kind: sim.DeviceLoss, Nth: 1}), streams.Options{Operators: ops})
 	run.start()
 	if err := run.wait(); !errors.Is(err, device.ErrKernelFault) {
 		t.Fatalf("Run = %v, want a device lost by a kernel", err)
@@ -37,7 +37,7 @@ func TestAProcessLeavesANoteAboutTheOperatorThatLostItsDevice(t *testing.T) {
 	if note := r.consumerInfo().Config.Metadata[inflight.FaultNote]; !strings.HasPrefix(note, "crc32c:device:") {
 		t.Errorf("the consumer has the note %q", note)
 	}
-	second := r.run(hostDevice(t), streams.Config{Operators: ops})
+	second := r.run(hostDevice(t), streams.Options{Operators: ops})
 	r.tally.awaitStored(t, n)
 	if err := second.drain(); err != nil {
 		t.Fatalf("Run: %v", err)

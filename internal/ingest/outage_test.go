@@ -19,7 +19,7 @@ func TestServerRestartUnderLoad(t *testing.T) {
 	const n = 1000
 	r.publish(n, document)
 	r.opts.publishTimeout = time.Second
-	run := r.prepare(d, streams.Config{BatchPayloads: 50})
+	run := r.prepare(d, streams.Options{BatchPayloads: 50})
 	run.start()
 	r.tally.awaitStored(t, 100)
 	r.Restart()
@@ -48,7 +48,7 @@ func TestConnectionCutUnderLoad(t *testing.T) {
 	const n = 2000
 	r.publish(n, document)
 	r.opts.publishTimeout = time.Second
-	run := r.prepare(hostDevice(t), streams.Config{BatchPayloads: 50})
+	run := r.prepare(hostDevice(t), streams.Options{BatchPayloads: 50})
 	run.start()
 	for cut := range 3 {
 		r.tally.awaitStored(t, 200*(cut+1))

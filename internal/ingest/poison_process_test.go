@@ -75,7 +75,7 @@ func (faulty) AppendJSON(dst, record []byte) []byte {
 	return strconv.AppendUint(dst, uint64(binary.LittleEndian.Uint32(record)), 10)
 }
 
-func (faulty) MostJSON() int { return len("4294967295") }
+func (faulty) MaxJSON() int { return len("4294967295") }
 
 func (faulty) AppendReference(dst, payload []byte) []byte {
 	return binary.LittleEndian.AppendUint32(dst, uint32(len(payload)))
@@ -127,7 +127,7 @@ func runPoisoned(ctx context.Context, kind string) (err error) {
 		return err
 	}
 	opts := optionsFor([]operator.Operator{faulty{}}, slog.New(slog.NewTextHandler(os.Stderr, nil)), newTally())
-	pipe, err := streams.New(dev, streams.Config{
+	pipe, err := streams.New(dev, streams.Options{
 		Lanes: 2, BatchBytes: 1 << 20, BatchPayloads: 1024, ScratchLimit: 64 << 20, Operators: opts.Operators, Schedule: schedule,
 		Deadline: streams.Deadline{Min: 2 * time.Second, Max: 3 * time.Second},
 	})

@@ -30,7 +30,7 @@ func TestNothingIsAckedWhileTheResultStreamIsMissing(t *testing.T) {
 	r.Delete("RESULTS")
 	const n = 50
 	r.publish(n, document)
-	run := r.run(hostDevice(t), streams.Config{BatchPayloads: 10})
+	run := r.run(hostDevice(t), streams.Options{BatchPayloads: 10})
 	r.Log.Await(t, notStored)
 	until(t, "everything is delivered", func() bool { return r.consumerInfo().Delivered.Stream == n })
 	r.wantNothingAcked(n)
@@ -53,7 +53,7 @@ func TestNothingIsAckedWhileTheResultStreamIsFull(t *testing.T) {
 	r.Create(config)
 	const n = 40
 	r.publish(n, document)
-	run := r.run(hostDevice(t), streams.Config{})
+	run := r.run(hostDevice(t), streams.Options{})
 	r.Log.Await(t, notStored)
 	r.tally.awaitStored(t, 10)
 	until(t, "everything is delivered", func() bool { return r.consumerInfo().Delivered.Stream == n })
@@ -86,7 +86,7 @@ func TestWaitingForAFullResultStreamIsNoReasonToGiveUp(t *testing.T) {
 	// One pull request covers all of them.
 	short := func(i int) []byte { return document(i)[:min(len(document(i)), 20)] }
 	r.publish(n, short)
-	run := r.run(hostDevice(t), streams.Config{Lanes: 1, BatchPayloads: 10})
+	run := r.run(hostDevice(t), streams.Options{Lanes: 1, BatchPayloads: 10})
 	until(t, "some of what waits is delivered again", func() bool {
 		return r.consumerInfo().Delivered.Consumer > n+200
 	})
@@ -110,7 +110,7 @@ func TestLostPublishAcksArePublishedAgainAndStoredOnce(t *testing.T) {
 	r.loseAcks()
 	const n = 300
 	r.publish(n, document)
-	run := r.prepare(hostDevice(t), streams.Config{BatchPayloads: 100})
+	run := r.prepare(hostDevice(t), streams.Options{BatchPayloads: 100})
 	run.start()
 	r.tally.awaitStored(t, n)
 	if err := run.drain(); err != nil {

@@ -61,7 +61,7 @@ func TestReadersAreNotStopped(t *testing.T) {
 					n++
 				}
 			}
-			run := r.run(hostDevice(t), streams.Config{})
+			run := r.run(hostDevice(t), streams.Options{})
 			r.tally.await(t, inflight.Published, n/2)
 			r.tally.await(t, inflight.DeadLettered, n/2)
 			if err := run.drain(); err != nil {

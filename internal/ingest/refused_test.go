@@ -116,7 +116,7 @@ func TestARefusedPayloadIsADeadLetter(t *testing.T) {
 				bad := []int{0, 17, 18, 59}
 				payload := unfitAt(bad...)
 				r.publish(n, payload)
-				r.process(d, streams.Config{BatchPayloads: batch})
+				r.process(d, streams.Options{BatchPayloads: batch})
 				found, dead := r.stored("results.>"), r.deadLetters()
 				for i := range n {
 					seq := uint64(i + 1)
@@ -160,7 +160,7 @@ func TestARefusedRecordOfAFrameFailsAlone(t *testing.T) {
 				inputs := []framed{manyLines(1, 20), manyLines(2, 30, 0, 13, 29), manyLines(3, 1, 0), manyLines(4, 5)}
 				r.provision()
 				r.publishFrames(inputs)
-				r.process(d, streams.Config{BatchPayloads: batch})
+				r.process(d, streams.Options{BatchPayloads: batch})
 				r.wantFrames(inputs)
 			})
 		})
@@ -194,7 +194,7 @@ func TestARecordThatIsNotComputedIsNotRefused(t *testing.T) {
 		}
 		r.provision()
 		r.publishFrames([]framed{large, nulls})
-		r.process(d, streams.Config{BatchBytes: 16 << 10})
+		r.process(d, streams.Options{BatchBytes: 16 << 10})
 		r.wantFrames([]framed{large, nulls})
 	})
 }
@@ -208,7 +208,7 @@ func TestARefusedCompressedPayloadIsADeadLetter(t *testing.T) {
 		in := framed{body: new(compression.Compressor).Append(nil, compression.Zstd, bytes.Repeat([]byte{'x'}, unfit))}
 		in.header = map[string][]string{"Content-Encoding": {"zstd"}}
 		r.publishFrames([]framed{in})
-		r.process(d, streams.Config{})
+		r.process(d, streams.Options{})
 		dead := r.deadLetters()[1]
 		if len(dead) != 1 || len(r.stored("results.>")) != 0 {
 			t.Fatalf("%d dead letters, want 1 and no result", len(dead))
@@ -234,7 +234,7 @@ func TestARefusedPayloadBesideOneThatFails(t *testing.T) {
 			return unfitAt(failing)(i)
 		}
 		r.publish(n, payload)
-		r.process(openHost(t, kernels), streams.Config{BatchPayloads: 16})
+		r.process(openHost(t, kernels), streams.Options{BatchPayloads: 16})
 		found, dead := r.stored("results.>"), r.deadLetters()
 		for i := range n {
 			want := ""

@@ -26,7 +26,7 @@ func TestExclusiveOnAStreamWithInterest(t *testing.T) {
 	r.provision()
 	const n = 1000
 	r.publish(n, document)
-	run := r.run(hostDevice(t), streams.Config{})
+	run := r.run(hostDevice(t), streams.Options{})
 	r.tally.awaitStored(t, n)
 	r.awaitEmpty("INGEST")
 
@@ -56,7 +56,7 @@ func TestProcessedInputsAreRemoved(t *testing.T) {
 			first := r.opts
 			const n = 1000
 			r.publish(n, document)
-			run := r.run(hostDevice(t), streams.Config{})
+			run := r.run(hostDevice(t), streams.Options{})
 			r.tally.awaitStored(t, n)
 			r.awaitEmpty("INGEST")
 
@@ -67,7 +67,7 @@ func TestProcessedInputsAreRemoved(t *testing.T) {
 			if held := r.Stream("INGEST").CachedInfo().State.Msgs; held != n {
 				t.Errorf("the stream has %d inputs before the second deployment has processed them, want %d", held, n)
 			}
-			also := r.run(hostDevice(t), streams.Config{})
+			also := r.run(hostDevice(t), streams.Options{})
 			r.awaitEmpty("INGEST")
 			for _, run := range []*running{run, also} {
 				if err := run.drain(); err != nil {

@@ -129,17 +129,17 @@ type running struct {
 }
 
 // run starts a worker on a device, with its own connection.
-func (r *rig) run(d device.Device, cfg streams.Config) *running {
+func (r *rig) run(d device.Device, o streams.Options) *running {
 	r.Helper()
-	run := r.prepare(d, cfg)
+	run := r.prepare(d, o)
 	run.start()
 	return run
 }
 
 // prepare returns a worker that is not started yet.
-func (r *rig) prepare(d device.Device, cfg streams.Config) *running {
+func (r *rig) prepare(d device.Device, o streams.Options) *running {
 	r.Helper()
-	p := r.pipeline(d, cfg)
+	p := r.pipeline(d, o)
 	nc, err := natsconn.Open(natsconn.Server{URL: r.workerURL}, "millrace-test", r.opts.Logger, r.tally.Reconnected)
 	if err != nil {
 		r.Fatal(err)
@@ -155,22 +155,22 @@ func (r *rig) prepare(d device.Device, cfg streams.Config) *running {
 }
 
 // pipeline returns a small pipeline that is closed before its device.
-func (r *rig) pipeline(d device.Device, cfg streams.Config) *streams.Pipeline {
+func (r *rig) pipeline(d device.Device, o streams.Options) *streams.Pipeline {
 	r.Helper()
-	cfg.Operators = r.opts.Operators
-	if cfg.Lanes == 0 {
-		cfg.Lanes = 2
+	o.Operators = r.opts.Operators
+	if o.Lanes == 0 {
+		o.Lanes = 2
 	}
-	if cfg.BatchBytes == 0 {
-		cfg.BatchBytes = 256 << 10
+	if o.BatchBytes == 0 {
+		o.BatchBytes = 256 << 10
 	}
-	if cfg.BatchPayloads == 0 {
-		cfg.BatchPayloads = 1024
+	if o.BatchPayloads == 0 {
+		o.BatchPayloads = 1024
 	}
-	if cfg.ScratchLimit == 0 {
-		cfg.ScratchLimit = 64 << 20
+	if o.ScratchLimit == 0 {
+		o.ScratchLimit = 64 << 20
 	}
-	p, err := streams.New(d, cfg)
+	p, err := streams.New(d, o)
 	if err != nil {
 		r.Fatal(err)
 	}

@@ -30,7 +30,7 @@ func TestAConsumerThatCannotDeliverIsNoticed(t *testing.T) {
 			}
 			bound(64 << 10)
 			r.publish(1, document)
-			run := r.prepare(hostDevice(t), streams.Config{})
+			run := r.prepare(hostDevice(t), streams.Options{})
 			run.worker.stalls.After, run.worker.stalls.UnreadyAfter = 3*time.Second, 3*time.Second
 			run.start()
 			r.tally.awaitStored(t, 1)

@@ -24,7 +24,7 @@ func TestSubjectTooLongForAResult(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.publish(1, document)
-	run := r.run(hostDevice(t), streams.Config{})
+	run := r.run(hostDevice(t), streams.Options{})
 	r.tally.await(t, inflight.DeadLettered, 1)
 	r.tally.await(t, inflight.Published, 1)
 	if err := run.drain(); err != nil {
@@ -59,7 +59,7 @@ func TestDeleteMarkersAreNoInputs(t *testing.T) {
 				consumer = topology.PartitionConsumer(consumer, 0)
 			}
 			acknowledged := func() bool { return r.ConsumerInfo(r.opts.Stream, consumer).AckFloor.Stream == 4 }
-			run := r.run(hostDevice(t), streams.Config{})
+			run := r.run(hostDevice(t), streams.Options{})
 			r.tally.awaitStored(t, 2)
 			r.Until("the markers are acknowledged", acknowledged)
 			if err := run.drain(); err != nil {
@@ -68,7 +68,7 @@ func TestDeleteMarkersAreNoInputs(t *testing.T) {
 			if got := r.stored("results.>"); len(got) != 2 || len(got[2]) != 1 || len(got[3]) != 1 {
 				t.Errorf("results of the inputs %v, want 2 and 3", got)
 			}
-			run = r.run(hostDevice(t), streams.Config{})
+			run = r.run(hostDevice(t), streams.Options{})
 			r.publishMsg(nil, []byte("more"))
 			r.tally.awaitStored(t, 3)
 			if err := run.drain(); err != nil {

@@ -37,7 +37,7 @@ func TestDrainWaitsForBatchesInFlight(t *testing.T) {
 	open := w.hold(t)
 	payload := someBytes(10)
 	r.publish(n, payload)
-	run := r.prepare(d, streams.Config{Lanes: 1, BatchPayloads: n})
+	run := r.prepare(d, streams.Options{Lanes: 1, BatchPayloads: n})
 	run.startAndReceive(n)
 	w.awaitAny(t)
 	run.stop()
@@ -78,7 +78,7 @@ func TestDrainWaitsForDeadLetters(t *testing.T) {
 	letGo := sync.OnceFunc(func() { close(held.free) })
 	t.Cleanup(letGo)
 	r.publish(1, someBytes(2000))
-	run := r.run(hostDevice(t), streams.Config{BatchBytes: 1000})
+	run := r.run(hostDevice(t), streams.Options{BatchBytes: 1000})
 	t.Cleanup(letGo) // runs before the worker is awaited
 	select {
 	case <-held.reached:
@@ -113,7 +113,7 @@ func TestLongBatchIsKeptAliveWithExclusiveDelivery(t *testing.T) {
 	open := w.hold(t)
 	payload := someBytes(10)
 	r.publish(1, payload)
-	run := r.run(d, streams.Config{Lanes: 1})
+	run := r.run(d, streams.Options{Lanes: 1})
 	t.Cleanup(open) // runs before the worker is awaited
 	w.await(t, 1, 10)
 	r.awaitProgress(heard, 6) // one per third of AckWait
@@ -144,7 +144,7 @@ func TestTheLastAcknowledgementComesBeforeTheHandover(t *testing.T) {
 		t.Fatal(err)
 	}
 	const n = 20
-	run := r.run(hostDevice(t), streams.Config{})
+	run := r.run(hostDevice(t), streams.Options{})
 	r.publish(n, document)
 	r.tally.awaitStored(t, n)
 	if err := run.drain(); err != nil {

@@ -32,8 +32,8 @@ func poisoned(at ...int) func(i int) []byte {
 // of workers that lost their device.
 func (r *rig) supervise(n int, start func() *running) (losses int) {
 	r.Helper()
-	const most = 100 // far more than allowed
-	for ; losses < most; losses++ {
+	const limit = 100 // far more than allowed
+	for ; losses < limit; losses++ {
 		run := start()
 		finished := r.awaitEnd(run, n)
 		switch err := run.drain(); {
@@ -101,10 +101,10 @@ func TestPoisonIsFoundAndAllElseProcessed(t *testing.T) {
 	poison := []int{100, 101, 1400}
 	payload := poisoned(poison...)
 	r.publish(n, payload)
-	losses := r.supervise(n, func() *running { return r.run(poisonedSim(r), streams.Config{BatchPayloads: batch}) })
+	losses := r.supervise(n, func() *running { return r.run(poisonedSim(r), streams.Options{BatchPayloads: batch}) })
 	r.wantPoisonApart(n, payload, poison...)
 	// one is the number of losses for one payload: when it is new, at each level, and alone again.
-	one := quarantine.Levels{Full: batch, Limit: 10}.Alone() + quarantine.LoneRuns
+	one := quarantine.Levels{Full: batch, Limit: 10}.AloneLevel() + quarantine.LoneRuns
 	t.Logf("%d losses for %d payloads", losses, len(poison))
 	if losses < quarantine.LoneRuns+1 || losses > one*len(poison) {
 		t.Errorf("%d devices were lost, want %d to %d", losses, quarantine.LoneRuns+1, one*len(poison))

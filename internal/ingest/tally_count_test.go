@@ -17,7 +17,7 @@ func TestStoredCountsInputs(t *testing.T) {
 	const n = 20
 	r.publish(n, document)
 	for round := range 2 {
-		run := r.run(hostDevice(t), streams.Config{})
+		run := r.run(hostDevice(t), streams.Options{})
 		r.tally.awaitFunc(t, "settled", (round+1)*n, func() int { return r.tally.count(inflight.Published) + r.tally.count(inflight.Duplicate) })
 		if err := run.drain(); err != nil {
 			t.Fatal(err)

@@ -64,7 +64,7 @@ func TestRecordsThatNoMessageHoldsDelayNothing(t *testing.T) {
 			}
 		}
 		r.publishFrames(all)
-		r.process(hostDevice(t), streams.Config{BatchBytes: 8 << 10})
+		r.process(hostDevice(t), streams.Options{BatchBytes: 8 << 10})
 		got := r.stored("results.>")
 		for i, in := range all {
 			r.wantFrame(uint64(i+1), in, got[uint64(i+1)])
@@ -129,8 +129,8 @@ func TestMaxPayloadLowered(t *testing.T) {
 				} else {
 					reload(after)
 				}
-				cfg := streams.Config{BatchBytes: batch, BatchPayloads: 20}
-				run := r.run(d, cfg)
+				o := streams.Options{BatchBytes: batch, BatchPayloads: 20}
+				run := r.run(d, o)
 				if computed {
 					w.awaitAny(t)
 					reload(after)
@@ -141,7 +141,7 @@ func TestMaxPayloadLowered(t *testing.T) {
 					if err := run.wait(); err == nil || !strings.Contains(err.Error(), "Maximum Payload Violation") {
 						t.Fatalf("Run = %v, want an error about max_payload", err)
 					}
-					run = r.run(openHost(t, kernels), cfg)
+					run = r.run(openHost(t, kernels), o)
 				}
 				r.tally.await(t, inflight.DeadLettered, len(bad))
 				r.tally.awaitStored(t, inputs-len(bad))
@@ -170,7 +170,7 @@ func TestAWorkerEndsWithAnyOfItsConnections(t *testing.T) {
 	eachMode(t, func(t *testing.T, r *rig) {
 		r.provision()
 		r.opts.More = append(r.opts.More, r.Connect(r.URL), r.Connect(r.URL))
-		run := r.run(hostDevice(t), streams.Config{})
+		run := r.run(hostDevice(t), streams.Options{})
 		r.publish(1, document)
 		r.tally.awaitStored(t, 1)
 		r.opts.More[1].Close()

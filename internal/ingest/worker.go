@@ -86,13 +86,13 @@ func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, op
 		ackWait: settings.AckWait, maxBytes: inflight.SmallestBatchBytes(pipes),
 		stalls: stall.NewDetector(opts.consumers(), opts.Logger, opts.Observer),
 	}
-	w.trimmer = trim.New(trim.Settings{
+	w.trimmer = trim.New(trim.Options{
 		JS: js, Stream: opts.Stream, Policy: opts.Trim, Consumers: opts.Consumers(), Log: opts.Logger, Observer: opts.Observer,
 	})
 	if err := w.trimmer.Register(ctx); err != nil {
 		w.log.Warn("this worker removes no processed inputs, and others may remove inputs of its consumers while these are missing", "error", err)
 	}
-	w.results, err = results.NewWriter(ctx, w.conns, results.Settings{
+	w.results, err = results.NewWriter(ctx, w.conns, results.Options{
 		Topology: opts.Topology, Operators: opts.Operators, Format: opts.Format, Encoding: opts.Compress, AckWait: w.ackWait,
 		Log: opts.Logger, Observer: opts.Observer, Progress: w.life.progressed, Stored: opts.settled, Timeout: opts.publishTimeout,
 	})
@@ -105,7 +105,7 @@ func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, op
 		return nil, err
 	}
 	if opts.Exclusive {
-		w.mode, err = partitioned.New(partitioned.Settings{
+		w.mode, err = partitioned.New(partitioned.Options{
 			Topology: opts.Topology, Pipes: pipes, Conns: w.conns, JS: js, Pool: w.pool, Results: w.results, Judge: w.judge, Stalls: w.stalls,
 			Size:   func(c jetstream.Consumer) pull.Size { return opts.pullSize(c, nc) },
 			Linger: opts.Linger, Confirm: opts.ConfirmAcks, Log: w.log, Observer: w.observer, Batches: opts.Batches,
@@ -115,7 +115,7 @@ func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, op
 			return nil, err
 		}
 	} else {
-		w.mode = shared.New(shared.Settings{
+		w.mode = shared.New(shared.Options{
 			Pipes: pipes, Conns: w.conns, JS: js, Consumer: consumer, Size: opts.pullSize(consumer, nc), Pool: w.pool, Results: w.results,
 			Judge: w.judge, Stalls: w.stalls, Limit: limit, Linger: opts.Linger, Confirm: opts.ConfirmAcks, Log: w.log, Observer: w.observer,
 			Batches: opts.Batches, Records: opts.Records,

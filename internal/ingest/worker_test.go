@@ -19,7 +19,7 @@ func TestEveryPayloadComesBackOnceAndRight(t *testing.T) {
 	r.provision()
 	const n = 1500
 	r.publish(n, document)
-	run := r.run(hostDevice(t), streams.Config{})
+	run := r.run(hostDevice(t), streams.Options{})
 	r.tally.await(t, inflight.Published, n)
 	if err := run.drain(); err != nil {
 		t.Fatalf("Run: %v", err)
@@ -33,7 +33,7 @@ func TestResultHeaders(t *testing.T) {
 	r := newRig(t)
 	r.provision()
 	r.publish(1, document)
-	run := r.run(hostDevice(t), streams.Config{})
+	run := r.run(hostDevice(t), streams.Options{})
 	r.tally.await(t, inflight.Published, 1)
 	if err := run.drain(); err != nil {
 		t.Fatal(err)

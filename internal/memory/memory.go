@@ -63,12 +63,12 @@ const (
 	// program is the memory of the Go runtime, metrics, the timeline and the HTTP servers.
 	program = 48 * mib
 
-	// leastSlack is the minimum memory that stays free. Divide reserves a sixteenth of the limit instead if that is
+	// minSlack is the minimum memory that stays free. Divide reserves a sixteenth of the limit instead if that is
 	// larger. It is for page tables, for sockets, and for garbage that exceeds the runtime's limit.
-	leastSlack = 24 * mib
+	minSlack = 24 * mib
 
-	// leastPayloads is the smallest value of Plan.Payloads with which the worker starts.
-	leastPayloads = 16 * mib
+	// minPayloads is the smallest value of Plan.Payloads with which the worker starts.
+	minPayloads = 16 * mib
 )
 
 // Divide divides the limit. Of the memory that remains after f, the program and the slack, half is for payloads and
@@ -78,13 +78,13 @@ func (l Limit) Divide(f Fixed, heap int64) (Plan, error) {
 	if l.Bytes == 0 {
 		return Plan{}, nil
 	}
-	slack := max(l.Bytes/16, leastSlack)
+	slack := max(l.Bytes/16, minSlack)
 	p := Plan{Heap: min(l.Bytes-slack-f.OffHeap, heap)}
-	if p.Payloads = (p.Heap - f.Heap - program) / 2; p.Payloads >= leastPayloads {
+	if p.Payloads = (p.Heap - f.Heap - program) / 2; p.Payloads >= minPayloads {
 		return p, nil
 	}
 	if heap < l.Bytes-slack-f.OffHeap {
-		return Plan{}, fmt.Errorf("GOMEMLIMIT is %d MiB, but these settings need %d MiB: raise it, or unset it and the worker derives it", heap/mib, ceil(f.Heap+program+2*leastPayloads))
+		return Plan{}, fmt.Errorf("GOMEMLIMIT is %d MiB, but these settings need %d MiB: raise it, or unset it and the worker derives it", heap/mib, ceil(f.Heap+program+2*minPayloads))
 	}
 	buffers, need := f.Heap+f.OffHeap, l.need(f)
 	return Plan{}, fmt.Errorf("the memory limit is %d MiB (%s), and these settings need %d MiB: %d MiB for the buffers of batches and scratch, and %d MiB for "+
@@ -96,8 +96,8 @@ func (l Limit) Divide(f Fixed, heap int64) (Plan, error) {
 // need returns a limit in bytes with which Divide succeeds without GOMEMLIMIT. It is at most a few MiB above the lowest
 // such limit.
 func (l Limit) need(f Fixed) int64 {
-	used := f.Heap + f.OffHeap + program + 2*leastPayloads
-	return max(used+leastSlack, used/15*16+mib)
+	used := f.Heap + f.OffHeap + program + 2*minPayloads
+	return max(used+minSlack, used/15*16+mib)
 }
 
 // ceil converts bytes to MiB and rounds up.

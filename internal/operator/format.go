@@ -63,28 +63,28 @@ func (f Format) Append(dst []byte, ops []Operator, payloadBytes int, records [][
 // maxNumber is the maximum number of digits of a payload length.
 const maxNumber = 19
 
-// Most returns the maximum number of bytes that Append appends for one payload. stringBytes is the maximum total length of its byte
+// MaxBytes returns the maximum number of bytes that Append appends for one payload. stringBytes is the maximum total length of its byte
 // strings; see StringBytes. The worker reserves this memory before it computes the result. Most panics if f isn't valid.
-func (f Format) Most(ops []Operator, stringBytes int) int {
+func (f Format) MaxBytes(ops []Operator, stringBytes int) int {
 	switch f {
 	case JSON:
-		most := len(`{"bytes":}`) + maxNumber + stringJSON*stringBytes
+		limit := len(`{"bytes":}`) + maxNumber + stringJSON*stringBytes
 		for _, op := range ops {
-			most += len(`,"":`) + len(op.Name()) + op.MostJSON()
+			limit += len(`,"":`) + len(op.Name()) + op.MaxJSON()
 		}
-		return most
+		return limit
 	case Binary:
-		most := binaryHeaderBytes + stringBytes
+		limit := binaryHeaderBytes + stringBytes
 		for _, op := range ops {
 			spec, record := len(op.String()), op.Stride()
-			most += resultHeaderBytes + spec + padding(spec) + record + padding(record)
+			limit += resultHeaderBytes + spec + padding(spec) + record + padding(record)
 			if _, ok := op.(Variable); ok {
-				most += mostPositions
+				limit += maxPositions
 			}
 		}
-		return most
+		return limit
 	case Arrow:
-		return arrowipc.Most(ArrowColumns(ops), 1, stringBytes)
+		return arrowipc.MaxBytes(ArrowColumns(ops), 1, stringBytes)
 	}
 	panic("operator: no such format: " + f.String())
 }
@@ -149,8 +149,8 @@ func appendPadding(dst []byte, n int) []byte {
 // StringsFollow is a flag in the length of an operator's record in a binary result. It means that byte strings follow the records.
 const StringsFollow = 1 << 31
 
-// mostPositions is the maximum number of additional bytes of a binary result with byte strings: two positions and padding.
-const mostPositions = 2*4 + binaryAlignment - 1
+// maxPositions is the maximum number of additional bytes of a binary result with byte strings: two positions and padding.
+const maxPositions = 2*4 + binaryAlignment - 1
 
 // appendStrings appends the byte strings of one record as in a binary result: their start and end, then their bytes.
 func appendStrings(dst, strings []byte) []byte {

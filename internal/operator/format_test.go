@@ -91,9 +91,9 @@ func TestJSONAsOthersReadIt(t *testing.T) {
 	}
 }
 
-// TestMostBoundsEveryResult compares the bound with the bodies of payloads, and with the longest possible body, whose
+// TestMaxBoundsEveryResult compares the bound with the bodies of payloads, and with the longest possible body, whose
 // records have all bits set.
-func TestMostBoundsEveryResult(t *testing.T) {
+func TestMaxBoundsEveryResult(t *testing.T) {
 	for _, list := range []string{"crc32c", "minhash", "crc32c,minhash?k=256&hashes=1024&seed=18446744073709551615", "minhash?k=1&hashes=1,crc32c"} {
 		ops := parseList(t, list)
 		var ones [][]byte
@@ -101,20 +101,20 @@ func TestMostBoundsEveryResult(t *testing.T) {
 			ones = append(ones, bytes.Repeat([]byte{0xFF}, op.Stride()))
 		}
 		for _, f := range []Format{JSON, Binary, Arrow} {
-			most, longest := f.Most(ops, 0), len(f.Append(nil, ops, math.MaxInt64, ones))
-			if longest > most {
-				t.Errorf("%s as %v: a body of %d bytes, and Most is %d", list, f, longest, most)
+			maximum, longest := f.MaxBytes(ops, 0), len(f.Append(nil, ops, math.MaxInt64, ones))
+			if longest > maximum {
+				t.Errorf("%s as %v: a body of %d bytes, and Most is %d", list, f, longest, maximum)
 			}
 			slack := 32 * len(ops)
 			if f == Arrow {
 				slack += 64 + 128*len(ops) // the bound ignores the packing of the metadata
 			}
-			if most > longest+slack {
-				t.Errorf("%s as %v: Most is %d, far above the longest body of %d bytes", list, f, most, longest)
+			if maximum > longest+slack {
+				t.Errorf("%s as %v: Most is %d, far above the longest body of %d bytes", list, f, maximum, longest)
 			}
 			for _, payload := range corpus.Lengths(73, 40) {
-				if n := len(message(f, ops, payload)); n > most {
-					t.Errorf("%s as %v: a payload of %d bytes has a body of %d, and Most is %d", list, f, len(payload), n, most)
+				if n := len(message(f, ops, payload)); n > maximum {
+					t.Errorf("%s as %v: a payload of %d bytes has a body of %d, and Most is %d", list, f, len(payload), n, maximum)
 				}
 			}
 		}

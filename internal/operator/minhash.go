@@ -16,20 +16,20 @@ const minhashName = "minhash"
 // of a minimum.
 const noShingle = math.MaxUint32
 
-// minhashConfig holds the number of characters per shingle, the number of signature entries, and the seed of the
+// minhashParameters holds the number of characters per shingle, the number of signature entries, and the seed of the
 // generator for the permutations.
-type minhashConfig struct {
+type minhashParameters struct {
 	k, hashes int
 	seed      uint64
 }
 
 // minhashConfigOf returns the parameters in a block, or an error if the block isn't valid.
-func minhashConfigOf(d *compiled.Description, block []byte) (minhashConfig, error) {
+func minhashConfigOf(d *compiled.Description, block []byte) (minhashParameters, error) {
 	o, err := d.BindBlock(block)
 	if err != nil {
-		return minhashConfig{}, err
+		return minhashParameters{}, err
 	}
-	return minhashConfig{k: int(o.Value(0)), hashes: int(o.Value(1)), seed: uint64(o.Value(2))}, nil
+	return minhashParameters{k: int(o.Value(0)), hashes: int(o.Value(1)), seed: uint64(o.Value(2))}, nil
 }
 
 // minhashReference is the reference of the operator minhash: permuted MinHash over character shingles (Broder, "On the

@@ -29,12 +29,12 @@ func (m minhashHost) Bind(params []byte) (device.BoundHostKernel, error) {
 		scaled[i].a <<= 3
 		scaled[i].b <<= 3
 	}
-	return minhashKernel{minhashConfig: c, scaled: scaled, pieceUnits: minhashPieceUnits}, nil
+	return minhashKernel{minhashParameters: c, scaled: scaled, pieceUnits: minhashPieceUnits}, nil
 }
 
 // minhashKernel is the kernel with its parameters.
 type minhashKernel struct {
-	minhashConfig
+	minhashParameters
 	scaled     []permutation // a and b times 8, for lowestPermuted
 	pieceUnits int
 }

@@ -39,8 +39,8 @@ type Operator interface {
 	// AppendJSON appends the compact JSON value of one record. It panics if record is not Stride bytes long.
 	AppendJSON(dst, record []byte) []byte
 
-	// MostJSON returns the maximum number of bytes that AppendJSON appends.
-	MostJSON() int
+	// MaxJSON returns the maximum number of bytes that AppendJSON appends.
+	MaxJSON() int
 
 	// AppendReference appends the record of one payload, computed by the reference implementation.
 	AppendReference(dst, payload []byte) []byte
@@ -62,13 +62,13 @@ func RefusalText(name, reason string) string { return "operator " + name + ": " 
 // Variable is implemented by operators whose results have byte strings. A value starts with a record of Stride bytes, which contains the
 // length of each byte string. The byte strings follow without gaps. The value of any other operator is only the record.
 //
-// For a Variable, AppendReference appends a value, and AppendJSON expects a value. MostJSON doesn't count the byte strings. Each of
+// For a Variable, AppendReference appends a value, and AppendJSON expects a value. MaxJSON doesn't count the byte strings. Each of
 // their bytes adds at most two bytes.
 type Variable interface {
 	Operator
 
-	// MostStrings returns the maximum total length of a record's byte strings: most + perByte times the length of the payload.
-	MostStrings() (most, perByte int)
+	// MaxStrings returns the maximum total length of a record's byte strings: most + perByte times the length of the payload.
+	MaxStrings() (limit, perByte int)
 
 	// AppendStrings appends the byte strings of a row. results is the result of the operator's kernel for a batch with the given
 	// offsets.
@@ -80,14 +80,14 @@ const stringJSON = 2
 
 // StringBytes returns the maximum total length of the byte strings in the results of a number of payloads. bytes is the payloads' total
 // length.
-func StringBytes(ops []Operator, payloads, bytes int) (most int) {
+func StringBytes(ops []Operator, payloads, bytes int) (limit int) {
 	for _, op := range ops {
 		if v, ok := op.(Variable); ok {
-			each, perByte := v.MostStrings()
-			most += each*payloads + perByte*bytes
+			each, perByte := v.MaxStrings()
+			limit += each*payloads + perByte*bytes
 		}
 	}
-	return most
+	return limit
 }
 
 // Value returns the value of a row in a batch with the given offsets. For a Variable, Value appends the value to scratch and returns the

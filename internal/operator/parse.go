@@ -157,8 +157,8 @@ func (b *builtIn) Needs(s device.Shape) device.Needs { return b.kernel.Needs(s) 
 // AppendJSON implements Operator.
 func (b *builtIn) AppendJSON(dst, record []byte) []byte { return b.declared.AppendJSON(dst, record) }
 
-// MostJSON implements Operator.
-func (b *builtIn) MostJSON() int { return b.declared.MostJSON(0) }
+// MaxJSON implements Operator.
+func (b *builtIn) MaxJSON() int { return b.declared.MaxJSON(0) }
 
 // AppendReference implements Operator.
 func (b *builtIn) AppendReference(dst, payload []byte) []byte { return b.reference(dst, payload) }

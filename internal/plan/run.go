@@ -35,7 +35,7 @@ func (c course) run(ctx context.Context) (out outcome, err error) {
 		return out, err
 	}
 	turns := &turnstile{Device: dev, turns: make(chan struct{})}
-	p, err := streams.New(turns, streams.Config{
+	p, err := streams.New(turns, streams.Options{
 		Lanes: c.lanes, Schedule: c.schedule, BatchBytes: 1, BatchPayloads: 1, ScratchLimit: 1 << 20, Operators: ops,
 	})
 	if err != nil {

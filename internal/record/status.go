@@ -37,7 +37,7 @@ var messages = [Statuses]string{
 // String returns the name of the status in results. From TooLarge on, that name is also the reason of the record's dead
 // letter.
 func (s Status) String() string {
-	if !s.Valid() {
+	if !s.IsValid() {
 		return fmt.Sprintf("Status(%d)", uint8(s))
 	}
 	return names[s]
@@ -49,5 +49,5 @@ func (s Status) Message() string { return messages[s] }
 // Failed reports whether the record is also published as a dead letter.
 func (s Status) Failed() bool { return s >= TooLarge }
 
-// Valid reports whether the status is one of this package's constants.
-func (s Status) Valid() bool { return s < Statuses }
+// IsValid reports whether the status is one of this package's constants.
+func (s Status) IsValid() bool { return s < Statuses }

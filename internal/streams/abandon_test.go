@@ -37,7 +37,7 @@ func (m muteStream) Notify(uint64) error {
 // after its stream is done. Until then the device accesses the batch's buffers.
 func TestBatchWhoseEndIsNeverToldComesBackWhenItsStreamIsDone(t *testing.T) {
 	d := &mute{spyOn(openHost(t)), make(chan struct{}, 1)}
-	p := newPipeline(t, d, streams.Config{Lanes: 1, Spin: 1, Operators: operators(t, "crc32c")})
+	p := newPipeline(t, d, streams.Options{Lanes: 1, Spin: 1, Operators: operators(t, "crc32c")})
 	open := d.gate(t, "lane-0")
 	defer open()
 	b := acquire(t, p, someRows(1, 5, 100))

@@ -11,7 +11,7 @@ func TestPausesFollowThePace(t *testing.T) {
 	if got := n.next(); got != shortestPause {
 		t.Errorf("with nothing known a pause is %v, want %v", got, shortestPause)
 	}
-	for _, c := range []struct{ pace, least, most time.Duration }{
+	for _, c := range []struct{ pace, min, max time.Duration }{
 		{time.Microsecond, shortestPause, shortestPause},
 		{100 * time.Microsecond, 20 * time.Microsecond, 30 * time.Microsecond},
 		{time.Second, longestPause, longestPause},
@@ -20,8 +20,8 @@ func TestPausesFollowThePace(t *testing.T) {
 		for range 100 {
 			n.learn(c.pace)
 		}
-		if got := n.next(); got < c.least || got > c.most {
-			t.Errorf("a batch each %v: pauses of %v, want %v to %v", c.pace, got, c.least, c.most)
+		if got := n.next(); got < c.min || got > c.max {
+			t.Errorf("a batch each %v: pauses of %v, want %v to %v", c.pace, got, c.min, c.max)
 		}
 	}
 }

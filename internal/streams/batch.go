@@ -86,15 +86,15 @@ func (b *Batch) Bytes() int { return b.bytes }
 
 // Fits reports whether a payload of n bytes can still be appended.
 func (b *Batch) Fits(n int) bool {
-	return n <= b.pipe.cfg.BatchBytes-b.bytes && b.Rows() < b.pipe.cfg.BatchPayloads
+	return n <= b.pipe.o.BatchBytes-b.bytes && b.Rows() < b.pipe.o.BatchPayloads
 }
 
-// Full reports whether the batch has reached one of its bounds. The close reason names that bound.
-func (b *Batch) Full() (CloseReason, bool) {
+// IsFull reports whether the batch has reached one of its bounds. The close reason names that bound.
+func (b *Batch) IsFull() (CloseReason, bool) {
 	switch {
-	case b.Rows() >= b.pipe.cfg.BatchPayloads:
+	case b.Rows() >= b.pipe.o.BatchPayloads:
 		return ClosedByCount, true
-	case b.bytes >= b.pipe.cfg.BatchBytes:
+	case b.bytes >= b.pipe.o.BatchBytes:
 		return ClosedByBytes, true
 	}
 	return 0, false
@@ -119,12 +119,12 @@ func (b *Batch) Append(payload []byte) bool {
 // appended payloads. ends holds the end position of each payload, in ascending order. Positions may be relative to any
 // origin, because the last position is the end of values.
 func (b *Batch) AppendRun(values []byte, ends []uint32) int {
-	rows := min(len(ends), b.pipe.cfg.BatchPayloads-b.Rows())
+	rows := min(len(ends), b.pipe.o.BatchPayloads-b.Rows())
 	if rows <= 0 {
 		return 0
 	}
 	origin := ends[len(ends)-1] - uint32(len(values)) // position of the first byte of values
-	if free := b.pipe.cfg.BatchBytes - b.bytes; int(ends[rows-1]-origin) > free {
+	if free := b.pipe.o.BatchBytes - b.bytes; int(ends[rows-1]-origin) > free {
 		rows = sort.Search(rows, func(i int) bool { return int(ends[i]-origin) > free })
 		if rows == 0 {
 			return 0

@@ -10,32 +10,32 @@ import (
 
 // build allocates the pipeline's kernels, memory, streams and events. If it fails, the caller must call free.
 func (p *Pipeline) build() error {
-	for _, op := range p.cfg.Operators {
+	for _, op := range p.o.Operators {
 		k, err := p.dev.Kernel(op.Name(), op.Params())
 		if err != nil {
 			return fmt.Errorf("operator %s: %w", op, err)
 		}
 		p.kernels = append(p.kernels, k)
 	}
-	region := alignUp(p.cfg.BatchBytes, tableAlign) + 4*(p.cfg.BatchPayloads+1)
+	region := alignUp(p.o.BatchBytes, tableAlign) + 4*(p.o.BatchPayloads+1)
 	largest, err := p.largestNeeds()
 	if err != nil {
 		return err
 	}
-	p.scratch, err = alloc.NewScratch(p.dev, alloc.Scratch{Limit: p.cfg.ScratchLimit, Piece: largest.Scratch})
+	p.scratch, err = alloc.NewScratch(p.dev, alloc.Scratch{Limit: p.o.ScratchLimit, Piece: largest.Scratch})
 	if err != nil {
 		return err
 	}
-	if int64(largest.Scratch) > p.cfg.ScratchLimit {
+	if int64(largest.Scratch) > p.o.ScratchLimit {
 		return device.Errorf("plan memory", p.info.ID, device.ErrInvalid,
 			"the largest batch needs %d bytes of scratch, but the limit is %d: raise MILLRACE_SCRATCH_LIMIT or lower "+
-				"MILLRACE_BATCH_BYTES", largest.Scratch, p.cfg.ScratchLimit)
+				"MILLRACE_BATCH_BYTES", largest.Scratch, p.o.ScratchLimit)
 	}
 	// With preallocated scratch, each lane's stream and the shared compute stream may each hold one piece.
-	if pieces := int64(p.schedule.Lanes+1) * int64(largest.Scratch); p.scratch.Instead() != nil && pieces > p.cfg.ScratchLimit {
+	if pieces := int64(p.schedule.Lanes+1) * int64(largest.Scratch); p.scratch.Instead() != nil && pieces > p.o.ScratchLimit {
 		return device.Errorf("plan memory", p.info.ID, device.ErrInvalid,
 			"this GPU has no memory pools, so scratch for %d lanes needs %d bytes in total, but the limit is %d: raise "+
-				"MILLRACE_SCRATCH_LIMIT or lower MILLRACE_LANES or MILLRACE_BATCH_BYTES", p.schedule.Lanes, pieces, p.cfg.ScratchLimit)
+				"MILLRACE_SCRATCH_LIMIT or lower MILLRACE_LANES or MILLRACE_BATCH_BYTES", p.schedule.Lanes, pieces, p.o.ScratchLimit)
 	}
 	results := max(largest.Result, resultAlign)
 	batches := p.schedule.Lanes * p.schedule.Buffers
@@ -58,7 +58,7 @@ func (p *Pipeline) build() error {
 	p.freeSlots = make(chan struct{}, batches)
 	p.completed = make(chan *Batch, batches)
 	p.toPoll = make(chan polled, batches)
-	if p.cfg.Ranges {
+	if p.o.Ranges {
 		p.ranger, _ = p.dev.(device.Ranger)
 	}
 	for range batches {
@@ -70,7 +70,7 @@ func (p *Pipeline) build() error {
 // largestNeeds returns the scratch and result space for the largest batch that the bounds allow. It returns an error if
 // an operator can't compute such a batch.
 func (p *Pipeline) largestNeeds() (all device.Needs, err error) {
-	shape := device.Shape{Rows: p.cfg.BatchPayloads, Bytes: p.cfg.BatchBytes, Longest: p.cfg.BatchBytes}
+	shape := device.Shape{Rows: p.o.BatchPayloads, Bytes: p.o.BatchBytes, Longest: p.o.BatchBytes}
 	for _, k := range p.kernels {
 		n := k.Needs(shape)
 		if n.Result == 0 {
@@ -128,7 +128,7 @@ func (p *Pipeline) addBatch(l *lane, region, results int) (err error) {
 	slot := len(p.slots)
 	b := &Batch{
 		pipe: p, lane: l, slot: slot, in: p.slab.In(slot), out: p.slab.Out(slot),
-		offsets: make([]uint32, 0, p.cfg.BatchPayloads+1),
+		offsets: make([]uint32, 0, p.o.BatchPayloads+1),
 		args:    make([]device.LaunchArgs, len(p.kernels)),
 		results: make([]resultSpan, 0, len(p.kernels)),
 	}
@@ -157,7 +157,7 @@ func (p *Pipeline) addBatch(l *lane, region, results int) (err error) {
 // if the schedule separates the stages, or if Config.Copies is set.
 func (b *Batch) mapBuffers() (err error) {
 	m, ok := b.pipe.dev.(device.Mapper)
-	if s := b.pipe.schedule; !ok || s.HostWaits || s.Topology == StreamPerStage || b.pipe.cfg.Copies {
+	if s := b.pipe.schedule; !ok || s.HostWaits || s.Topology == StreamPerStage || b.pipe.o.Copies {
 		return nil
 	}
 	if b.mappedIn, err = m.Map(b.in); err != nil {
@@ -203,7 +203,7 @@ func (p *Pipeline) close() error {
 	switch {
 	case hung:
 		p.stop()
-	case p.cfg.Deadline.Max == 0:
+	case p.o.Deadline.Max == 0:
 		err = p.windDown()
 	default:
 		done := make(chan error, 1)
@@ -286,15 +286,15 @@ type Footprint struct {
 
 // admit passes the pipeline's footprint to Config.Admit before the memory is allocated.
 func (p *Pipeline) admit(slab alloc.Layout, largest device.Needs) error {
-	if p.cfg.Admit == nil {
+	if p.o.Admit == nil {
 		return nil
 	}
 	f := Footprint{
 		Host:    slab.Total(),
 		Device:  int64(slab.Buffers) * int64(slab.InBytes+slab.OutBytes),
-		Scratch: min(int64(slab.Buffers)*int64(largest.Scratch), p.cfg.ScratchLimit),
+		Scratch: min(int64(slab.Buffers)*int64(largest.Scratch), p.o.ScratchLimit),
 	}
-	if err := p.cfg.Admit(f); err != nil {
+	if err := p.o.Admit(f); err != nil {
 		return fmt.Errorf("memory for %d batches: %w", slab.Buffers, err)
 	}
 	return nil

@@ -30,7 +30,7 @@ func TestCloseAmongSubmissions(t *testing.T) {
 	onEachSchedule(t, func(t *testing.T, s streams.Schedule) {
 		onEachDevice(t, func(t *testing.T, d device.Device) {
 			for range 30 {
-				closeAmongSubmissions(t, newPipeline(t, d, streams.Config{Lanes: 3, Schedule: s, BatchBytes: 1024, Operators: operators(t, "crc32c")}))
+				closeAmongSubmissions(t, newPipeline(t, d, streams.Options{Lanes: 3, Schedule: s, BatchBytes: 1024, Operators: operators(t, "crc32c")}))
 			}
 		})
 	})
@@ -71,7 +71,7 @@ func TestCloseWaitsForASubmission(t *testing.T) {
 			close(entered)
 			<-resume
 		}
-		p := newPipeline(t, d, streams.Config{Lanes: 2, Schedule: s, Operators: operators(t, "minhash?hashes=2")})
+		p := newPipeline(t, d, streams.Options{Lanes: 2, Schedule: s, Operators: operators(t, "minhash?hashes=2")})
 		b := acquire(t, p, someRows(1, 10, 100))
 		said := make(chan error, 1)
 		go func() { said <- b.Submit(streams.ClosedByLinger) }()
@@ -104,7 +104,7 @@ func TestCloseWaitsForASubmission(t *testing.T) {
 // A caller that owns a filled batch when the pipeline closes must get an error and not access freed memory.
 func TestSubmitAfterCloseSaysSo(t *testing.T) {
 	onEachDevice(t, func(t *testing.T, d device.Device) {
-		p := newPipeline(t, d, streams.Config{})
+		p := newPipeline(t, d, streams.Options{})
 		b := acquire(t, p, someRows(1, 3, 100))
 		if err := p.Close(); err != nil {
 			t.Fatal(err)
@@ -120,7 +120,7 @@ func TestCloseIsNoDeviceError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := &recorder{}
 		d := spyOn(openSim(t, sim.Options{Cost: sim.Units(unit)}))
-		p := starve(t, d, 1, streams.Config{Observer: seen})
+		p := starve(t, d, 1, streams.Options{Observer: seen})
 		closed := make(chan error, 1)
 		go func() { closed <- p.Close() }()
 		for _, err := range p.results() {
@@ -154,7 +154,7 @@ func TestCloseWaitsForAStalledStream(t *testing.T) {
 
 func closeOnAStalledStream(t *testing.T, on device.Device, d *spy) {
 	t.Helper()
-	p := newPipeline(t, on, streams.Config{Lanes: 2, Operators: operators(t, "crc32c")})
+	p := newPipeline(t, on, streams.Options{Lanes: 2, Operators: operators(t, "crc32c")})
 	open := d.gate(t, "lane-0")
 	defer open()
 	for range p.Slots() {
@@ -191,7 +191,7 @@ func closeOnAStalledStream(t *testing.T, on device.Device, d *spy) {
 func TestDrainWaitsForAStalledStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := spyOn(openSim(t, sim.Options{Cost: sim.Units(unit)}))
-		p := newPipeline(t, d, streams.Config{Lanes: 2, Operators: operators(t, "crc32c")})
+		p := newPipeline(t, d, streams.Options{Lanes: 2, Operators: operators(t, "crc32c")})
 		open := d.gate(t, "lane-0")
 		stalled, free := submit(t, p, someRows(1, 5, 100)), submit(t, p, someRows(2, 5, 100))
 		drained := make(chan error, 1)
@@ -220,7 +220,7 @@ func TestDrainWaitsForAStalledStream(t *testing.T) {
 // A Drain whose context ends must leave all batches in the pipeline.
 func TestDrainThatIsGivenUpKeepsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPipeline(t, openSim(t, sim.Options{}), streams.Config{Lanes: 2})
+		p := newPipeline(t, openSim(t, sim.Options{}), streams.Options{Lanes: 2})
 		held := acquire(t, p, nil)
 		ctx, cancel := context.WithCancel(context.Background())
 		drained := make(chan error, 1)
@@ -242,7 +242,7 @@ func TestDrainThatIsGivenUpKeepsNothing(t *testing.T) {
 
 func TestTwoDrainsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPipeline(t, openSim(t, sim.Options{}), streams.Config{Lanes: 2})
+		p := newPipeline(t, openSim(t, sim.Options{}), streams.Options{Lanes: 2})
 		held := acquire(t, p, nil)
 		drained := make(chan error)
 		for range 2 {
@@ -259,7 +259,7 @@ func TestTwoDrainsAtOnce(t *testing.T) {
 }
 
 func TestDrainOfAClosedPipelineEnds(t *testing.T) {
-	p := newPipeline(t, openHost(t), streams.Config{})
+	p := newPipeline(t, openHost(t), streams.Options{})
 	held := acquire(t, p, nil)
 	drained := make(chan error, 1)
 	go func() { drained <- p.Drain(context.Background()) }()
@@ -275,7 +275,7 @@ func TestDrainOfAClosedPipelineEnds(t *testing.T) {
 // Stats may be read at any time: while batches move, while the pipeline closes, and afterwards.
 func TestStatsWhileClosing(t *testing.T) {
 	for range 10 {
-		p := newPipeline(t, openHost(t), streams.Config{Operators: operators(t, "crc32c")})
+		p := newPipeline(t, openHost(t), streams.Options{Operators: operators(t, "crc32c")})
 		for range p.Slots() {
 			submit(t, p, someRows(1, 50, 1000))
 		}
@@ -335,7 +335,7 @@ func TestCloseWaitsForASubmissionThatAsks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := &recorder{}
 		d := &askedDevice{Device: openSim(t, sim.Options{})}
-		p := newPipeline(t, d, streams.Config{Lanes: 1, Spin: time.Minute, Operators: operators(t, "crc32c"), Observer: seen})
+		p := newPipeline(t, d, streams.Options{Lanes: 1, Spin: time.Minute, Operators: operators(t, "crc32c"), Observer: seen})
 		b := acquire(t, p, [][]byte{{1}})
 		closed := make(chan error, 1)
 		d.inDone = sync.OnceFunc(func() {

@@ -54,7 +54,7 @@ func (p *Pipeline) batchCompleted(token uint64) {
 // failure returns the error of the first operator that produced no results for the batch, or nil. The error doesn't
 // name the faulty record. To find the record, the caller runs parts of the batch.
 func (b *Batch) failure() error {
-	for i, op := range b.pipe.cfg.Operators {
+	for i, op := range b.pipe.o.Operators {
 		f, ok := op.(operator.Faulty)
 		if !ok {
 			continue
@@ -117,9 +117,9 @@ func (p *Pipeline) fail(err error) {
 func (p *Pipeline) reportError(err error) { p.reportKind(device.Kind(err)) }
 
 func (p *Pipeline) reportKind(kind string) {
-	if p.cfg.Observer != nil {
+	if p.o.Observer != nil {
 		p.observing.Lock()
-		p.cfg.Observer.DeviceError(p.info.ID, kind)
+		p.o.Observer.DeviceError(p.info.ID, kind)
 		p.observing.Unlock()
 	}
 }

@@ -31,7 +31,7 @@ func checksums(payloads ...string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, dev.Close()) }()
-	pipe, err := streams.New(dev, streams.Config{
+	pipe, err := streams.New(dev, streams.Options{
 		Lanes: 1, BatchBytes: 64 << 10, BatchPayloads: 128, ScratchLimit: 1 << 20, Operators: ops,
 	})
 	if err != nil {

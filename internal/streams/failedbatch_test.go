@@ -12,16 +12,16 @@ import (
 )
 
 // failing is an operator of the host device. It has no result for any payload of a batch if one of them begins with
-// '!'. Its kernel refuses batches of more than mostRows payloads.
+// '!'. Its kernel refuses batches of more than maxRows payloads.
 type failing struct {
 	operator.Operator
-	mostRows int
+	maxRows int
 }
 
 func (f failing) Bind([]byte) (device.BoundHostKernel, error) { return f, nil }
 
 func (f failing) Needs(s device.Shape) device.Needs {
-	if s.Rows > f.mostRows {
+	if s.Rows > f.maxRows {
 		return device.Needs{}
 	}
 	return device.Needs{Result: s.Rows * f.Stride(), InPlace: true}
@@ -47,9 +47,9 @@ func (f failing) FailedBatch(results []byte, _ int) string {
 	return "a pass failed"
 }
 
-func openFailing(t *testing.T, mostRows int) (device.Device, []operator.Operator) {
+func openFailing(t *testing.T, maxRows int) (device.Device, []operator.Operator) {
 	t.Helper()
-	op := failing{operators(t, "crc32c")[0], mostRows}
+	op := failing{operators(t, "crc32c")[0], maxRows}
 	d, err := host.Open(host.Options{Cores: 1, Kernels: []device.HostKernel{op}})
 	if err != nil {
 		t.Fatal(err)
@@ -61,7 +61,7 @@ func openFailing(t *testing.T, mostRows int) (device.Device, []operator.Operator
 // TestABatchThatAnOperatorFailedOnHasAnError: the error names the operator, and the device continues to work.
 func TestABatchThatAnOperatorFailedOnHasAnError(t *testing.T) {
 	d, ops := openFailing(t, 100)
-	p := newPipeline(t, d, streams.Config{Operators: ops, BatchPayloads: 100})
+	p := newPipeline(t, d, streams.Options{Operators: ops, BatchPayloads: 100})
 	for i, rows := range [][][]byte{{[]byte("abc"), []byte("!")}, {[]byte("abc"), []byte("d")}} {
 		submit(t, p, rows)
 		b := <-p.Completed()
@@ -80,7 +80,7 @@ func TestABatchThatAnOperatorFailedOnHasAnError(t *testing.T) {
 // batch would fail.
 func TestAnOperatorThatTakesNoLargestBatch(t *testing.T) {
 	d, ops := openFailing(t, 100)
-	_, err := streams.New(d, streams.Config{Lanes: 1, Operators: ops, BatchBytes: 1000, BatchPayloads: 101, ScratchLimit: 1})
+	_, err := streams.New(d, streams.Options{Lanes: 1, Operators: ops, BatchBytes: 1000, BatchPayloads: 101, ScratchLimit: 1})
 	if want := "operator crc32c: plan memory: invalid argument: it takes no batch of 101 payloads and 1000 bytes: lower MILLRACE_BATCH_PAYLOADS"; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("error %v, want %q in it", err, want)
 	}

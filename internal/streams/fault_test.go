@@ -33,7 +33,7 @@ func (r *recorder) errors() []string {
 func TestRefusedLaunchLeavesTheBatchToTheCaller(t *testing.T) {
 	seen := &recorder{}
 	d := openSim(t, sim.Options{Faults: []sim.Fault{{Kind: sim.LaunchFailure, Nth: 2}}})
-	p := newPipeline(t, d, streams.Config{Observer: seen})
+	p := newPipeline(t, d, streams.Options{Observer: seen})
 	rows := someRows(3, 20, 2000)
 	b := acquire(t, p, rows)
 	if err := b.Submit(streams.ClosedByBytes); !errors.Is(err, device.ErrLaunch) {
@@ -56,7 +56,7 @@ func TestRefusedLaunchLeavesTheBatchToTheCaller(t *testing.T) {
 func TestLostDeviceGivesEveryBatchBack(t *testing.T) {
 	seen := &recorder{}
 	d := openSim(t, sim.Options{Cost: sim.Units(unit), Faults: []sim.Fault{{Kind: sim.DeviceLoss, Nth: 2}}})
-	p := newPipeline(t, d, streams.Config{Lanes: 4, Operators: operators(t, "crc32c"), Observer: seen})
+	p := newPipeline(t, d, streams.Options{Lanes: 4, Operators: operators(t, "crc32c"), Observer: seen})
 	release := d.Hold()
 	for range 4 {
 		submit(t, p, someRows(1, 5, 100))
@@ -96,7 +96,7 @@ func TestLostDeviceGivesEveryBatchBack(t *testing.T) {
 func TestBatchWithoutScratchWaitsForAnother(t *testing.T) {
 	// Allocation 2 is refused as if the pool were full. The batch gets its scratch when the first batch is done.
 	d := openSim(t, sim.Options{Cost: sim.Units(unit), Faults: []sim.Fault{{Kind: sim.OutOfMemory, Nth: 2}}})
-	p := newPipeline(t, d, streams.Config{Lanes: 2, Operators: operators(t, "minhash?hashes=4")})
+	p := newPipeline(t, d, streams.Options{Lanes: 2, Operators: operators(t, "minhash?hashes=4")})
 	rows := someRows(5, 10, 500)
 	submit(t, p, rows)
 	submit(t, p, rows)
@@ -117,7 +117,7 @@ func TestBatchWithoutScratchWaitsForAnother(t *testing.T) {
 func TestBatchThatNeverGetsScratchFails(t *testing.T) {
 	// The second refusal hits the final attempt, when no other batch is in flight.
 	d := openSim(t, sim.Options{Faults: []sim.Fault{{Kind: sim.OutOfMemory, Nth: 1}, {Kind: sim.OutOfMemory, Nth: 2}}})
-	p := newPipeline(t, d, streams.Config{Operators: operators(t, "minhash?hashes=4")})
+	p := newPipeline(t, d, streams.Options{Operators: operators(t, "minhash?hashes=4")})
 	b := acquire(t, p, someRows(5, 200, 2000))
 	if err := b.Submit(streams.ClosedByBytes); !errors.Is(err, device.ErrOutOfMemory) {
 		t.Errorf("Submit = %v, want out of memory", err)
@@ -132,7 +132,7 @@ func TestBatchThatNeverGetsScratchFails(t *testing.T) {
 
 func TestLateCompletionDelaysOnlyItsBatch(t *testing.T) {
 	d := openSim(t, sim.Options{Cost: sim.Units(unit), Faults: []sim.Fault{{Kind: sim.LateCompletion, Nth: 1, Delay: 100 * unit}}})
-	p := newPipeline(t, d, streams.Config{Lanes: 2, Operators: operators(t, "crc32c")})
+	p := newPipeline(t, d, streams.Options{Lanes: 2, Operators: operators(t, "crc32c")})
 	release := d.Hold()
 	late := submit(t, p, someRows(1, 3, 10))
 	prompt := submit(t, p, someRows(2, 3, 10))
@@ -149,7 +149,7 @@ func TestLateCompletionDelaysOnlyItsBatch(t *testing.T) {
 
 func TestLostCompletionShowsAsNoProgress(t *testing.T) {
 	d := openSim(t, sim.Options{Cost: sim.Units(unit), Faults: []sim.Fault{{Kind: sim.LostCompletion, Nth: 1}}})
-	p := newPipeline(t, d, streams.Config{Lanes: 2, Operators: operators(t, "crc32c")})
+	p := newPipeline(t, d, streams.Options{Lanes: 2, Operators: operators(t, "crc32c")})
 	submit(t, p, someRows(1, 3, 10))
 	other := submit(t, p, someRows(2, 3, 10))
 	if got := <-p.Completed(); got != other {

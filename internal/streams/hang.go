@@ -53,7 +53,7 @@ func (d Deadline) tick() time.Duration {
 
 // watchDeadlines ends the pipeline and returns when a batch exceeds its bound. It also returns when ctx is done.
 func (p *Pipeline) watchDeadlines(ctx context.Context) {
-	every := p.cfg.Deadline.tick()
+	every := p.o.Deadline.tick()
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for ran := (runClock{time.Now(), every}); ; {
@@ -92,7 +92,7 @@ func (p *Pipeline) addRunTime(d time.Duration) {
 // Oldest returns the batch in flight that has used the largest share of its bound. It returns a zero value if no batch
 // is at the head of its streams, or if the pipeline has no Deadline. It makes no call to the device.
 func (p *Pipeline) Oldest() (oldest InFlightBatch) {
-	if p.cfg.Deadline.Max == 0 {
+	if p.o.Deadline.Max == 0 {
 		return InFlightBatch{}
 	}
 	p.mu.Lock()
@@ -136,7 +136,7 @@ func (p *Pipeline) leads(b *Batch) bool {
 
 // bound returns the longest time that b may be in flight. The caller holds p.mu.
 func (p *Pipeline) bound(b *Batch) time.Duration {
-	d := p.cfg.Deadline
+	d := p.o.Deadline
 	return d.bound(p.usual.estimate(b.work(), d.Max), len(p.lanes))
 }
 
@@ -151,7 +151,7 @@ func (b *Batch) startClock() { b.clock = flightClock{since: time.Now(), ran: b.p
 // streams. Earlier batches keep their clocks, so a stuck batch can't stay undetected because others complete. The
 // caller holds p.mu.
 func (p *Pipeline) finishTurn(b *Batch) {
-	d := p.cfg.Deadline
+	d := p.o.Deadline
 	if d.Max == 0 {
 		return
 	}
@@ -202,8 +202,8 @@ func (p *Pipeline) hang(f InFlightBatch) bool {
 // hangError returns the error for f's batch, which doesn't complete. answer is the result of the device check. The
 // result wraps answer if answer is a loss of the device, and device.ErrHung otherwise.
 func (p *Pipeline) hangError(f InFlightBatch, answer error) error {
-	names := make([]string, len(p.cfg.Operators))
-	for i, op := range p.cfg.Operators {
+	names := make([]string, len(p.o.Operators))
+	for i, op := range p.o.Operators {
 		names[i] = op.String()
 	}
 	diagnosis := "the device answers, so a kernel is stuck or its completion was lost"

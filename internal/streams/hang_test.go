@@ -35,13 +35,13 @@ func hangingSim(t *testing.T, o sim.Options) *sim.Device {
 }
 
 // hangingPipeline creates a pipeline that no cleanup closes, because its device may hang.
-func hangingPipeline(t *testing.T, d device.Device, cfg streams.Config) *streams.Pipeline {
+func hangingPipeline(t *testing.T, d device.Device, o streams.Options) *streams.Pipeline {
 	t.Helper()
-	cfg.BatchBytes, cfg.BatchPayloads, cfg.ScratchLimit = 100<<10, 100, 64<<20
-	if cfg.Operators == nil {
-		cfg.Operators = operators(t, "crc32c")
+	o.BatchBytes, o.BatchPayloads, o.ScratchLimit = 100<<10, 100, 64<<20
+	if o.Operators == nil {
+		o.Operators = operators(t, "crc32c")
 	}
-	p, err := streams.New(d, cfg)
+	p, err := streams.New(d, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func TestABatchThatNeverEndsIsNotHiddenByOthers(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				seen := &recorder{}
 				d := hangingSim(t, sim.Options{Cost: sim.Units(unit), Faults: []sim.Fault{{Kind: sim.LostCompletion, Nth: 5}}})
-				p := hangingPipeline(t, d, streams.Config{Lanes: lanes, Deadline: deadline, Observer: seen})
+				p := hangingPipeline(t, d, streams.Options{Lanes: lanes, Deadline: deadline, Observer: seen})
 				began, good := time.Now(), 0
 				for i := 1; ; i++ {
 					b, err := p.Acquire(t.Context())
@@ -116,7 +116,7 @@ func TestABatchThatNeverEndsIsNotHiddenByOthers(t *testing.T) {
 func TestTheFirstBatchHasTheLongestBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := hangingSim(t, sim.Options{Faults: []sim.Fault{{Kind: sim.LostCompletion, Nth: 1}}})
-		p := hangingPipeline(t, d, streams.Config{Lanes: 1, Deadline: deadline})
+		p := hangingPipeline(t, d, streams.Options{Lanes: 1, Deadline: deadline})
 		submit(t, p, someRows(1, 3, 10))
 		time.Sleep(deadline.Max - time.Second) //nolint:forbidigo // the clock of a synctest bubble is virtual
 		if f := p.Oldest(); f.Batch != 1 || f.Payloads != 3 || f.Bound != deadline.Max || f.Age < deadline.Max-2*time.Second || f.Age > f.Bound {
@@ -148,10 +148,10 @@ func TestEveryCompletionIsWatched(t *testing.T) {
 		{"spin", streams.ByAdaptivePolling, time.Millisecond, 0}, {"in place", streams.ByAdaptivePolling, 0, 1 << 20},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			d := hangingSim(t, sim.Options{Cost: sim.Units(unit), MostInPlace: c.inPlace})
+			d := hangingSim(t, sim.Options{Cost: sim.Units(unit), MaxInPlace: c.inPlace})
 			schedule := streams.Overlapped
 			schedule.Completion = c.completion
-			p := hangingPipeline(t, d, streams.Config{Lanes: 2, Schedule: schedule, Spin: c.spin, Deadline: quick})
+			p := hangingPipeline(t, d, streams.Options{Lanes: 2, Schedule: schedule, Spin: c.spin, Deadline: quick})
 			defer d.Hold()()
 			b := submit(t, p, someRows(1, 3, 10))
 			if back := <-p.Completed(); back != b {
@@ -222,7 +222,7 @@ func TestAKernelThatDoesNotEnd(t *testing.T) {
 
 func kernelThatDoesNotEnd(t *testing.T, s streams.Schedule) {
 	d, ops := hangingHost(t, "crc32c")
-	p, err := streams.New(d, streams.Config{
+	p, err := streams.New(d, streams.Options{
 		Lanes: 2, Schedule: s, BatchBytes: 400 << 10, BatchPayloads: 8, ScratchLimit: 2 << 20, Operators: ops, Deadline: quick, Copies: true,
 	})
 	if err != nil {
@@ -261,7 +261,7 @@ func kernelThatDoesNotEnd(t *testing.T, s streams.Schedule) {
 func TestASubmissionThatDoesNotReturn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := spyOn(hangingSim(t, sim.Options{}))
-		p := hangingPipeline(t, d, streams.Config{Lanes: 2, Deadline: deadline})
+		p := hangingPipeline(t, d, streams.Options{Lanes: 2, Deadline: deadline})
 		entered, resume := make(chan struct{}), make(chan struct{})
 		d.inEnqueue = func([]device.Command) {
 			close(entered)
@@ -291,7 +291,7 @@ func TestASubmissionThatDoesNotReturn(t *testing.T) {
 func TestCloseOfADeviceThatHangs(t *testing.T) {
 	seen := &recorder{}
 	d, ops := hangingHost(t, "crc32c")
-	p := hangingPipeline(t, d, streams.Config{Lanes: 2, Operators: ops, Deadline: quick, Observer: seen})
+	p := hangingPipeline(t, d, streams.Options{Lanes: 2, Operators: ops, Deadline: quick, Observer: seen})
 	submit(t, p, [][]byte{[]byte("!")})
 	if err := p.Close(); err != nil { // unless the bound had passed before Close
 		wantHung(t, err)
@@ -312,7 +312,7 @@ func TestAQueueOfSlowBatchesIsNoHang(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer closeClean(t, d)
-		p := newPipeline(t, struct{ device.Device }{d}, streams.Config{
+		p := newPipeline(t, struct{ device.Device }{d}, streams.Options{
 			Lanes: 8, Operators: []operator.Operator{slow}, Deadline: streams.Deadline{Min: 6 * time.Second, Max: 8 * time.Second},
 			Schedule: streams.Schedule{Name: "one queue", Buffers: 2, Topology: streams.StreamPerStage},
 		})
@@ -341,7 +341,7 @@ func TestASmallBatchWaitsBehindALargeOne(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer closeClean(t, d)
-		p := newPipeline(t, struct{ device.Device }{d}, streams.Config{Lanes: 1, BatchBytes: 4 << 20, Operators: []operator.Operator{slow}, Deadline: deadline})
+		p := newPipeline(t, struct{ device.Device }{d}, streams.Options{Lanes: 1, BatchBytes: 4 << 20, Operators: []operator.Operator{slow}, Deadline: deadline})
 		for range 10 { // small batches take no time
 			submit(t, p, [][]byte{{1}})
 			(<-p.Completed()).Release()
@@ -379,7 +379,7 @@ func TestALossThatTheDeviceKnowsIsNoHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &checked{Device: hangingSim(t, sim.Options{Faults: []sim.Fault{{Kind: sim.LostCompletion, Nth: 1}}})}
 		d.answer = device.Errorf("check", "sim-0", device.ErrLost, "fell off the bus")
-		p := hangingPipeline(t, d, streams.Config{Lanes: 1, Deadline: deadline})
+		p := hangingPipeline(t, d, streams.Options{Lanes: 1, Deadline: deadline})
 		b := submit(t, p, [][]byte{{1}})
 		<-p.Completed()
 		if err := b.Err(); errors.Is(err, device.ErrKernelFault) || !errors.Is(err, device.ErrLost) || !strings.Contains(err.Error(), "bus") {
@@ -395,7 +395,7 @@ func TestALossThatTheDeviceKnowsIsNoHang(t *testing.T) {
 func TestADeviceThatDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &checked{Device: hangingSim(t, sim.Options{Faults: []sim.Fault{{Kind: sim.LostCompletion, Nth: 1}}}), silent: true}
-		p := hangingPipeline(t, d, streams.Config{Lanes: 1, Deadline: deadline})
+		p := hangingPipeline(t, d, streams.Options{Lanes: 1, Deadline: deadline})
 		b := submit(t, p, [][]byte{{1}})
 		<-p.Completed()
 		wantHung(t, b.Err(), "no answer in time")
@@ -410,7 +410,7 @@ func TestABatchThatEndsAtTheLastMoment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &checked{Device: openSim(t, sim.Options{})}
 		release := sync.OnceFunc(d.Device.(*sim.Device).Hold())
-		p := newPipeline(t, d, streams.Config{Lanes: 1, Deadline: deadline, Operators: operators(t, "crc32c")})
+		p := newPipeline(t, d, streams.Options{Lanes: 1, Deadline: deadline, Operators: operators(t, "crc32c")})
 		d.onCheck = func() { release(); synctest.Wait() }
 		for range 2 {
 			submit(t, p, [][]byte{{1}})
@@ -434,7 +434,7 @@ func TestABatchThatEndsAtTheLastMoment(t *testing.T) {
 func TestABatchInStepsTeachesNoBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := hangingSim(t, sim.Options{Cost: sim.Units(unit)})
-		p := hangingPipeline(t, d, streams.Config{Lanes: 1, Deadline: deadline})
+		p := hangingPipeline(t, d, streams.Options{Lanes: 1, Deadline: deadline})
 		for _, c := range []struct{ steps, bounded bool }{{true, false}, {true, false}, {false, false}, {false, true}} {
 			b := acquire(t, p, someRows(1, 3, 10))
 			if c.steps {

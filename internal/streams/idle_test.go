@@ -10,7 +10,7 @@ import (
 // is notified when the lane's other batch completes.
 func TestFillingBatchIsToldThatItsLaneIsIdle(t *testing.T) {
 	d := spyOn(openHost(t))
-	p := newPipeline(t, d, streams.Config{Lanes: 1})
+	p := newPipeline(t, d, streams.Options{Lanes: 1})
 	open := d.gate(t, "lane-0")
 	submit(t, p, someRows(1, 3, 100))
 	filling := acquire(t, p, someRows(2, 3, 100))

@@ -151,7 +151,7 @@ func (p *Pipeline) notify(b *Batch) (*polled, error) {
 	}
 	f := &polled{batch: b, token: token, out: b.route.out, ended: b.copiedOut}
 	if alone {
-		f.until = time.Now().Add(p.cfg.Spin)
+		f.until = time.Now().Add(p.o.Spin)
 		return f, nil
 	}
 	if p.schedule.Completion == ByAdaptivePolling {
@@ -180,7 +180,7 @@ func (p *Pipeline) endSubmission(b *Batch) (token uint64, alone bool, err error)
 	}
 	b.submitting = false
 	b.startClock()
-	alone = p.cfg.Spin > 0 && p.inFlight == 1 && b.bytes <= smallBatch
+	alone = p.o.Spin > 0 && p.inFlight == 1 && b.bytes <= smallBatch
 	if alone {
 		p.pollers.Add(1) // before Close waits for pollers
 	}

@@ -11,7 +11,7 @@ import (
 // hoard is a device whose pools are full of unused pieces of unsuitable sizes until they are trimmed.
 type hoard struct{ device.Device }
 
-func (h hoard) NewPool(c device.PoolConfig) (device.Pool, error) {
+func (h hoard) NewPool(c device.PoolOptions) (device.Pool, error) {
 	pool, err := h.Device.NewPool(c)
 	return &hoardingPool{Pool: pool}, err
 }
@@ -37,7 +37,7 @@ func (h *hoardingPool) Trim(keep int64) error {
 // the pipeline must trim the pool's unused pieces.
 func TestLoneBatchGetsTheScratchOfUnusedPieces(t *testing.T) {
 	ops := operators(t, "minhash?hashes=4")
-	p := newPipeline(t, hoard{openSim(t, sim.Options{})}, streams.Config{Operators: ops})
+	p := newPipeline(t, hoard{openSim(t, sim.Options{})}, streams.Options{Operators: ops})
 	rows := someRows(1, 10, 500)
 	b := submit(t, p, rows)
 	wantResults(t, <-p.Completed(), ops, rows)

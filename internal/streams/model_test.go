@@ -42,12 +42,12 @@ type model struct {
 }
 
 func TestPipelineAgreesWithAModelOfOwnership(t *testing.T) {
-	history.Run(t, history.Bounds{Least: 40}, func(h *history.History) map[string]int {
+	history.Run(t, history.Bounds{Min: 40}, func(h *history.History) map[string]int {
 		synctest.Test(t, func(t *testing.T) {
 			random := rand.New(h)
 			d := spyOn(openSim(t, sim.Options{Seed: h.Seed, Cost: sim.Units(unit)}))
 			m := &model{t: t, random: random, dev: d, lanes: 1 + random.IntN(4), stalled: map[int]func(){}}
-			m.pipe = newPipeline(t, d, streams.Config{
+			m.pipe = newPipeline(t, d, streams.Options{
 				Lanes: m.lanes, Schedule: streams.Schedule{Name: "model", Buffers: 1 + random.IntN(2)}, Operators: operators(t, "crc32c"),
 			})
 			for range 150 {

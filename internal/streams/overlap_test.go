@@ -63,7 +63,7 @@ func TestFourBatchesOfThreeUnitStages(t *testing.T) {
 	} {
 		t.Run(c.schedule.Name, func(t *testing.T) {
 			d := openSim(t, sim.Options{Cost: sim.Units(unit)})
-			p := newPipeline(t, d, streams.Config{Lanes: 4, Schedule: c.schedule, Operators: operators(t, "crc32c")})
+			p := newPipeline(t, d, streams.Options{Lanes: 4, Schedule: c.schedule, Operators: operators(t, "crc32c")})
 			records := runBatches(t, d, p, 4)
 			if got := makespan(records); got != c.want {
 				t.Errorf("four batches took %v, want %v", got, c.want)
@@ -96,7 +96,7 @@ func TestFourBatchesOfThreeUnitStages(t *testing.T) {
 func TestStatsCoverTheTimeBeforeABatchInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := spyOn(openSim(t, sim.Options{Cost: sim.Units(unit)}))
-		p := newPipeline(t, d, streams.Config{Lanes: 2, Operators: operators(t, "crc32c")})
+		p := newPipeline(t, d, streams.Options{Lanes: 2, Operators: operators(t, "crc32c")})
 		open := d.gate(t, "lane-0")
 		stalled, free := submit(t, p, someRows(1, 5, 100)), submit(t, p, someRows(2, 5, 100))
 		if got := <-p.Completed(); got != free {
@@ -120,7 +120,7 @@ func TestStatsCoverTheTimeBeforeABatchInFlight(t *testing.T) {
 // TestStatsCoverIdleTime: with no batch in flight, the figures cover all of the time. The clock of a host device
 // continues.
 func TestStatsCoverIdleTime(t *testing.T) {
-	p := newPipeline(t, openHost(t), streams.Config{Operators: operators(t, "crc32c")})
+	p := newPipeline(t, openHost(t), streams.Options{Operators: operators(t, "crc32c")})
 	submit(t, p, someRows(1, 5, 100))
 	(<-p.Completed()).Release()
 	if s, err := p.Stats(); err != nil || s.Counted != s.Uptime || s.Busy == 0 {
@@ -130,7 +130,7 @@ func TestStatsCoverIdleTime(t *testing.T) {
 
 func TestDoubleBufferedOverlapsCopyWithCompute(t *testing.T) {
 	d := openSim(t, sim.Options{Cost: sim.Units(unit)})
-	p := newPipeline(t, d, streams.Config{Schedule: streams.DoubleBuffered, Operators: operators(t, "crc32c")})
+	p := newPipeline(t, d, streams.Options{Schedule: streams.DoubleBuffered, Operators: operators(t, "crc32c")})
 	records := runBatches(t, d, p, 2)
 	if a, b := records[0].Stages[streams.Compute], records[1].Stages[streams.CopyIn]; a != b {
 		t.Errorf("copy in of batch 2 ran %v, want it beside the kernel of batch 1 at %v", b, a)
@@ -143,7 +143,7 @@ func TestDoubleBufferedOverlapsCopyWithCompute(t *testing.T) {
 // A copy that waits for its engine has not started, even if its stream has reached it.
 func TestStagesStartWhenTheEngineIsFree(t *testing.T) {
 	d := openSim(t, sim.Options{Cost: sim.Units(unit)})
-	p := newPipeline(t, d, streams.Config{Lanes: 4, Operators: operators(t, "crc32c")})
+	p := newPipeline(t, d, streams.Options{Lanes: 4, Operators: operators(t, "crc32c")})
 	for i, r := range runBatches(t, d, p, 4) {
 		for s := streams.CopyIn; s <= streams.CopyOut; s++ {
 			if got := r.Stages[s].Duration(); got != unit {
@@ -158,7 +158,7 @@ func TestOverlapIsDeterministicOnSim(t *testing.T) {
 		cost := sim.Units(10 * time.Microsecond)
 		cost.Jitter = 0.3
 		d := openSim(t, sim.Options{Seed: 7, Cost: cost})
-		p := newPipeline(t, d, streams.Config{Lanes: 4})
+		p := newPipeline(t, d, streams.Options{Lanes: 4})
 		return runBatches(t, d, p, 8)
 	}
 	a, b := run(), run()

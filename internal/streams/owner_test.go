@@ -275,10 +275,10 @@ func TestEveryBatchHasOneOwner(t *testing.T) {
 	for turn := range seeds {
 		for i, s := range []streams.Schedule{streams.Serial, streams.Overlapped, streams.DoubleBuffered, shared, bySize()} {
 			seed := uint64(turn + 2*i) // each schedule runs with a different set of lane counts
-			cfg := streams.Config{Schedule: s, Lanes: 1 + int(seed%5), BatchBytes: 4 << 10, BatchPayloads: 8, Operators: ops}
+			o := streams.Options{Schedule: s, Lanes: 1 + int(seed%5), BatchBytes: 4 << 10, BatchPayloads: 8, Operators: ops}
 			run := func(name string, d device.Device, total int, closeAfter int64) {
 				t.Run(fmt.Sprintf("%s, %s, seed %d", s.Name, name, seed), func(t *testing.T) {
-					p := newPipeline(t, d, cfg)
+					p := newPipeline(t, d, o)
 					tr := newTraffic(t, p, ops, total)
 					tr.run(seed, closeAfter)
 					tr.settled(closeAfter > 0)
@@ -301,7 +301,7 @@ func TestEveryBatchHasOneOwnerOnAGPU(t *testing.T) {
 	for _, s := range []streams.Schedule{streams.Serial, streams.Overlapped, streams.DoubleBuffered, shared, bySize()} {
 		t.Run(s.Name, func(t *testing.T) {
 			d := openCUDA(t)
-			p := newPipeline(t, d, streams.Config{Schedule: s, Lanes: 4, BatchBytes: 4 << 10, BatchPayloads: 8, Operators: ops})
+			p := newPipeline(t, d, streams.Options{Schedule: s, Lanes: 4, BatchBytes: 4 << 10, BatchPayloads: 8, Operators: ops})
 			tr := newTraffic(t, p, ops, 2000)
 			tr.run(1, 0)
 			tr.settled(false)

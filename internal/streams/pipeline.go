@@ -26,8 +26,8 @@ import (
 // ErrClosed is the error of a pipeline that has been closed.
 var ErrClosed = errors.New("streams: pipeline closed")
 
-// Config configures a pipeline and limits its memory.
-type Config struct {
+// Options configures a pipeline and limits its memory.
+type Options struct {
 	Lanes         int   // number of lanes, at least 1; ignored if Schedule fixes the number
 	BatchBytes    int   // maximum payload bytes per batch, and also per payload; from 1 to 4 GiB - 1
 	BatchPayloads int   // maximum payloads per batch; from 1 to 2^30 - 1
@@ -62,7 +62,7 @@ type Config struct {
 type Pipeline struct {
 	dev      device.Device
 	info     device.Info
-	cfg      Config
+	o        Options
 	schedule Schedule
 	kernels  []device.Kernel
 	slab     *alloc.Slab
@@ -120,19 +120,19 @@ type Pipeline struct {
 // New creates a pipeline on dev and allocates all its memory: pinned double buffers, device buffers and a scratch pool.
 // The caller keeps dev and closes it after the pipeline. A device can have only one pipeline at a time, because only
 // one goroutine may receive a device's completions. If New fails, it frees everything that it has allocated.
-func New(dev device.Device, cfg Config) (*Pipeline, error) {
+func New(dev device.Device, o Options) (*Pipeline, error) {
 	p := &Pipeline{
-		dev: dev, info: dev.Info(), cfg: cfg, schedule: cfg.Schedule,
+		dev: dev, info: dev.Info(), o: o, schedule: o.Schedule,
 		over: make(chan struct{}), stuck: make(chan struct{}),
 		started: dev.Now(), progress: time.Now(),
 	}
 	p.changed = sync.NewCond(&p.mu)
-	p.known = sync.OnceValue(cfg.knownAnswers)
+	p.known = sync.OnceValue(o.knownAnswers)
 	if p.schedule.Buffers == 0 {
 		p.schedule = Overlapped
 	}
-	p.schedule.Lanes = cmp.Or(p.schedule.Lanes, cfg.Lanes)
-	if err := cfg.check(p.schedule); err != nil {
+	p.schedule.Lanes = cmp.Or(p.schedule.Lanes, o.Lanes)
+	if err := o.check(p.schedule); err != nil {
 		return nil, err
 	}
 	if err := p.build(); err != nil {
@@ -144,13 +144,13 @@ func New(dev device.Device, cfg Config) (*Pipeline, error) {
 	if p.schedule.Completion == ByAdaptivePolling {
 		p.goroutines.Go(func() { p.pollAll(ctx) })
 	}
-	if cfg.Deadline.Max != 0 {
+	if o.Deadline.Max != 0 {
 		p.goroutines.Go(func() { p.watchDeadlines(ctx) })
 	}
 	return p, nil
 }
 
-func (c Config) check(s Schedule) error {
+func (o Options) check(s Schedule) error {
 	var errs []error
 	want := func(ok bool, format string, args ...any) {
 		if !ok {
@@ -159,11 +159,11 @@ func (c Config) check(s Schedule) error {
 	}
 	want(s.Lanes >= 1 && s.Lanes <= maxLanes, "%d lanes, want 1 to %d", s.Lanes, maxLanes)
 	want(s.Buffers == 1 || s.Buffers == 2, "%d buffers a lane, want 1 or 2", s.Buffers)
-	want(c.BatchBytes >= 1 && c.BatchBytes < 1<<32, "batch of %d bytes, want 1 to 4 GiB - 1: offsets are 32 bits wide", c.BatchBytes)
-	want(c.BatchPayloads >= 1 && c.BatchPayloads < 1<<30, "batch of %d payloads, want 1 to 2^30 - 1", c.BatchPayloads)
-	want(c.ScratchLimit >= 1, "scratch limit of %d bytes, want at least 1", c.ScratchLimit)
-	want(len(c.Operators) > 0, "no operators")
-	errs = append(errs, c.Deadline.check())
+	want(o.BatchBytes >= 1 && o.BatchBytes < 1<<32, "batch of %d bytes, want 1 to 4 GiB - 1: offsets are 32 bits wide", o.BatchBytes)
+	want(o.BatchPayloads >= 1 && o.BatchPayloads < 1<<30, "batch of %d payloads, want 1 to 2^30 - 1", o.BatchPayloads)
+	want(o.ScratchLimit >= 1, "scratch limit of %d bytes, want at least 1", o.ScratchLimit)
+	want(len(o.Operators) > 0, "no operators")
+	errs = append(errs, o.Deadline.check())
 	return errors.Join(errs...)
 }
 
@@ -177,10 +177,10 @@ func (p *Pipeline) Lanes() int { return len(p.lanes) }
 func (p *Pipeline) Device() device.Info { return p.info }
 
 // BatchBytes returns the maximum payload bytes of a batch, which also limits the size of a payload.
-func (p *Pipeline) BatchBytes() int { return p.cfg.BatchBytes }
+func (p *Pipeline) BatchBytes() int { return p.o.BatchBytes }
 
 // BatchPayloads returns the maximum number of payloads in a batch.
-func (p *Pipeline) BatchPayloads() int { return p.cfg.BatchPayloads }
+func (p *Pipeline) BatchPayloads() int { return p.o.BatchPayloads }
 
 // Now returns the time on the device's clock, which all records use.
 func (p *Pipeline) Now() time.Duration { return p.dev.Now() }

@@ -21,14 +21,14 @@ func onEachDevice(t *testing.T, test func(t *testing.T, d device.Device)) {
 }
 
 func TestEveryScheduleGivesTheReferencesResults(t *testing.T) {
-	most, ops := 3000, operators(t, "crc32c,minhash?k=5&hashes=7") // maximum bytes of a random payload; sets have larger ones
+	maximum, ops := 3000, operators(t, "crc32c,minhash?k=5&hashes=7") // maximum bytes of a random payload; sets have larger ones
 	if testing.Short() {
-		most, ops = 300, operators(t, "crc32c,minhash?k=5&hashes=1")
+		maximum, ops = 300, operators(t, "crc32c,minhash?k=5&hashes=1")
 	}
 	batches := map[int]*expected{} // by number, which is the same for each schedule and device
 	batch := func(n int) *expected {
 		if batches[n] == nil {
-			rows := someRows(uint64(n), 50+n, most)
+			rows := someRows(uint64(n), 50+n, maximum)
 			if sets := []func() [][]byte{
 				func() [][]byte { return corpus.Adversarial(1) }, func() [][]byte { return corpus.Empties(8192) }, func() [][]byte { return corpus.Mixed(2) },
 			}; n < len(sets) {
@@ -41,7 +41,7 @@ func TestEveryScheduleGivesTheReferencesResults(t *testing.T) {
 	for _, s := range []streams.Schedule{streams.Serial, streams.DoubleBuffered, streams.Overlapped, streams.Triple} {
 		t.Run(s.Name, func(t *testing.T) {
 			onEachDevice(t, func(t *testing.T, d device.Device) {
-				p := newPipeline(t, d, streams.Config{Schedule: s, Operators: ops, BatchBytes: 2 << 20, BatchPayloads: 16384})
+				p := newPipeline(t, d, streams.Options{Schedule: s, Operators: ops, BatchBytes: 2 << 20, BatchPayloads: 16384})
 				want := map[int]*expected{}
 				taken := 0
 				take := func() {
@@ -73,7 +73,7 @@ func TestEveryScheduleGivesTheReferencesResults(t *testing.T) {
 }
 
 func TestBatchBounds(t *testing.T) {
-	p := newPipeline(t, openHost(t), streams.Config{BatchBytes: 100, BatchPayloads: 3})
+	p := newPipeline(t, openHost(t), streams.Options{BatchBytes: 100, BatchPayloads: 3})
 	b := acquire(t, p, [][]byte{make([]byte, 60)})
 	if b.Append(make([]byte, 41)) {
 		t.Error("a payload past the byte bound was taken")
@@ -81,13 +81,13 @@ func TestBatchBounds(t *testing.T) {
 	if b.Rows() != 1 || b.Bytes() != 60 {
 		t.Errorf("a refused payload left %d rows and %d bytes, want 1 and 60", b.Rows(), b.Bytes())
 	}
-	if _, full := b.Full(); full {
+	if _, full := b.IsFull(); full {
 		t.Error("full with room left")
 	}
 	if !b.Append(make([]byte, 40)) {
 		t.Error("a payload that fits exactly was refused")
 	}
-	if why, full := b.Full(); !full || why != streams.ClosedByBytes {
+	if why, full := b.IsFull(); !full || why != streams.ClosedByBytes {
 		t.Errorf("Full() = %v, %v, want bytes", why, full)
 	}
 	b.Release()
@@ -96,14 +96,14 @@ func TestBatchBounds(t *testing.T) {
 	if b.Append(nil) {
 		t.Error("a payload past the count bound was taken")
 	}
-	if why, full := b.Full(); !full || why != streams.ClosedByCount {
+	if why, full := b.IsFull(); !full || why != streams.ClosedByCount {
 		t.Errorf("Full() = %v, %v, want count", why, full)
 	}
 	b.Release()
 }
 
 func TestEmptyBatchIsRefusedAndStaysTheCallers(t *testing.T) {
-	p := newPipeline(t, openHost(t), streams.Config{})
+	p := newPipeline(t, openHost(t), streams.Options{})
 	b := acquire(t, p, nil)
 	if err := b.Submit(streams.ClosedByLinger); !errors.Is(err, streams.ErrEmpty) {
 		t.Errorf("Submit = %v, want ErrEmpty", err)
@@ -112,7 +112,7 @@ func TestEmptyBatchIsRefusedAndStaysTheCallers(t *testing.T) {
 }
 
 func TestAcquireWaitsForARelease(t *testing.T) {
-	p := newPipeline(t, openHost(t), streams.Config{Lanes: 1, Schedule: streams.Serial})
+	p := newPipeline(t, openHost(t), streams.Options{Lanes: 1, Schedule: streams.Serial})
 	held := acquire(t, p, nil)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -135,7 +135,7 @@ func TestAcquireWaitsForARelease(t *testing.T) {
 
 func TestAcquirePrefersAnIdleLane(t *testing.T) {
 	d := openHost(t)
-	p := newPipeline(t, d, streams.Config{Lanes: 2})
+	p := newPipeline(t, d, streams.Options{Lanes: 2})
 	first, second := acquire(t, p, nil), acquire(t, p, nil)
 	if a, b := first.ReadRecord().Lane, second.ReadRecord().Lane; a == b {
 		t.Errorf("both batches are on lane %d while the other is free", a)
@@ -145,7 +145,7 @@ func TestAcquirePrefersAnIdleLane(t *testing.T) {
 }
 
 func TestClosedPipelineSaysSo(t *testing.T) {
-	p := newPipeline(t, openHost(t), streams.Config{})
+	p := newPipeline(t, openHost(t), streams.Options{})
 	if err := p.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +161,7 @@ func TestClosedPipelineSaysSo(t *testing.T) {
 
 func TestCloseWithWorkInFlight(t *testing.T) {
 	d := openHost(t)
-	p := newPipeline(t, d, streams.Config{})
+	p := newPipeline(t, d, streams.Options{})
 	for range p.Slots() {
 		submit(t, p, someRows(1, 100, 1000))
 	}
@@ -171,7 +171,7 @@ func TestCloseWithWorkInFlight(t *testing.T) {
 }
 
 func TestDrainWaitsForEveryBatch(t *testing.T) {
-	p := newPipeline(t, openHost(t), streams.Config{})
+	p := newPipeline(t, openHost(t), streams.Options{})
 	b := submit(t, p, someRows(1, 10, 1000))
 	drained := make(chan error, 1)
 	go func() { drained <- p.Drain(context.Background()) }()
@@ -191,7 +191,7 @@ func TestDrainWaitsForEveryBatch(t *testing.T) {
 }
 
 func TestBadConfigNamesEveryProblem(t *testing.T) {
-	_, err := streams.New(openHost(t), streams.Config{})
+	_, err := streams.New(openHost(t), streams.Options{})
 	if err == nil {
 		t.Fatal("an empty configuration was taken")
 	}
@@ -204,7 +204,7 @@ func TestBadConfigNamesEveryProblem(t *testing.T) {
 
 func TestFailedNewHoldsNothing(t *testing.T) {
 	d := openSim(t, sim.Options{Faults: []sim.Fault{{Kind: sim.PinnedOutOfMemory, Nth: 1}}})
-	_, err := streams.New(d, streams.Config{
+	_, err := streams.New(d, streams.Options{
 		Lanes: 2, BatchBytes: 1 << 20, BatchPayloads: 10, ScratchLimit: 4 << 20, Operators: operators(t, "crc32c"),
 	})
 	if !errors.Is(err, device.ErrOutOfMemory) {

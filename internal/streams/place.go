@@ -180,7 +180,7 @@ func (p *Pipeline) timed(b *Batch, last lateTimestamps, err error) {
 	}
 	b.untimed = false
 	p.untimed = slices.Delete(p.untimed, 0, 1)
-	if p.activity.crowded() {
+	if p.activity.isCrowded() {
 		p.activity.advance(b.lane.copiedOut)
 	} else {
 		p.countUntil(b.lane.copiedOut)
@@ -304,9 +304,9 @@ func (a *activity) add(engine Engine, span Span) {
 	}
 }
 
-// crowded reports whether open has reached its bound. Open fills up if one batch is stuck while others complete. The
+// isCrowded reports whether open has reached its bound. Open fills up if one batch is stuck while others complete. The
 // horizon must advance even so, and the stuck batch's earlier work isn't counted.
-func (a *activity) crowded() bool { return len(a.open) >= maxOpen }
+func (a *activity) isCrowded() bool { return len(a.open) >= maxOpen }
 
 // advance adds up all time before horizon, the earliest time at which an unknown stage can start.
 func (a *activity) advance(horizon time.Duration) {

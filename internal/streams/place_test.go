@@ -63,7 +63,7 @@ func TestStagesAreWhenTheEnginesWorked(t *testing.T) {
 func TestAStageBeginsNoSoonerThanTheHostAsks(t *testing.T) {
 	d := openSim(t, sim.Options{Cost: sim.Units(unit)})
 	spied := spyOn(d)
-	p := newPipeline(t, spied, streams.Config{Schedule: streams.Serial, Operators: operators(t, "minhash?hashes=2")})
+	p := newPipeline(t, spied, streams.Options{Schedule: streams.Serial, Operators: operators(t, "minhash?hashes=2")})
 	away, back := time.Duration(0), time.Duration(0)
 	spied.inEnqueue = func(commands []device.Command) {
 		if !slices.ContainsFunc(commands, func(c device.Command) bool { return c.Kind == device.DoLaunch }) {
@@ -104,11 +104,11 @@ func TestAStageBeginsNoSoonerThanTheHostAsks(t *testing.T) {
 // bytes are not copied.
 func unevenPipeline(t *testing.T, seed uint64, schedule streams.Schedule, inPlace int) (*sim.Device, *streams.Pipeline) {
 	slow := sim.Cost{Latency: time.Microsecond, BytesPerSecond: 2e8}
-	d := openSim(t, sim.Options{Seed: seed, MostInPlace: inPlace, Cost: sim.Model{
+	d := openSim(t, sim.Options{Seed: seed, MaxInPlace: inPlace, Cost: sim.Model{
 		CopyIn: slow, CopyOut: sim.Cost{Latency: 3 * time.Microsecond, BytesPerSecond: 5e7},
 		Kernel: sim.Cost{Latency: time.Microsecond, BytesPerSecond: 1e8}, Jitter: 1, ComputeSlots: 1 + int(seed%2)*3, // with several slots, batches overtake each other
 	}})
-	return d, newPipeline(t, d, streams.Config{Lanes: 4, Schedule: schedule, Operators: operators(t, "crc32c,minhash?hashes=2")})
+	return d, newPipeline(t, d, streams.Options{Lanes: 4, Schedule: schedule, Operators: operators(t, "crc32c,minhash?hashes=2")})
 }
 
 // randomRun submits n batches of random sizes, some at the same time. It returns their records in the order of
@@ -204,7 +204,7 @@ func TestAnEngineIsNeverFreeSoonerThanWasKnown(t *testing.T) {
 		Cost:   sim.Model{CopyIn: stage, Kernel: stage, CopyOut: sim.Cost{Latency: 3 * unit}},
 		Faults: []sim.Fault{{Kind: sim.LateCompletion, Nth: 1, Delay: 4 * unit}},
 	})
-	p := newPipeline(t, d, streams.Config{Lanes: 3, Operators: operators(t, "crc32c")})
+	p := newPipeline(t, d, streams.Options{Lanes: 3, Operators: operators(t, "crc32c")})
 	records := runBatches(t, d, p, 3)
 	for i, want := range []uint64{2, 1, 3} {
 		if records[i].Batch != want {

@@ -165,10 +165,10 @@ func (p *Pipeline) appendKnown(b *Batch) (rows []int) {
 }
 
 // knownAnswers computes the reference results of the operators, which is slow.
-func (c Config) knownAnswers() *known {
+func (o Options) knownAnswers() *known {
 	k := &known{payloads: knownPayloads()}
-	k.payloads[0] = k.payloads[0][:min(len(k.payloads[0]), c.BatchBytes)] // shortened so that the first payload always fits
-	for _, op := range c.Operators {
+	k.payloads[0] = k.payloads[0][:min(len(k.payloads[0]), o.BatchBytes)] // shortened so that the first payload always fits
+	for _, op := range o.Operators {
 		values := make([][]byte, len(k.payloads))
 		if _, own := op.(operator.Refuser); !own {
 			for i, payload := range k.payloads {
@@ -216,7 +216,7 @@ func (w *wrongResult) Error() string { return w.text }
 func (p *Pipeline) compare(b *Batch, rows []int) error {
 	known := p.known()
 	var scratch []byte
-	for i, op := range p.cfg.Operators {
+	for i, op := range p.o.Operators {
 		for row, payload := range rows {
 			g := outcome(op, b.Results(i), b.Offsets(), row, &scratch)
 			w := known.value(i, payload, g)

@@ -52,11 +52,11 @@ func (e *errorsSeen) DeviceError(_, kind string) {
 	e.mu.Unlock()
 }
 
-func probed(t *testing.T, d device.Device, c streams.Config) (*streams.Pipeline, *errorsSeen) {
+func probed(t *testing.T, d device.Device, o streams.Options) (*streams.Pipeline, *errorsSeen) {
 	t.Helper()
 	seen := &errorsSeen{}
-	c.Operators, c.Observer, c.ScratchLimit = operators(t, "crc32c,minhash?k=3&hashes=5"), seen, 64<<20
-	p, err := streams.New(d, c)
+	o.Operators, o.Observer, o.ScratchLimit = operators(t, "crc32c,minhash?k=3&hashes=5"), seen, 64<<20
+	p, err := streams.New(d, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func probed(t *testing.T, d device.Device, c streams.Config) (*streams.Pipeline,
 }
 
 func TestProbePassesOnADeviceThatIsWell(t *testing.T) {
-	for name, c := range map[string]streams.Config{
+	for name, o := range map[string]streams.Options{
 		"roomy":       {Lanes: 2, BatchBytes: 1 << 20, BatchPayloads: 1000},
 		"tight":       {Lanes: 1, BatchBytes: 1, BatchPayloads: 1},
 		"few":         {Lanes: 1, BatchBytes: 1 << 20, BatchPayloads: 2},
@@ -82,7 +82,7 @@ func TestProbePassesOnADeviceThatIsWell(t *testing.T) {
 				if kind == "sim" {
 					d = openSim(t, sim.Options{})
 				}
-				p, seen := probed(t, d, c)
+				p, seen := probed(t, d, o)
 				for range 3 * p.Slots() {
 					if err := p.Probe(t.Context()); err != nil {
 						t.Fatal(err)
@@ -128,7 +128,7 @@ func TestProbeThatFailsLosesTheDevice(t *testing.T) {
 		"loss by a probe": {openSim(t, sim.Options{Faults: []sim.Fault{{Kind: sim.DeviceLoss, Nth: 1}}}), "injected loss"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p, seen := probed(t, c.dev, streams.Config{Lanes: 2, BatchBytes: 1 << 20, BatchPayloads: 1000})
+			p, seen := probed(t, c.dev, streams.Options{Lanes: 2, BatchBytes: 1 << 20, BatchPayloads: 1000})
 			lies.Store(true)
 			err := p.Probe(t.Context())
 			if !errors.Is(err, device.ErrLost) || !strings.Contains(err.Error(), c.says) {
@@ -163,7 +163,7 @@ func TestProbeThatFailsLosesTheDevice(t *testing.T) {
 func TestProbeWithoutAVerdict(t *testing.T) {
 	t.Run("no memory", func(t *testing.T) {
 		p, _ := probed(t, openSim(t, sim.Options{Faults: []sim.Fault{{Kind: sim.OutOfMemory, Probability: 1}}}),
-			streams.Config{Lanes: 1, BatchBytes: 1 << 20, BatchPayloads: 1000})
+			streams.Options{Lanes: 1, BatchBytes: 1 << 20, BatchPayloads: 1000})
 		if err := p.Probe(t.Context()); !errors.Is(err, device.ErrOutOfMemory) || errors.Is(err, device.ErrLost) {
 			t.Errorf("Probe = %v, want out of memory", err)
 		}
@@ -173,7 +173,7 @@ func TestProbeWithoutAVerdict(t *testing.T) {
 	})
 	t.Run("no answer", func(t *testing.T) {
 		d := spyOn(openHost(t))
-		p, _ := probed(t, d, streams.Config{Lanes: 1, BatchBytes: 1 << 20, BatchPayloads: 1000})
+		p, _ := probed(t, d, streams.Options{Lanes: 1, BatchBytes: 1 << 20, BatchPayloads: 1000})
 		open := d.gate(t, "lane-0")
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
@@ -197,7 +197,7 @@ func TestProbeWithoutAVerdict(t *testing.T) {
 
 func TestLoseGivesBackWhatIsInFlight(t *testing.T) {
 	d := spyOn(openHost(t))
-	p, _ := probed(t, d, streams.Config{Lanes: 1, BatchBytes: 1 << 20, BatchPayloads: 1000})
+	p, _ := probed(t, d, streams.Options{Lanes: 1, BatchBytes: 1 << 20, BatchPayloads: 1000})
 	open := d.gate(t, "lane-0")
 	defer open()
 	b, err := p.Acquire(t.Context())

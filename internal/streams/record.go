@@ -129,7 +129,7 @@ type ScratchStats struct {
 // closed or the device is lost or hung, Stats also returns an error. All other fields are valid even with an error.
 func (p *Pipeline) Stats() (Stats, error) {
 	s := Stats{Device: p.info.ID, Pinned: p.slab.Pinned(), Pageable: p.slab.Pageable()}
-	s.Scratch.Limit = p.cfg.ScratchLimit
+	s.Scratch.Limit = p.o.ScratchLimit
 	s.Scratch.Allocations, s.Scratch.Failures = p.scratch.Allocations(), p.scratch.Refused()
 	s.Scratch.HostTime, s.HostWaited = p.scratch.HostTime(), time.Duration(p.hostWaited.Load())
 	pool, err := device.PoolStats{}, p.Hung() // don't query a hung device

@@ -86,24 +86,24 @@ func closeClean(t testing.TB, d device.Device) {
 }
 
 // newPipeline creates a pipeline that is closed before its device.
-func newPipeline(t testing.TB, d device.Device, cfg streams.Config) *streams.Pipeline {
+func newPipeline(t testing.TB, d device.Device, o streams.Options) *streams.Pipeline {
 	t.Helper()
-	if cfg.Lanes == 0 {
-		cfg.Lanes = 3
+	if o.Lanes == 0 {
+		o.Lanes = 3
 	}
-	if cfg.BatchBytes == 0 {
-		cfg.BatchBytes = 1 << 20
+	if o.BatchBytes == 0 {
+		o.BatchBytes = 1 << 20
 	}
-	if cfg.BatchPayloads == 0 {
-		cfg.BatchPayloads = 8192
+	if o.BatchPayloads == 0 {
+		o.BatchPayloads = 8192
 	}
-	if cfg.ScratchLimit == 0 {
-		cfg.ScratchLimit = 64 << 20
+	if o.ScratchLimit == 0 {
+		o.ScratchLimit = 64 << 20
 	}
-	if cfg.Operators == nil {
-		cfg.Operators = operators(t, "crc32c,minhash?hashes=8")
+	if o.Operators == nil {
+		o.Operators = operators(t, "crc32c,minhash?hashes=8")
 	}
-	p, err := streams.New(d, cfg)
+	p, err := streams.New(d, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,10 +175,10 @@ func (e *expected) check(t testing.TB, b *streams.Batch) {
 }
 
 // someRows returns n random payloads of up to most bytes.
-func someRows(seed uint64, n, most int) [][]byte {
+func someRows(seed uint64, n, maximum int) [][]byte {
 	rows := make([][]byte, n)
 	for i := range rows {
-		rows[i] = corpus.Bytes(seed+uint64(i), (i*7919)%(most+1))
+		rows[i] = corpus.Bytes(seed+uint64(i), (i*7919)%(maximum+1))
 	}
 	return rows
 }

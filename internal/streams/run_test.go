@@ -21,7 +21,7 @@ func pack(rows [][]byte, origin uint32) (values []byte, ends []uint32) {
 // the largest uint32 wrap around.
 func TestARunFillsABatchAsItsPayloadsDo(t *testing.T) {
 	ops := operators(t, "crc32c,minhash?hashes=4")
-	p := newPipeline(t, openHost(t), streams.Config{BatchBytes: 4096, BatchPayloads: 40, Operators: ops})
+	p := newPipeline(t, openHost(t), streams.Options{BatchBytes: 4096, BatchPayloads: 40, Operators: ops})
 	random := rand.New(rand.NewPCG(1, 2))
 	for n := range 200 {
 		before := someRows(uint64(n), random.IntN(5), 500)
@@ -58,7 +58,7 @@ func TestARunFillsABatchAsItsPayloadsDo(t *testing.T) {
 }
 
 func TestARunThatDoesNotFitChangesNothing(t *testing.T) {
-	p := newPipeline(t, openHost(t), streams.Config{BatchBytes: 100, BatchPayloads: 2})
+	p := newPipeline(t, openHost(t), streams.Options{BatchBytes: 100, BatchPayloads: 2})
 	b := acquire(t, p, [][]byte{make([]byte, 60)})
 	defer b.Release()
 	values, ends := pack([][]byte{make([]byte, 41), nil}, 0)
@@ -96,7 +96,7 @@ func TestTheLongestPayloadOfARunCounts(t *testing.T) {
 				}
 			}
 		}
-		p := newPipeline(t, d, streams.Config{Operators: operators(t, "crc32c")})
+		p := newPipeline(t, d, streams.Options{Operators: operators(t, "crc32c")})
 		b := acquire(t, p, c.before)
 		b.AppendRun(pack(c.run, 9))
 		launched = nil
@@ -113,7 +113,7 @@ func TestTheLongestPayloadOfARunCounts(t *testing.T) {
 // BenchmarkAppend compares the ways to fill a batch with payloads of 256 B.
 func BenchmarkAppend(b *testing.B) {
 	const size, rows = 256, 2048
-	p := newPipeline(b, openHost(b), streams.Config{BatchBytes: rows * size, BatchPayloads: rows, Operators: operators(b, "crc32c")})
+	p := newPipeline(b, openHost(b), streams.Options{BatchBytes: rows * size, BatchPayloads: rows, Operators: operators(b, "crc32c")})
 	values := make([]byte, rows*size)
 	ends := make([]uint32, rows)
 	for i := range ends {

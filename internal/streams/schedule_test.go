@@ -35,23 +35,23 @@ func TestVariantsGiveTheSameResults(t *testing.T) {
 	onEachDevice(t, func(t *testing.T, d device.Device) {
 		for _, schedule := range variants() {
 			t.Run(schedule.Name, func(t *testing.T) {
-				checkResults(t, d, streams.Config{Lanes: 3, Schedule: schedule})
+				checkResults(t, d, streams.Options{Lanes: 3, Schedule: schedule})
 			})
 		}
-		t.Run("preallocated", func(t *testing.T) { checkResults(t, poolless{d}, streams.Config{Lanes: 3, ScratchLimit: 128 << 20}) })
+		t.Run("preallocated", func(t *testing.T) { checkResults(t, poolless{d}, streams.Options{Lanes: 3, ScratchLimit: 128 << 20}) })
 		t.Run("in-place", func(t *testing.T) {
-			checkResults(t, openSim(t, sim.Options{MostInPlace: 2000}), streams.Config{Lanes: 3, Spin: time.Second})
+			checkResults(t, openSim(t, sim.Options{MaxInPlace: 2000}), streams.Options{Lanes: 3, Spin: time.Second})
 		})
-		t.Run("spin", func(t *testing.T) { checkResults(t, d, streams.Config{Lanes: 3, Spin: time.Second}) })
-		t.Run("spin-in-vain", func(t *testing.T) { checkResults(t, d, streams.Config{Lanes: 3, Spin: 1}) })
+		t.Run("spin", func(t *testing.T) { checkResults(t, d, streams.Options{Lanes: 3, Spin: time.Second}) })
+		t.Run("spin-in-vain", func(t *testing.T) { checkResults(t, d, streams.Options{Lanes: 3, Spin: 1}) })
 	})
 }
 
 // checkResults runs batches of different sizes from several submitters. Each submitter is locked to its thread.
-func checkResults(t *testing.T, d device.Device, c streams.Config) {
+func checkResults(t *testing.T, d device.Device, o streams.Options) {
 	t.Helper()
-	c.Operators = operators(t, "crc32c,minhash?hashes=2")
-	p := newPipeline(t, d, c)
+	o.Operators = operators(t, "crc32c,minhash?hashes=2")
+	p := newPipeline(t, d, o)
 	const submitters, each = 3, 8
 	want := make([][][]byte, p.Slots()) // an entry belongs to the owner of the slot's batch
 	var left sync.WaitGroup
@@ -71,7 +71,7 @@ func checkResults(t *testing.T, d device.Device, c streams.Config) {
 	}
 	for range submitters * each {
 		b := <-p.Completed()
-		wantResults(t, b, c.Operators, want[b.Slot()])
+		wantResults(t, b, o.Operators, want[b.Slot()])
 		b.Release()
 	}
 	left.Wait()
@@ -83,7 +83,7 @@ func checkResults(t *testing.T, d device.Device, c streams.Config) {
 // A batch can be submitted again with the same payloads. It gives the same results under a new number.
 func TestAgain(t *testing.T) {
 	onEachDevice(t, func(t *testing.T, d device.Device) {
-		p := newPipeline(t, d, streams.Config{Lanes: 2, Operators: operators(t, "crc32c")})
+		p := newPipeline(t, d, streams.Options{Lanes: 2, Operators: operators(t, "crc32c")})
 		submit(t, p, someRows(1, 3, 100))
 		b := <-p.Completed()
 		first, number := bytes.Clone(b.Results(0)), b.ReadRecord().Batch
@@ -111,7 +111,7 @@ func TestAgain(t *testing.T) {
 func TestALoneBatchIsAskedAbout(t *testing.T) {
 	d := openSim(t, sim.Options{Cost: sim.Units(time.Microsecond)})
 	spied := spyOn(d)
-	p := newPipeline(t, spied, streams.Config{Lanes: 2, Spin: time.Minute, Operators: operators(t, "crc32c")})
+	p := newPipeline(t, spied, streams.Options{Lanes: 2, Spin: time.Minute, Operators: operators(t, "crc32c")})
 	alone := submit(t, p, someRows(1, 1, 10))
 	(<-p.Completed()).Release()
 	if n := notifications(d); n != 0 {
@@ -154,7 +154,7 @@ func notifications(d *sim.Device) int {
 // Ranges have the names of the trace, are properly nested, and are all closed.
 func TestRanges(t *testing.T) {
 	d := &ranged{Device: openSim(t, sim.Options{})}
-	p := newPipeline(t, d, streams.Config{Lanes: 1, Ranges: true, Operators: operators(t, "crc32c")})
+	p := newPipeline(t, d, streams.Options{Lanes: 1, Ranges: true, Operators: operators(t, "crc32c")})
 	for i := range 2 {
 		submit(t, p, someRows(uint64(i), 1, 10))
 		(<-p.Completed()).Release()
@@ -189,9 +189,9 @@ func (r *ranged) Range(name string) (end func()) {
 
 // A batch that the kernels use in place is not copied. It gives the same results as a copied batch.
 func TestInPlace(t *testing.T) {
-	d := openSim(t, sim.Options{Cost: sim.Units(unit), MostInPlace: 200})
+	d := openSim(t, sim.Options{Cost: sim.Units(unit), MaxInPlace: 200})
 	ops := operators(t, "crc32c,minhash?hashes=2")
-	p := newPipeline(t, d, streams.Config{Lanes: 1, Operators: ops})
+	p := newPipeline(t, d, streams.Options{Lanes: 1, Operators: ops})
 	for _, c := range []struct {
 		bytes   int
 		inPlace bool
@@ -223,9 +223,9 @@ func TestInPlace(t *testing.T) {
 
 // With Config.Copies, a batch is copied even if the kernels could use it in place.
 func TestCopiesWhereInPlaceIsPossible(t *testing.T) {
-	d := openSim(t, sim.Options{Cost: sim.Units(unit), MostInPlace: 200})
+	d := openSim(t, sim.Options{Cost: sim.Units(unit), MaxInPlace: 200})
 	ops := operators(t, "crc32c")
-	p := newPipeline(t, d, streams.Config{Lanes: 1, Operators: ops, Copies: true})
+	p := newPipeline(t, d, streams.Options{Lanes: 1, Operators: ops, Copies: true})
 	rows := [][]byte{make([]byte, 100)}
 	submit(t, p, rows)
 	b := <-p.Completed()

@@ -21,13 +21,13 @@ type starved struct {
 }
 
 // starve makes n batches wait for scratch. It must run in a synctest bubble, which detects the wait.
-func starve(t *testing.T, d *spy, n int, cfg streams.Config) *starved {
+func starve(t *testing.T, d *spy, n int, o streams.Options) *starved {
 	t.Helper()
 	rows := [][]byte{make([]byte, 100<<10)}
-	cfg.Lanes, cfg.Operators = n+1, operators(t, "minhash?hashes=2")
-	cfg.BatchBytes, cfg.BatchPayloads = 100<<10, 8
-	cfg.ScratchLimit = 600 << 10 // one batch takes a little over 400 KiB
-	s := &starved{Pipeline: newPipeline(t, d, cfg), said: make(chan error, n)}
+	o.Lanes, o.Operators = n+1, operators(t, "minhash?hashes=2")
+	o.BatchBytes, o.BatchPayloads = 100<<10, 8
+	o.ScratchLimit = 600 << 10 // one batch takes a little over 400 KiB
+	s := &starved{Pipeline: newPipeline(t, d, o), said: make(chan error, n)}
 	s.open = d.gate(t, "lane-0")
 	t.Cleanup(s.open)
 	s.first = submit(t, s.Pipeline, rows)
@@ -56,7 +56,7 @@ func (s *starved) results() (all []error) {
 func TestSeveralBatchesWaitForScratchOfOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := spyOn(openSim(t, sim.Options{Cost: sim.Units(unit)}))
-		s := starve(t, d, 3, streams.Config{})
+		s := starve(t, d, 3, streams.Options{})
 		s.open()
 		for range 4 {
 			b := <-s.Completed()
@@ -81,7 +81,7 @@ func TestSeveralBatchesWaitForScratchOfOne(t *testing.T) {
 func TestDeviceLostWhileBatchesWaitForScratch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := spyOn(openSim(t, sim.Options{Cost: sim.Units(unit), Faults: []sim.Fault{{Kind: sim.DeviceLoss, Nth: 1}}}))
-		s := starve(t, d, 3, streams.Config{})
+		s := starve(t, d, 3, streams.Options{})
 		s.open()
 		for _, err := range s.results() {
 			if !errors.Is(err, device.ErrLost) {
@@ -103,7 +103,7 @@ func TestDeviceLostWhileBatchesWaitForScratch(t *testing.T) {
 func TestCloseWhileBatchesWaitForScratch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := spyOn(openSim(t, sim.Options{Cost: sim.Units(unit)}))
-		s := starve(t, d, 3, streams.Config{})
+		s := starve(t, d, 3, streams.Options{})
 		if err := s.Close(); err != nil { // Close returns although the gate is closed
 			t.Errorf("Close: %v", err)
 		}
@@ -122,7 +122,7 @@ func TestCloseWhileBatchesWaitForScratch(t *testing.T) {
 func TestWaitingForScratchOnSharedStreams(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := openSim(t, sim.Options{Cost: sim.Units(unit), Faults: []sim.Fault{{Kind: sim.OutOfMemory, Nth: 2}, {Kind: sim.OutOfMemory, Nth: 3}}})
-		p := newPipeline(t, d, streams.Config{Schedule: streams.DoubleBuffered, Operators: operators(t, "minhash?hashes=2")})
+		p := newPipeline(t, d, streams.Options{Schedule: streams.DoubleBuffered, Operators: operators(t, "minhash?hashes=2")})
 		rows := someRows(1, 5, 500)
 		submit(t, p, rows)
 		second := acquire(t, p, rows)
@@ -152,7 +152,7 @@ func TestScratchThatIsStillOnItsWayBack(t *testing.T) {
 	mixed := streams.Schedule{Name: "shared streams for copies", Buffers: 1, Topology: streams.StreamBySize, SharedFrom: 1 << 30, Completion: streams.ByAdaptivePolling}
 	for _, schedule := range []streams.Schedule{own, mixed} {
 		d := &slowFrees{Device: openSim(t, sim.Options{Cost: sim.Units(unit)})}
-		p := newPipeline(t, d, streams.Config{
+		p := newPipeline(t, d, streams.Options{
 			Lanes: 2, Schedule: schedule, Operators: operators(t, "minhash?hashes=2"), BatchBytes: 100 << 10, BatchPayloads: 8, ScratchLimit: 600 << 10,
 		})
 		for lane := range 2 {
@@ -174,7 +174,7 @@ func TestScratchThatIsStillOnItsWayBack(t *testing.T) {
 // waits for the stream.
 type slowFrees struct{ *sim.Device }
 
-func (s *slowFrees) NewPool(c device.PoolConfig) (device.Pool, error) {
+func (s *slowFrees) NewPool(c device.PoolOptions) (device.Pool, error) {
 	pool, err := s.Device.NewPool(c)
 	return &slowPool{pool, s}, err
 }
@@ -195,7 +195,7 @@ func (p *slowPool) Free(s device.Stream, m device.Memory) error {
 func TestScratchIsTakenForEachBatchInStreamOrder(t *testing.T) {
 	d := openSim(t, sim.Options{Cost: sim.Units(unit)})
 	ops := operators(t, "minhash?hashes=4")
-	p := newPipeline(t, d, streams.Config{Lanes: 2, Operators: ops})
+	p := newPipeline(t, d, streams.Options{Lanes: 2, Operators: ops})
 	sizes := []int{10, 5000, 70000, 0, 300}
 	for _, n := range sizes {
 		submit(t, p, [][]byte{make([]byte, n)})
@@ -236,22 +236,22 @@ func TestScratchIsTakenForEachBatchInStreamOrder(t *testing.T) {
 func TestTheHighWaterStays(t *testing.T) {
 	pooled := openSim(t, sim.Options{Cost: sim.Units(unit)})
 	for name, d := range map[string]device.Device{"pool": pooled, "preallocated": poolless{openSim(t, sim.Options{Cost: sim.Units(unit)})}} {
-		p := newPipeline(t, d, streams.Config{Lanes: 2, Operators: operators(t, "minhash?hashes=4")})
-		most := int64(0)
+		p := newPipeline(t, d, streams.Options{Lanes: 2, Operators: operators(t, "minhash?hashes=4")})
+		maximum := int64(0)
 		for _, bytes := range []int{100, 70000, 100} {
 			submit(t, p, [][]byte{make([]byte, bytes)})
 			b := <-p.Completed()
-			most = max(most, int64(b.ReadRecord().Scratch))
+			maximum = max(maximum, int64(b.ReadRecord().Scratch))
 			b.Release()
 		}
-		if got := stats(t, p).Scratch; got.Used != 0 || got.HighWater < most || most == 0 {
-			t.Errorf("%s: %d bytes used at the end and a high water of %d, want 0 and at least %d", name, got.Used, got.HighWater, most)
+		if got := stats(t, p).Scratch; got.Used != 0 || got.HighWater < maximum || maximum == 0 {
+			t.Errorf("%s: %d bytes used at the end and a high water of %d, want 0 and at least %d", name, got.Used, got.HighWater, maximum)
 		}
 	}
 }
 
 func TestScratchLimitBelowTheLargestBatchIsSaidAtOnce(t *testing.T) {
-	_, err := streams.New(openSim(t, sim.Options{}), streams.Config{
+	_, err := streams.New(openSim(t, sim.Options{}), streams.Options{
 		Lanes: 1, BatchBytes: 1 << 20, BatchPayloads: 10, ScratchLimit: 1 << 20, Operators: operators(t, "minhash"),
 	})
 	if !errors.Is(err, device.ErrInvalid) || !contains(err.Error(), "MILLRACE_SCRATCH_LIMIT") {
@@ -266,7 +266,7 @@ func TestLargeBatchAfterManySmallOnes(t *testing.T) {
 		if testing.Short() {
 			lanes = 2
 		}
-		p := newPipeline(t, d, streams.Config{
+		p := newPipeline(t, d, streams.Options{
 			Lanes: lanes, BatchBytes: 400 << 10, ScratchLimit: 2 << 20, Operators: operators(t, "minhash?hashes=1&k=4"),
 		})
 		for _, n := range []int{10, 50 << 10, 150 << 10, 400 << 10, 20, 400 << 10} {

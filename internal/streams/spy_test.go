@@ -46,7 +46,7 @@ func (s *spy) Enqueue(commands []device.Command) error {
 	return s.Device.Enqueue(commands)
 }
 
-func (s *spy) NewPool(c device.PoolConfig) (device.Pool, error) {
+func (s *spy) NewPool(c device.PoolOptions) (device.Pool, error) {
 	pool, err := s.Device.NewPool(c)
 	return &spiedPool{pool, s}, err
 }
@@ -123,6 +123,6 @@ func (c *checked) Check(ctx context.Context) error {
 // poolless is a device without memory pools.
 type poolless struct{ device.Device }
 
-func (p poolless) NewPool(device.PoolConfig) (device.Pool, error) {
+func (p poolless) NewPool(device.PoolOptions) (device.Pool, error) {
 	return nil, device.Errorf("new pool", p.Info().ID, device.ErrUnavailable, "it has none")
 }

@@ -65,7 +65,7 @@ func (b *Batch) refused(i int, err error) error {
 		p.fail(lost)
 		return p.Err()
 	case errors.Is(err, device.ErrLaunch), errors.Is(err, device.ErrInvalid):
-		return device.Attribute(err, p.cfg.Operators[i].Name())
+		return device.Attribute(err, p.o.Operators[i].Name())
 	}
 	return err
 }
@@ -122,10 +122,10 @@ func (p *Pipeline) attribute(loss error) error {
 	switch {
 	case !errors.Is(loss, device.ErrKernelFault) || device.FailedOperator(loss) != "":
 		return loss
-	case len(p.cfg.Operators) == 1:
-		return device.Attribute(loss, p.cfg.Operators[0].Name())
+	case len(p.o.Operators) == 1:
+		return device.Attribute(loss, p.o.Operators[0].Name())
 	case p.lone != nil && p.lone.current > 0 && p.lone.phase == inFlight:
-		return device.Attribute(loss, p.cfg.Operators[p.lone.current-1].Name())
+		return device.Attribute(loss, p.o.Operators[p.lone.current-1].Name())
 	}
 	return loss
 }

@@ -105,7 +105,7 @@ func TestTheOperatorThatFailsIsNamed(t *testing.T) {
 			ends := make(chan struct{})
 			d := openBroken(t, c.broken, ends)
 			seen := &recorder{}
-			p := newPipeline(t, d, streams.Config{Operators: operators(t, c.list), Lanes: 2, Observer: seen})
+			p := newPipeline(t, d, streams.Options{Operators: operators(t, c.list), Lanes: 2, Observer: seen})
 			if c.beside {
 				submitBatch(t, acquire(t, p, [][]byte{[]byte("endless")}))
 			}
@@ -157,7 +157,7 @@ func TestTheOperatorThatHangsIsNamed(t *testing.T) {
 			ends := make(chan struct{})
 			d := openBroken(t, c.hangs, ends)
 			t.Cleanup(func() { close(ends) }) // before the device is closed
-			p := newPipeline(t, d, streams.Config{Operators: operators(t, c.list), Deadline: streams.Deadline{Min: 20 * time.Millisecond, Max: 50 * time.Millisecond}})
+			p := newPipeline(t, d, streams.Options{Operators: operators(t, c.list), Deadline: streams.Deadline{Min: 20 * time.Millisecond, Max: 50 * time.Millisecond}})
 			b := acquire(t, p, [][]byte{[]byte("endless")})
 			if c.steps {
 				b.StepThrough(nil)
@@ -184,7 +184,7 @@ func TestTheOperatorThatHangsIsNamed(t *testing.T) {
 func TestARefusedLaunchNamesTheOperator(t *testing.T) {
 	for launch, want := range map[int]string{1: "crc32c", 2: "minhash"} {
 		d := openSim(t, sim.Options{Faults: []sim.Fault{{Kind: sim.LaunchFailure, Nth: launch}}})
-		p := newPipeline(t, d, streams.Config{Operators: operators(t, bothOperators)})
+		p := newPipeline(t, d, streams.Options{Operators: operators(t, bothOperators)})
 		rows := someRows(3, 20, 2000)
 		b := acquire(t, p, rows)
 		b.StepThrough(nil)
@@ -203,7 +203,7 @@ func TestARefusedLaunchNamesTheOperator(t *testing.T) {
 func TestStepsEndWithTheirCaller(t *testing.T) {
 	ends, stop := make(chan struct{}), make(chan struct{})
 	d := openBroken(t, "crc32c", ends)
-	p := newPipeline(t, d, streams.Config{Operators: operators(t, bothOperators)})
+	p := newPipeline(t, d, streams.Options{Operators: operators(t, bothOperators)})
 	b := acquire(t, p, [][]byte{[]byte("endless")})
 	b.StepThrough(stop)
 	submitted := make(chan error, 1)
@@ -223,7 +223,7 @@ func TestStepsEndWithTheirCaller(t *testing.T) {
 // TestAProbeNamesTheOperatorThatFails: a probe finds such an operator before the worker takes any payload.
 func TestAProbeNamesTheOperatorThatFails(t *testing.T) {
 	for _, name := range []string{"crc32c", "minhash"} {
-		p := newPipeline(t, openWith(t, name, broken{always: true}), streams.Config{Operators: operators(t, bothOperators)})
+		p := newPipeline(t, openWith(t, name, broken{always: true}), streams.Options{Operators: operators(t, bothOperators)})
 		if err := p.Probe(t.Context()); !errors.Is(err, device.ErrKernelFault) || device.FailedOperator(err) != name {
 			t.Errorf("Probe = %v, want a loss by %s", err, name)
 		}

@@ -14,7 +14,7 @@ func TestOnlyItsOwnCompletionEndsAFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := spyOn(openSim(t, sim.Options{Cost: sim.Units(unit)}))
 		d.twice, d.tokens = true, make(chan uint64, 16)
-		p := newPipeline(t, d, streams.Config{Lanes: 1, Schedule: streams.Schedule{Name: "one batch", Buffers: 1}, Operators: operators(t, "crc32c")})
+		p := newPipeline(t, d, streams.Options{Lanes: 1, Schedule: streams.Schedule{Name: "one batch", Buffers: 1}, Operators: operators(t, "crc32c")})
 		for i := range 5 {
 			for _, token := range []uint64{0, 1, 1 << 40, 1<<63 + 77777, ^uint64(0)} {
 				d.tokens <- token // the token belongs to no batch
@@ -44,13 +44,13 @@ func TestCompletionsOfAClosedPipelineAreNotTheNextOnes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		late := sim.Fault{Kind: sim.LateCompletion, Nth: 1, Delay: 50 * unit}
 		d := spyOn(openSim(t, sim.Options{Cost: sim.Units(unit), Faults: []sim.Fault{late}}))
-		cfg := streams.Config{Lanes: 1, Operators: operators(t, "crc32c")}
-		old := newPipeline(t, d, cfg)
+		o := streams.Options{Lanes: 1, Operators: operators(t, "crc32c")}
+		old := newPipeline(t, d, o)
 		submit(t, old, someRows(1, 5, 100))
 		if err := old.Close(); err != nil {
 			t.Fatal(err)
 		}
-		p := newPipeline(t, d, cfg)
+		p := newPipeline(t, d, o)
 		open := d.gate(t, "lane-0")
 		rows := someRows(2, 5, 100)
 		b := submit(t, p, rows)

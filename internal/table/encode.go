@@ -61,24 +61,24 @@ func (t *Table) AppendSingle(dst []byte, f operator.Format) []byte {
 	return f.Append(dst, t.ops, int(t.lengths[0]), t.results)
 }
 
-// MostBytes returns the maximum number of bytes that Append appends for the given number of records. The byte strings
+// MaxBytes returns the maximum number of bytes that Append appends for the given number of records. The byte strings
 // of the records have stringBytes bytes in total. See operator.StringBytes.
-func MostBytes(f operator.Format, ops []operator.Operator, records, stringBytes int) int {
+func MaxBytes(f operator.Format, ops []operator.Operator, records, stringBytes int) int {
 	switch f {
 	case operator.JSON:
-		strings := f.Most(ops, stringBytes) - f.Most(ops, 0)
-		return records*(max(f.Most(ops, 0), mostError(ops))+len("\n")) + strings
+		strings := f.MaxBytes(ops, stringBytes) - f.MaxBytes(ops, 0)
+		return records*(max(f.MaxBytes(ops, 0), maxError(ops))+len("\n")) + strings
 	case operator.Binary:
-		most := binaryHeaderBytes + padded(records) + stringBytes
+		limit := binaryHeaderBytes + padded(records) + stringBytes
 		for _, op := range ops {
-			most += operatorHeaderBytes + padded(len(op.String())) + padded(records*op.Stride())
+			limit += operatorHeaderBytes + padded(len(op.String())) + padded(records*op.Stride())
 			if _, ok := op.(operator.Variable); ok {
-				most += 4*(records+1) + binaryAlignment
+				limit += 4*(records+1) + binaryAlignment
 			}
 		}
-		return most
+		return limit
 	case operator.Arrow:
-		return arrowipc.Most(operator.ArrowColumns(ops), records, stringBytes)
+		return arrowipc.MaxBytes(operator.ArrowColumns(ops), records, stringBytes)
 	}
 	panic("table: no such format: " + f.String())
 }
@@ -95,14 +95,14 @@ func (t *Table) clearResults(from, to int) {
 	}
 }
 
-// mostError returns the maximum length of a JSON result line that reports an error. A status's reason and message have
+// maxError returns the maximum length of a JSON result line that reports an error. A status's reason and message have
 // at most 100 bytes together.
-func mostError(ops []operator.Operator) int {
-	const most = len(`{"bytes":,"error":{"reason":"","message":""}}`) + maxNumber + 100
+func maxError(ops []operator.Operator) int {
+	const limit = len(`{"bytes":,"error":{"reason":"","message":""}}`) + maxNumber + 100
 	if canRefuse(ops) {
-		return most + mostRefusal
+		return limit + maxRefusal
 	}
-	return most
+	return limit
 }
 
 // maxNumber is the maximum number of digits of a record's length.

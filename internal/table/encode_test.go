@@ -135,7 +135,7 @@ func (odd) Name() string                         { return "odd" }
 func (odd) String() string                       { return "odd?n=3" }
 func (odd) Stride() int                          { return 3 }
 func (odd) AppendJSON(dst, result []byte) []byte { return fmt.Appendf(dst, `"%x"`, result) }
-func (odd) MostJSON() int                        { return 8 }
+func (odd) MaxJSON() int                         { return 8 }
 func (odd) AppendReference(dst, payload []byte) []byte {
 	return append(dst, 0xAA, byte(len(payload)), 1)
 }
@@ -227,7 +227,7 @@ func TestBodiesWithoutRecords(t *testing.T) {
 	}
 }
 
-func TestMostBytesBoundsEveryBody(t *testing.T) {
+func TestMaxBytesBoundsEveryBody(t *testing.T) {
 	for _, list := range []string{"crc32c", "minhash?hashes=1", "crc32c,minhash?k=256&hashes=33&seed=18446744073709551615"} {
 		ops := parseList(t, list)
 		for _, n := range []int{0, 1, 3, 100} {
@@ -242,8 +242,8 @@ func TestMostBytesBoundsEveryBody(t *testing.T) {
 					}
 				}
 				for _, f := range formats {
-					if got, most := len(table.Append(nil, f, 0, n)), MostBytes(f, ops, n, 0); got > most {
-						t.Errorf("%s as %v: %d records of status %v have %d bytes, and MostBytes is %d", list, f, n, record.Status(s), got, most)
+					if got, maximum := len(table.Append(nil, f, 0, n)), MaxBytes(f, ops, n, 0); got > maximum {
+						t.Errorf("%s as %v: %d records of status %v have %d bytes, and MaxBytes is %d", list, f, n, record.Status(s), got, maximum)
 					}
 				}
 			}
@@ -256,7 +256,7 @@ func TestAppendAllocatesNothingPerRecord(t *testing.T) {
 	for _, f := range formats {
 		count := func(n int) float64 {
 			table := someTable(ops, n, 5)
-			dst := table.Append(make([]byte, 0, MostBytes(f, ops, n, 0)), f, 0, n)
+			dst := table.Append(make([]byte, 0, MaxBytes(f, ops, n, 0)), f, 0, n)
 			return testing.AllocsPerRun(20, func() { dst = table.Append(dst[:0], f, 0, n) })
 		}
 		few, many := count(100), count(2000)

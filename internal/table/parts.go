@@ -54,7 +54,7 @@ func (t *Table) Parts(dst []byte, f operator.Format, limit int, compress func(ds
 		return c.body, t.slices(c.body, len(dst), c.ends), nil
 	}
 	take := n
-	if MostBytes(f, t.ops, n, t.strings.bytesOf(0, n)) > limit {
+	if MaxBytes(f, t.ops, n, t.strings.bytesOf(0, n)) > limit {
 		take = c.estimate(0, min(n, sampleRecords))
 	}
 	for from := 0; from < n; {
@@ -113,15 +113,15 @@ type cutter struct {
 	ends     []end
 }
 
-// mostPart is the maximum length of the byte strings in one part. Positions in Arrow and in the binary format have 32
+// maxPart is the maximum length of the byte strings in one part. Positions in Arrow and in the binary format have 32
 // bits. No server accepts messages of that size.
-const mostPart = 1<<30 - 1
+const maxPart = 1<<30 - 1
 
 // encode appends the body of a message with the records [from, to) and returns its length. If the byte strings alone
 // are too large, encode only returns their length.
 func (c *cutter) encode(from, to int) int {
 	before, strings := len(c.body), c.table.strings.bytesOf(from, to)
-	if strings > mostPart || c.compress == nil && strings > c.limit {
+	if strings > maxPart || c.compress == nil && strings > c.limit {
 		return strings // the body would have at least this length
 	}
 	if c.compress == nil {
@@ -129,7 +129,7 @@ func (c *cutter) encode(from, to int) int {
 		return len(c.body) - before
 	}
 	t := c.table
-	t.scratch = resized(t.scratch[:0], MostBytes(c.format, t.ops, to-from, strings))
+	t.scratch = resized(t.scratch[:0], MaxBytes(c.format, t.ops, to-from, strings))
 	t.scratch = t.Append(t.scratch[:0], c.format, from, to)
 	if len(t.scratch) > 0 {
 		c.body = c.compress(c.body, t.scratch)

@@ -87,7 +87,7 @@ func TestPartsCostFewEncodings(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if most := len(parts) + len(parts)/4 + 2; encodings > most {
+			if maximum := len(parts) + len(parts)/4 + 2; encodings > maximum {
 				t.Errorf("%v, limit %d: %d encodings for %d parts", f, limit, encodings, len(parts))
 			}
 			for _, p := range parts[:len(parts)-1] {
@@ -107,7 +107,7 @@ func TestOneEncodingIfEverythingFits(t *testing.T) {
 			encodings++
 			return append(dst, src...)
 		}
-		_, parts, err := table.Parts(nil, f, MostBytes(f, table.ops, 2000, 0), count)
+		_, parts, err := table.Parts(nil, f, MaxBytes(f, table.ops, 2000, 0), count)
 		if err != nil || len(parts) != 1 || encodings != 1 {
 			t.Errorf("%v: %d parts after %d encodings (%v)", f, len(parts), encodings, err)
 		}

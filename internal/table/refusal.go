@@ -26,9 +26,9 @@ type refusal struct {
 	reason string
 }
 
-// mostRefusal is the maximum length of a refusal's text in JSON. The name of the operator has up to 32 characters. The
+// maxRefusal is the maximum length of a refusal's text in JSON. The name of the operator has up to 32 characters. The
 // reason has up to 64 characters, and each may need a backslash.
-const mostRefusal = len("operator : ") + 32 + 2*64
+const maxRefusal = len("operator : ") + 32 + 2*64
 
 // reset prepares r for a message with the given number of records.
 func (r *refusals) reset(ops []operator.Operator, records int) {

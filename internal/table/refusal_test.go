@@ -67,11 +67,11 @@ func TestRefusalsFitTheirBound(t *testing.T) {
 		table.SetLength(i, 1<<62)
 		table.Refuse(i, 0, strings.Repeat(`"`, 62)+fmt.Sprintf("%02d", i))
 	}
-	if got, most := len(table.Append(nil, operator.JSON, 0, n)), MostBytes(operator.JSON, ops, n, 0); got > most {
-		t.Errorf("%d bytes, and the bound is %d", got, most)
+	if got, maximum := len(table.Append(nil, operator.JSON, 0, n)), MaxBytes(operator.JSON, ops, n, 0); got > maximum {
+		t.Errorf("%d bytes, and the bound is %d", got, maximum)
 	}
-	if got, most := table.Size(), MostSize(operator.JSON, ops, n, 0); got > most {
-		t.Errorf("the table has %d bytes, and the bound is %d", got, most)
+	if got, maximum := table.Size(), MaxSize(operator.JSON, ops, n, 0); got > maximum {
+		t.Errorf("the table has %d bytes, and the bound is %d", got, maximum)
 	}
 	reason := strings.Repeat("r", 64)
 	if got := testing.AllocsPerRun(10, func() {

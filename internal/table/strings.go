@@ -44,18 +44,18 @@ func (b *byteStrings) size() int64 {
 	return size
 }
 
-// mostStrings returns the maximum of size plus the memory for one record's values. Memory grows in steps, so it may be
+// maxStrings returns the maximum of size plus the memory for one record's values. Memory grows in steps, so it may be
 // larger than the byte strings.
-func mostStrings(ops []operator.Operator, records, stringBytes int) (most int64) {
+func maxStrings(ops []operator.Operator, records, stringBytes int) (limit int64) {
 	for _, op := range ops {
 		if _, ok := op.(operator.Variable); ok {
-			most += spanBytes*int64(records) + 2*int64(op.Stride()) + 64
+			limit += spanBytes*int64(records) + 2*int64(op.Stride()) + 64
 		}
 	}
-	if most > 0 {
-		most += 4*int64(stringBytes) + 64
+	if limit > 0 {
+		limit += 4*int64(stringBytes) + 64
 	}
-	return most
+	return limit
 }
 
 // clear removes the byte strings of the operator with index op for record i.

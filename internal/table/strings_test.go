@@ -20,8 +20,8 @@ func (texts) Name() string                        { return "texts" }
 func (texts) String() string                      { return "texts" }
 func (texts) Stride() int                         { return 4 }
 func (texts) AppendJSON(dst, value []byte) []byte { return fmt.Appendf(dst, `"%x"`, value) }
-func (texts) MostJSON() int                       { return 10 }
-func (texts) MostStrings() (most, perByte int)    { return 0, 1 }
+func (texts) MaxJSON() int                        { return 10 }
+func (texts) MaxStrings() (maximum, perByte int)  { return 0, 1 }
 
 func (texts) AppendReference(dst, payload []byte) []byte {
 	return append(binary.LittleEndian.AppendUint32(dst, uint32(len(payload))), payload...)
@@ -117,7 +117,7 @@ func TestPartsAreCutByTheirByteStrings(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if most := 32 << 20; cap(bodies) > most {
+		if maximum := 32 << 20; cap(bodies) > maximum {
 			t.Errorf("%v: %d bytes of memory for the parts", f, cap(bodies))
 		}
 		for _, p := range parts {

@@ -98,7 +98,7 @@ func (t *Table) Count() (records [record.Statuses]int) {
 // SetStatus sets the status of record i. Bodies omit the results of a record that isn't OK, and encoding overwrites
 // these results with zeros. SetStatus panics if the status is not valid.
 func (t *Table) SetStatus(i int, s record.Status) {
-	if !s.Valid() {
+	if !s.IsValid() {
 		panic(fmt.Sprintf("table: record %d gets the %v", i, s))
 	}
 	t.statuses[i] = s
@@ -132,10 +132,10 @@ func (t *Table) Size() int64 {
 	return size
 }
 
-// MostSize returns the maximum of Size for messages of at most the given number of records. The results have the format
-// f and stringBytes bytes of byte strings in total. If Parts has a compress function, add MostBytes for the
+// MaxSize returns the maximum of Size for messages of at most the given number of records. The results have the format
+// f and stringBytes bytes of byte strings in total. If Parts has a compress function, add MaxBytes for the
 // uncompressed body.
-func MostSize(f operator.Format, ops []operator.Operator, records, stringBytes int) int64 {
+func MaxSize(f operator.Format, ops []operator.Operator, records, stringBytes int) int64 {
 	size := int64(8+1) * int64(records)
 	if canRefuse(ops) {
 		size += 2 * int64(records)
@@ -144,9 +144,9 @@ func MostSize(f operator.Format, ops []operator.Operator, records, stringBytes i
 		size += int64(op.Stride()) * int64(records)
 	}
 	if f == operator.Arrow {
-		size += arrowipc.MostSize(operator.ArrowColumns(ops), records, stringBytes)
+		size += arrowipc.MaxSize(operator.ArrowColumns(ops), records, stringBytes)
 	}
-	return size + mostStrings(ops, records, stringBytes)
+	return size + maxStrings(ops, records, stringBytes)
 }
 
 // Reference returns the expected table for the records of a message, computed with the reference implementations.

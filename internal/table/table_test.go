@@ -123,7 +123,7 @@ func TestResetReusesMemory(t *testing.T) {
 	}
 }
 
-func TestMostSizeBoundsSize(t *testing.T) {
+func TestMaxSizeBoundsSize(t *testing.T) {
 	for _, list := range []string{"crc32c", "minhash?hashes=3,crc32c"} {
 		ops := parseList(t, list)
 		for _, f := range formats {
@@ -135,19 +135,19 @@ func TestMostSizeBoundsSize(t *testing.T) {
 				}
 				table.Append(nil, f, 0, n)
 			}
-			got, most := table.Size(), MostSize(f, ops, 999, 0)
-			if got > most || got < 9*999 {
-				t.Errorf("%s as %v: a table of %d bytes, and MostSize is %d", list, f, got, most)
+			got, maximum := table.Size(), MaxSize(f, ops, 999, 0)
+			if got > maximum || got < 9*999 {
+				t.Errorf("%s as %v: a table of %d bytes, and MaxSize is %d", list, f, got, maximum)
 			}
-			if most > got+1500 {
-				t.Errorf("%s as %v: MostSize is %d, far above %d", list, f, most, got)
+			if maximum > got+1500 {
+				t.Errorf("%s as %v: MaxSize is %d, far above %d", list, f, maximum, got)
 			}
 			noop := func(dst, src []byte) []byte { return append(dst, src...) }
 			if _, _, err := table.Parts(nil, f, 1<<20, noop); err != nil {
 				t.Fatal(err)
 			}
-			if got, most := table.Size(), most+int64(MostBytes(f, ops, 999, 0)); got > most {
-				t.Errorf("%s as %v: a table of %d bytes after Parts, and the bound is %d", list, f, got, most)
+			if got, maximum := table.Size(), maximum+int64(MaxBytes(f, ops, 999, 0)); got > maximum {
+				t.Errorf("%s as %v: a table of %d bytes after Parts, and the bound is %d", list, f, got, maximum)
 			}
 		}
 	}
@@ -181,7 +181,7 @@ func BenchmarkAppend(b *testing.B) {
 		for _, f := range formats {
 			b.Run(fmt.Sprintf("%s/%v", list, f), func(b *testing.B) {
 				table := benchTable(parseList(b, list))
-				dst := make([]byte, 0, MostBytes(f, table.ops, table.Records(), 0))
+				dst := make([]byte, 0, MaxBytes(f, table.ops, table.Records(), 0))
 				b.SetBytes(512 << 10)
 				b.ReportAllocs()
 				for b.Loop() {

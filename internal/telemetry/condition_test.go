@@ -43,7 +43,7 @@ func TestConditionKeepsItsTime(t *testing.T) {
 
 // TestConditionOfAStart checks that a start that waits for something differs from a start that is only slow.
 func TestConditionOfAStart(t *testing.T) {
-	starting := telemetry.NewHealth(telemetry.HealthConfig{}).Ready()
+	starting := telemetry.NewHealth(telemetry.HealthOptions{}).Ready()
 	for want, err := range map[string]error{"starting": starting, "waiting": fmt.Errorf("%w: waiting for NATS: connection refused", starting)} {
 		if c := telemetry.NewWatch(func() error { return err }, nil).Condition(); c.State != want || c.Why != err.Error() {
 			t.Errorf("%v is %+v, want %s", err, c, want)
@@ -55,7 +55,7 @@ func TestConditionOfAStart(t *testing.T) {
 func TestConditionIsKnownWithoutAPage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lostNATS atomic.Bool
-		h := telemetry.NewHealth(telemetry.HealthConfig{
+		h := telemetry.NewHealth(telemetry.HealthOptions{
 			Work: func() []telemetry.Work { return nil }, Connected: func() bool { return !lostNATS.Load() },
 		})
 		h.Started()
@@ -78,7 +78,7 @@ func TestConditionIsKnownWithoutAPage(t *testing.T) {
 // TestLiveReportsTheWorker checks the parts of /timeline that report the worker's condition and the source of its
 // payloads.
 func TestLiveReportsTheWorker(t *testing.T) {
-	h := telemetry.NewHealth(telemetry.HealthConfig{})
+	h := telemetry.NewHealth(telemetry.HealthOptions{})
 	feed := telemetry.Feed{Server: "nats://n:4222", Stream: "INGEST", Subjects: []string{"ingest.>"}, Send: "worker send"}
 	url := serve(t, telemetry.DebugHandler(telemetry.Debug{
 		Timeline: timelineOf(), Watch: telemetry.NewWatch(h.Ready, func() time.Time { return epoch }), Feed: feed, CPU: telemetry.CPUFallback,

@@ -71,9 +71,9 @@ func (s stretch) legend() string {
 func (s stretch) draw(columns int) (rows [streams.NumEngines][]byte) {
 	for e, stage := range engineStages {
 		row := bytes.Repeat([]byte{idleMark}, columns)
-		most := make([]time.Duration, columns)
+		longest := make([]time.Duration, columns)
 		for i := range s.records {
-			s.mark(row, most, s.records[i].Stages[stage], ganttMarks[i%len(ganttMarks)])
+			s.mark(row, longest, s.records[i].Stages[stage], ganttMarks[i%len(ganttMarks)])
 		}
 		rows[e] = row
 	}
@@ -81,7 +81,7 @@ func (s stretch) draw(columns int) (rows [streams.NumEngines][]byte) {
 }
 
 // mark draws one span. For each column, most holds the time that the drawn batch occupies in it.
-func (s stretch) mark(row []byte, most []time.Duration, span streams.Span, with byte) {
+func (s stretch) mark(row []byte, longest []time.Duration, span streams.Span, with byte) {
 	start, end := max(span.Start, s.span.Start), min(span.End, s.span.End)
 	if start >= end {
 		return
@@ -89,8 +89,8 @@ func (s stretch) mark(row []byte, most []time.Duration, span streams.Span, with 
 	columns := len(row)
 	for c := s.column(start, columns); c < columns && s.edge(c, columns) < end; c++ {
 		share := min(end, s.edge(c+1, columns)) - max(start, s.edge(c, columns))
-		if share > most[c] {
-			most[c], row[c] = share, with
+		if share > longest[c] {
+			longest[c], row[c] = share, with
 		}
 	}
 }
@@ -209,7 +209,7 @@ const stretchTries = 64
 // busiest returns the stretch with the most overlap of engines, over all devices. It compares stretches that begin with
 // batches at equal distances. found is false if no batch has been on a device yet.
 func (t *Timeline) busiest() (best stretch, found bool) {
-	most := -1
+	longest := -1
 	devices, _ := t.snapshot()
 	for _, d := range devices {
 		records := slices.DeleteFunc(d.records, func(r inflight.Record) bool { return onDevice(&r).Duration() <= 0 })
@@ -221,8 +221,8 @@ func (t *Timeline) busiest() (best stretch, found bool) {
 			start := onDevice(&records[i]).Start
 			s := stretch{device: d.id, span: streams.Span{Start: start, End: start + length}}
 			s.records = within(records, s.span)
-			if overlap := s.overlap(); overlap > most {
-				most, best, found = overlap, s, true
+			if overlap := s.overlap(); overlap > longest {
+				longest, best, found = overlap, s, true
 			}
 		}
 	}

@@ -22,9 +22,9 @@ type Work struct {
 	Age, Bound time.Duration
 }
 
-// HealthConfig holds the sources of health information. Its functions are called for every probe, so they must read
+// HealthOptions holds the sources of health information. Its functions are called for every probe, so they must read
 // state that the pipeline keeps and must not call a device. Otherwise a probe of a hung GPU would hang too.
-type HealthConfig struct {
+type HealthOptions struct {
 	Work      func() []Work    // the parts of the worker
 	Connected func() bool      // reports whether NATS is currently connected
 	Stalled   func() error     // returns the reason why available messages don't arrive, or nil; the function may be nil
@@ -41,7 +41,7 @@ var (
 // Health answers liveness and readiness probes. Each answer is computed from the current state, so a condition that has
 // passed doesn't affect the next answer. The methods are safe for concurrent use.
 type Health struct {
-	cfg HealthConfig
+	o HealthOptions
 
 	mu       sync.Mutex
 	started  bool
@@ -52,11 +52,11 @@ type Health struct {
 }
 
 // NewHealth returns a Health in the starting state: live, but not ready.
-func NewHealth(cfg HealthConfig) *Health {
-	if cfg.Now == nil {
-		cfg.Now = time.Now
+func NewHealth(o HealthOptions) *Health {
+	if o.Now == nil {
+		o.Now = time.Now
 	}
-	return &Health{cfg: cfg, excused: map[string]time.Time{}, held: map[string]time.Time{}}
+	return &Health{o: o, excused: map[string]time.Time{}, held: map[string]time.Time{}}
 }
 
 // Started ends the starting state. From now on, the worker accepts payloads.
@@ -86,11 +86,11 @@ func (h *Health) set(flag *bool) {
 // Time without work or without NATS doesn't count. Without NATS, batches wait for the server, and a restart would only
 // lose them. Health detects such times only during probes, so an answer can be late by one probe interval.
 func (h *Health) Live() error {
-	connected, now := h.cfg.Connected(), h.cfg.Now()
+	connected, now := h.o.Connected(), h.o.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var failures []error
-	for _, w := range h.cfg.Work() {
+	for _, w := range h.o.Work() {
 		if w.Lost != nil {
 			failures = append(failures, fmt.Errorf("%s: %w", w.Name, w.Lost))
 			continue
@@ -130,11 +130,11 @@ func (h *Health) Ready() error {
 		return fmt.Errorf("%w: waiting for NATS: %w", errStarting, waiting)
 	case !started:
 		return errStarting
-	case !h.cfg.Connected():
+	case !h.o.Connected():
 		return errDisconnected
 	}
-	if h.cfg.Stalled != nil {
-		if err := h.cfg.Stalled(); err != nil {
+	if h.o.Stalled != nil {
+		if err := h.o.Stalled(); err != nil {
 			return err
 		}
 	}
@@ -143,11 +143,11 @@ func (h *Health) Ready() error {
 
 // heldBack returns an error if payloads have been held back for longer than AckWait, as observed by the probes.
 func (h *Health) heldBack() error {
-	now := h.cfg.Now()
+	now := h.o.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var failures []error
-	for _, w := range h.cfg.Work() {
+	for _, w := range h.o.Work() {
 		since, known := h.held[w.Name]
 		switch {
 		case w.HeldBack == 0:

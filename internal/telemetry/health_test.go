@@ -19,7 +19,7 @@ type patient struct {
 
 func (p *patient) health() *telemetry.Health {
 	p.now, p.connected = epoch, true
-	return telemetry.NewHealth(telemetry.HealthConfig{
+	return telemetry.NewHealth(telemetry.HealthOptions{
 		Work:      func() []telemetry.Work { return p.work },
 		Connected: func() bool { return p.connected },
 		Now:       func() time.Time { return p.now },
@@ -69,7 +69,7 @@ func TestReadinessOfAStalledWorker(t *testing.T) {
 	var p patient
 	var stalled error
 	p.now, p.connected = epoch, true
-	h := telemetry.NewHealth(telemetry.HealthConfig{
+	h := telemetry.NewHealth(telemetry.HealthOptions{
 		Work: func() []telemetry.Work { return nil }, Connected: func() bool { return p.connected }, Now: func() time.Time { return p.now },
 		Stalled: func() error { return stalled },
 	})

@@ -110,7 +110,7 @@ func (d Debug) serveLive(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	limit = cmp.Or(limit, defaultLiveBatches)
-	text, err := json.Marshal(d.live(after, int(limit), query.Get("after") == ""))
+	text, err := json.Marshal(d.liveView(after, int(limit), query.Get("after") == ""))
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
@@ -122,19 +122,19 @@ func (d Debug) serveLive(w http.ResponseWriter, r *http.Request) {
 }
 
 // wholeNumber parses a number within bounds. It returns 0 for an empty text.
-func wholeNumber(text string, least, most uint64) (uint64, error) {
+func wholeNumber(text string, minimum, maximum uint64) (uint64, error) {
 	if text == "" {
 		return 0, nil
 	}
 	n, err := strconv.ParseUint(text, 10, 64)
-	if err != nil || n < least || n > most {
-		return 0, fmt.Errorf("is %q: want a whole number from %d to %d", text, least, most)
+	if err != nil || n < minimum || n > maximum {
+		return 0, fmt.Errorf("is %q: want a whole number from %d to %d", text, minimum, maximum)
 	}
 	return n, nil
 }
 
-// live returns the response with the batches after a cursor. A newcomer has no cursor, so no batch counts as left out.
-func (d Debug) live(after uint64, limit int, newcomer bool) live {
+// liveView returns the response with the batches after a cursor. A newcomer has no cursor, so no batch counts as left out.
+func (d Debug) liveView(after uint64, limit int, newcomer bool) live {
 	devices, batches, done := d.Timeline.since(after, limit)
 	if after > done {
 		// The cursor belongs to an earlier worker at this address.
@@ -164,7 +164,7 @@ func (d Debug) live(after uint64, limit int, newcomer bool) live {
 	stats := d.statsByDevice()
 	for i, dev := range devices {
 		index[dev.id] = i
-		answer.Devices[i] = dev.live(base, d.Bounds, stats[dev.id])
+		answer.Devices[i] = dev.liveView(base, d.Bounds, stats[dev.id])
 	}
 	for i := range batches {
 		answer.Batches[i] = liveRecord(&batches[i], index[batches[i].Device], done-uint64(len(batches)-i-1))
@@ -210,7 +210,7 @@ func liveStatsOf(s streams.Stats) *liveStats {
 	}
 }
 
-func (t trackedDevice) live(base time.Time, bounds LiveBounds, stats *liveStats) liveDevice {
+func (t trackedDevice) liveView(base time.Time, bounds LiveBounds, stats *liveStats) liveDevice {
 	closed := map[string]uint64{}
 	for reason, batches := range t.sums.closed {
 		closed[streams.CloseReason(reason).String()] = batches

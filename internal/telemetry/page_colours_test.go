@@ -67,7 +67,7 @@ var stages = []string{"fill", "copy_in", "compute", "copy_out", "publish", "sett
 // (1.4.3).
 func TestPageContrast(t *testing.T) {
 	for mode, palette := range palettes(t) {
-		want := func(least float64, front string, behind ...string) {
+		want := func(minimum float64, front string, behind ...string) {
 			t.Helper()
 			for _, back := range behind {
 				a, known := palette[front]
@@ -75,8 +75,8 @@ func TestPageContrast(t *testing.T) {
 				if !known || !alsoKnown {
 					t.Fatalf("%s: page.css does not have --%s and --%s", mode, front, back)
 				}
-				if got := contrast(a, b); got < least {
-					t.Errorf("%s: --%s on --%s has contrast %.2f, want at least %v", mode, front, back, got, least)
+				if got := contrast(a, b); got < minimum {
+					t.Errorf("%s: --%s on --%s has contrast %.2f, want at least %v", mode, front, back, got, minimum)
 				}
 			}
 		}

@@ -62,7 +62,7 @@ type deviceClock struct {
 
 // Open starts the export of spans if the environment enables tracing. Otherwise it returns a nil Tracer and no error.
 func Open(ctx context.Context, names Names, log *slog.Logger) (*Tracer, error) {
-	s, on, err := read()
+	c, on, err := read()
 	if err != nil || !on {
 		return nil, err
 	}
@@ -70,30 +70,30 @@ func Open(ctx context.Context, names Names, log *slog.Logger) (*Tracer, error) {
 	// print variables that it can't parse, including credentials.
 	otel.SetLogger(logr.Discard())
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Debug("OpenTelemetry", "error", err) }))
-	exporter, err := s.exporter(ctx)
+	exporter, err := c.exporter(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("exporting spans to %s: %w", s.endpoint, err)
+		return nil, fmt.Errorf("exporting spans to %s: %w", c.endpoint, err)
 	}
-	t, err := newTracer(ctx, names, trace.NewBatchSpanProcessor(&watched{to: exporter, log: log, endpoint: s.endpoint}))
+	t, err := newTracer(ctx, names, trace.NewBatchSpanProcessor(&watched{to: exporter, log: log, endpoint: c.endpoint}))
 	if err != nil {
 		return nil, err
 	}
-	t.endpoint, t.protocol = s.endpoint, s.protocol
+	t.endpoint, t.protocol = c.endpoint, c.protocol
 	return t, nil
 }
 
 // Wanted returns the endpoint and the protocol for spans according to the environment, or "" if tracing is disabled.
 func Wanted() (where string, err error) {
-	s, on, err := read()
+	c, on, err := read()
 	if err != nil || !on {
 		return "", err
 	}
-	return s.endpoint + " (" + s.protocol + ")", nil
+	return c.endpoint + " (" + c.protocol + ")", nil
 }
 
 // exporter creates an exporter. It doesn't contact the collector.
-func (s settings) exporter(ctx context.Context) (trace.SpanExporter, error) {
-	if s.protocol == "grpc" {
+func (c config) exporter(ctx context.Context) (trace.SpanExporter, error) {
+	if c.protocol == "grpc" {
 		return otlptracegrpc.New(ctx)
 	}
 	return otlptracehttp.New(ctx)
@@ -129,9 +129,9 @@ func (t *Tracer) AddDevice(id string, epoch time.Time) {
 // Close exports the remaining spans until ctx is done. Spans that are not exported by then are lost.
 func (t *Tracer) Close(ctx context.Context) error { return t.provider.Shutdown(ctx) }
 
-// settings holds the trace configuration from the standard OpenTelemetry variables. The SDK and the exporters read
+// config holds the trace configuration from the standard OpenTelemetry variables. The SDK and the exporters read
 // further variables themselves, such as the headers, certificates, sampling and the queue size.
-type settings struct {
+type config struct {
 	endpoint string // address of the collector, as configured
 	protocol string
 }
@@ -141,37 +141,37 @@ var protocols = []string{"http/protobuf", "http/json", "grpc"}
 
 // read reads the settings from the environment. on is false if tracing is disabled. The error for an invalid variable
 // includes advice.
-func read() (s settings, on bool, err error) {
+func read() (c config, on bool, err error) {
 	variable, endpoint := first("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 	if endpoint == "" || strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") {
-		return settings{}, false, nil
+		return config{}, false, nil
 	}
 	switch exporter := os.Getenv("OTEL_TRACES_EXPORTER"); exporter {
 	case "", "otlp":
 	case "none":
-		return settings{}, false, nil
+		return config{}, false, nil
 	default:
-		return settings{}, false, fmt.Errorf("OTEL_TRACES_EXPORTER is %q: set otlp or none", exporter)
+		return config{}, false, fmt.Errorf("OTEL_TRACES_EXPORTER is %q: set otlp or none", exporter)
 	}
 	u, err := url.Parse(endpoint)
 	switch {
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
-		return settings{}, false, fmt.Errorf("%s is no address of a collector: set http:// or https:// with host and port, like http://collector:4318", variable)
+		return config{}, false, fmt.Errorf("%s is no address of a collector: set http:// or https:// with host and port, like http://collector:4318", variable)
 	case u.RawQuery != "":
-		return settings{}, false, fmt.Errorf("%s has a query, which may hold a token: put that into OTEL_EXPORTER_OTLP_HEADERS", variable)
+		return config{}, false, fmt.Errorf("%s has a query, which may hold a token: put that into OTEL_EXPORTER_OTLP_HEADERS", variable)
 	case u.User != nil:
-		return settings{}, false, fmt.Errorf("%s holds a user or a token: put it into OTEL_EXPORTER_OTLP_HEADERS", variable)
+		return config{}, false, fmt.Errorf("%s holds a user or a token: put it into OTEL_EXPORTER_OTLP_HEADERS", variable)
 	}
 	if err := checkHeaders(); err != nil {
-		return settings{}, false, err
+		return config{}, false, err
 	}
-	s = settings{endpoint: endpoint, protocol: protocols[0]}
+	c = config{endpoint: endpoint, protocol: protocols[0]}
 	if variable, protocol := first("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"); protocol != "" {
-		if s.protocol = protocol; !slices.Contains(protocols, protocol) {
-			return settings{}, false, fmt.Errorf("%s is %q: set %s", variable, protocol, strings.Join(protocols, " or "))
+		if c.protocol = protocol; !slices.Contains(protocols, protocol) {
+			return config{}, false, fmt.Errorf("%s is %q: set %s", variable, protocol, strings.Join(protocols, " or "))
 		}
 	}
-	return s, true, nil
+	return c, true, nil
 }
 
 // first returns the first of the given variables that is set to a non-empty value.

@@ -65,7 +65,7 @@ func (b *Bench) Suite() bench.Suite {
 	return bench.Suite{
 		Name:    suiteName,
 		Columns: columns,
-		Sizes:   bench.Sizes{Of: "payload", Least: 1, Most: embedded.MaxPayload - maxHeader},
+		Sizes:   bench.Sizes{Of: "payload", Min: 1, Max: embedded.MaxPayload - maxHeader},
 		Experiments: []bench.Experiment{
 			{Rows: rateEntries, Run: b.runRates},
 			{Rows: frameEntries, Run: b.runFrames},

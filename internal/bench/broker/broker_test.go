@@ -46,8 +46,8 @@ func tiny(d device.Device, b *Bench) bench.Options {
 }
 
 // small returns the configuration of a small pipeline. Each round allocates a new one.
-func small(_ device.Info, ops []operator.Operator) streams.Config {
-	return streams.Config{Operators: ops, ScratchLimit: 4 << 20, BatchBytes: 256 << 10, BatchPayloads: 512}
+func small(_ device.Info, ops []operator.Operator) streams.Options {
+	return streams.Options{Operators: ops, ScratchLimit: 4 << 20, BatchBytes: 256 << 10, BatchPayloads: 512}
 }
 
 // run measures the selection of o and fails on an error.
@@ -261,8 +261,8 @@ func TestPayloadThatFitsNoBatch(t *testing.T) {
 	t.Parallel()
 	o := tiny(openHost(t), newBench(t, Options{}))
 	o.Rows, o.Bytes = []string{rowShared}, []int{3000}
-	o.Pipeline = func(_ device.Info, ops []operator.Operator) streams.Config {
-		return streams.Config{Operators: ops, ScratchLimit: 1 << 20, BatchBytes: 2048, BatchPayloads: 16}
+	o.Pipeline = func(_ device.Info, ops []operator.Operator) streams.Options {
+		return streams.Options{Operators: ops, ScratchLimit: 1 << 20, BatchBytes: 2048, BatchPayloads: 16}
 	}
 	for _, row := range rows(run(t, o), rowShared) {
 		if !strings.Contains(row.Skipped, "MILLRACE_BATCH_BYTES") {

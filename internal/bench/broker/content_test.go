@@ -120,8 +120,8 @@ func TestLongRecordsHaveFrames(t *testing.T) {
 			t.Errorf("a frame has %d records of %d bytes, want %d", got, size, want)
 		}
 	}
-	most := table.MostBytes(operator.Arrow, bench.Parse("crc32c"), maxFrameRecords, 0)
-	if limit := 1<<20 - maxHeader; most > limit {
-		t.Errorf("a result can have %d bytes, and a server with the usual max_payload accepts %d", most, limit)
+	maximum := table.MaxBytes(operator.Arrow, bench.Parse("crc32c"), maxFrameRecords, 0)
+	if limit := 1<<20 - maxHeader; maximum > limit {
+		t.Errorf("a result can have %d bytes, and a server with the usual max_payload accepts %d", maximum, limit)
 	}
 }

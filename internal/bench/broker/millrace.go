@@ -27,16 +27,16 @@ const (
 )
 
 // pipelineConfig returns the worker's configuration for a device.
-func pipelineConfig(session *bench.Session, d device.Info, ops []operator.Operator) streams.Config {
-	c := session.Pipeline(d, ops)
-	c.Lanes = session.Lanes
-	if c.BatchBytes == 0 {
-		c.BatchBytes = batchBytes
+func pipelineConfig(session *bench.Session, d device.Info, ops []operator.Operator) streams.Options {
+	o := session.Pipeline(d, ops)
+	o.Lanes = session.Lanes
+	if o.BatchBytes == 0 {
+		o.BatchBytes = batchBytes
 	}
-	if c.BatchPayloads == 0 {
-		c.BatchPayloads = batchPayloads
+	if o.BatchPayloads == 0 {
+		o.BatchPayloads = batchPayloads
 	}
-	return c
+	return o
 }
 
 // millrace is the real worker, with a pipeline on every device.
@@ -54,7 +54,7 @@ type millrace struct {
 	done  chan error         // receives the result of Run
 }
 
-func (m *millrace) ready(ctx context.Context, p *pair, l load) (err error) {
+func (m *millrace) prepare(ctx context.Context, p *pair, l load) (err error) {
 	for _, d := range m.session.Devices {
 		pipe, err := streams.New(d, pipelineConfig(m.session, d.Info(), m.ops))
 		if err != nil {

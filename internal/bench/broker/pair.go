@@ -55,7 +55,7 @@ const (
 func (s *server) newPair(ctx context.Context, exclusive bool) (*pair, error) {
 	p := &pair{server: s, name: rand.Text(), exclusive: exclusive}
 	if err := topology.Provision(ctx, s.js, p.topology(), quiet); err != nil {
-		return nil, fmt.Errorf("create streams: %w: the user needs permission to create streams, and space for the payloads of a round (at most %d MiB; a smaller --seconds needs less)", err, mostBytes>>20)
+		return nil, fmt.Errorf("create streams: %w: the user needs permission to create streams, and space for the payloads of a round (at most %d MiB; a smaller --seconds needs less)", err, maxBytes>>20)
 	}
 	return p, s.removeExcept(ctx, p.name)
 }

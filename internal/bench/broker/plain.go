@@ -47,7 +47,7 @@ type plain struct {
 	groups atomic.Int64
 }
 
-func (w *plain) ready(ctx context.Context, p *pair, l load) (err error) {
+func (w *plain) prepare(ctx context.Context, p *pair, l load) (err error) {
 	if err := p.acceptsBatches(ctx); err != nil {
 		return err
 	}

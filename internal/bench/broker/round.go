@@ -20,9 +20,9 @@ import (
 
 // worker is a measured worker of one round.
 type worker interface {
-	// ready creates connections and pipelines before the measurement. The streams exist. If l.every is 0, the input
+	// prepare creates connections and pipelines before the measurement. The streams exist. If l.every is 0, the input
 	// stream contains all messages.
-	ready(ctx context.Context, p *pair, l load) error
+	prepare(ctx context.Context, p *pair, l load) error
 
 	// run processes every message of l. It returns when each result is stored and the server has received each input's
 	// acknowledgement.
@@ -78,7 +78,7 @@ func (s *server) round(ctx context.Context, k kind, l load) (r roundFigures, err
 
 // timed measures the time that w takes to process l.
 func (p *pair) timed(ctx context.Context, w worker, l load) (r roundFigures, err error) {
-	if err := w.ready(ctx, p, l); err != nil {
+	if err := w.prepare(ctx, p, l); err != nil {
 		return r, err
 	}
 	runtime.GC() // so that the worker doesn't collect garbage from filling

@@ -105,13 +105,13 @@ func (b *Bench) runRates(ctx context.Context, session *bench.Session) error {
 	}
 	for _, size := range session.Sizes(payloadSizes...) {
 		f := single(size)
-		null := s.rate(session, b.plain(session, rowNull, nil), f)
+		null := s.rate(session, b.plainKind(session, rowNull, nil), f)
 		var shared, exclusive, plain []*bench.Case // one case per list of operators
 		for _, list := range operatorLists {
 			ops := bench.Parse(list)
-			shared = append(shared, s.rate(session, b.shared(session, rowShared, ops), f))
-			exclusive = append(exclusive, s.rate(session, b.exclusive(session, rowExclusive, ops), f))
-			plain = append(plain, s.rate(session, b.plain(session, rowPlain, ops), f))
+			shared = append(shared, s.rate(session, b.sharedKind(session, rowShared, ops), f))
+			exclusive = append(exclusive, s.rate(session, b.exclusiveKind(session, rowExclusive, ops), f))
+			plain = append(plain, s.rate(session, b.plainKind(session, rowPlain, ops), f))
 		}
 		all := slices.Concat([]*bench.Case{null}, shared, exclusive, plain)
 		if err := session.Measure(ctx, all...); err != nil {
@@ -159,8 +159,8 @@ func (b *Bench) runFrames(ctx context.Context, session *bench.Session) error {
 	}
 	session.Note("Frames have about %d KiB before compression. Results of frames are Arrow streams, and those of single records are JSON.", b.frameBytes>>10)
 	ops := bench.Parse(operatorLists[0])
-	shared, exclusive := b.shared(session, rowFramesShared, ops), b.exclusive(session, rowFramesExclusive, ops)
-	null, plain := b.plain(session, rowFramesNull, nil), b.plain(session, rowFramesPlain, ops)
+	shared, exclusive := b.sharedKind(session, rowFramesShared, ops), b.exclusiveKind(session, rowFramesExclusive, ops)
+	null, plain := b.plainKind(session, rowFramesNull, nil), b.plainKind(session, rowFramesPlain, ops)
 	for _, size := range session.Sizes(frameRecordBytes) {
 		alone := []*bench.Case{s.rate(session, shared, single(size)), s.rate(session, exclusive, single(size))}
 		all, framed := alone, [][]*bench.Case(nil)
@@ -189,22 +189,22 @@ func (b *Bench) runFrames(ctx context.Context, session *bench.Session) error {
 }
 
 // These are the bounds of a round. A round has at least one message for each partition and several for each core, so no
-// core is idle. mostBytes limits the input stream. The largest payloads on a fast server reach it in two seconds. In a
+// core is idle. maxBytes limits the input stream. The largest payloads on a fast server reach it in two seconds. In a
 // much shorter round, the one-time work for each partition would distort the figures.
 const (
 	messagesPerCore = 4
-	mostMessages    = 1 << 20
-	mostBytes       = 4 << 30
+	maxMessages     = 1 << 20
+	maxBytes        = 4 << 30
 )
 
 // rate returns a case that measures the rate of a kind of worker with messages of a form. The first round first
 // determines the number of messages that fit into session.Turn. This also warms up.
 func (s *server) rate(session *bench.Session, k kind, f form) *bench.Case {
-	least := max(partitions, messagesPerCore*runtime.GOMAXPROCS(0))
-	most := min(mostMessages, max(mostBytes/(f.records*f.size), least))
+	minimum := max(partitions, messagesPerCore*runtime.GOMAXPROCS(0))
+	maximum := min(maxMessages, max(maxBytes/(f.records*f.size), minimum))
 	measure := func(ctx context.Context, c *bench.Case, seed uint64) error {
 		warmup := newContent(f, ^seed)
-		n, err := c.Pace(session.Turn(), least, most, func(n int) (time.Duration, error) {
+		n, err := c.Pace(session.Turn(), minimum, maximum, func(n int) (time.Duration, error) {
 			r, err := s.round(ctx, k, load{content: warmup, n: n})
 			return r.took, err
 		})
@@ -238,8 +238,8 @@ const (
 	latencyBytes = 1 << 10
 	latencyEvery = time.Millisecond
 
-	// latencyLeast is the minimum number of payloads in a round, which is enough for a 99th percentile.
-	latencyLeast = 300
+	// latencyMin is the minimum number of payloads in a round, which is enough for a 99th percentile.
+	latencyMin = 300
 )
 
 // runLatency measures the latency of Millrace and of the null worker.
@@ -250,9 +250,9 @@ func (b *Bench) runLatency(ctx context.Context, session *bench.Session) error {
 	}
 	var all []*bench.Case
 	for _, list := range operatorLists {
-		all = append(all, s.latency(session, b.shared(session, rowLatency, bench.Parse(list))))
+		all = append(all, s.latency(session, b.sharedKind(session, rowLatency, bench.Parse(list))))
 	}
-	all = append(all, s.latency(session, b.plain(session, rowLatencyNull, nil)))
+	all = append(all, s.latency(session, b.plainKind(session, rowLatencyNull, nil)))
 	if err := session.Measure(ctx, all...); err != nil {
 		return err
 	}
@@ -262,7 +262,7 @@ func (b *Bench) runLatency(ctx context.Context, session *bench.Session) error {
 
 // latency returns a case that measures the latency of payloads with a kind of worker.
 func (s *server) latency(session *bench.Session, k kind) *bench.Case {
-	n := max(int(session.Turn()/latencyEvery), latencyLeast)
+	n := max(int(session.Turn()/latencyEvery), latencyMin)
 	return k.newCase(session, latencyBytes, func(ctx context.Context, c *bench.Case, seed uint64) error {
 		r, err := s.round(ctx, k, load{content: newContent(single(latencyBytes), seed), n: n, every: latencyEvery})
 		if err != nil {
@@ -295,25 +295,25 @@ func (k kind) newCase(session *bench.Session, size int, measure func(context.Con
 	return &bench.Case{Row: r, Reference: k.ops == nil, Measure: measure}
 }
 
-// shared returns the kind that runs Millrace with shared delivery.
-func (b *Bench) shared(session *bench.Session, name string, ops []operator.Operator) kind {
+// sharedKind returns the kind that runs Millrace with shared delivery.
+func (b *Bench) sharedKind(session *bench.Session, name string, ops []operator.Operator) kind {
 	return kind{name: name, ops: ops, device: true, make: func() worker {
 		return &millrace{session: session, ops: ops, connections: b.connections(false)}
 	}}
 }
 
-// exclusive returns the kind that runs Millrace with exclusive delivery.
-func (b *Bench) exclusive(session *bench.Session, name string, ops []operator.Operator) kind {
+// exclusiveKind returns the kind that runs Millrace with exclusive delivery.
+func (b *Bench) exclusiveKind(session *bench.Session, name string, ops []operator.Operator) kind {
 	return kind{name: name, exclusive: true, ops: ops, device: true, make: func() worker {
 		return &millrace{session: session, ops: ops, connections: b.connections(true)}
 	}}
 }
 
-// plain returns the kind that runs a worker in plain Go. If ops is nil, the worker computes nothing.
-func (b *Bench) plain(session *bench.Session, name string, ops []operator.Operator) kind {
-	c := pipelineConfig(session, session.Devices[0].Info(), nil)
+// plainKind returns the kind that runs a worker in plain Go. If ops is nil, the worker computes nothing.
+func (b *Bench) plainKind(session *bench.Session, name string, ops []operator.Operator) kind {
+	o := pipelineConfig(session, session.Devices[0].Info(), nil)
 	return kind{name: name, exclusive: true, ops: ops, make: func() worker {
-		return &plain{ops: ops, connections: b.connections(true), groupMessages: c.BatchPayloads, groupBytes: c.BatchBytes}
+		return &plain{ops: ops, connections: b.connections(true), groupMessages: o.BatchPayloads, groupBytes: o.BatchBytes}
 	}}
 }
 

@@ -84,7 +84,7 @@ func (j *judge) prepare(ctx context.Context) error {
 		return nil
 	}
 	_, after, err := in.around(ctx, time.Unix(0, out.kept))
-	if j.kept = least(out.keptFrom, after); j.kept == 0 {
+	if j.kept = firstOf(out.keptFrom, after); j.kept == 0 {
 		j.kept = in.info.State.LastSeq + 1
 	}
 	return err
@@ -112,7 +112,7 @@ func (j *judge) unsettled(ctx context.Context, first, last uint64) error {
 		end, judged := j.atOnce(first, last)
 		if !judged {
 			end = min(end, first+block-1)
-			if err := j.singly(ctx, first, end); err != nil {
+			if err := j.judgeSingly(ctx, first, end); err != nil {
 				return err
 			}
 		}
@@ -138,14 +138,14 @@ func (j *judge) atOnce(first, last uint64) (end uint64, judged bool) {
 		return min(last, j.decided), false
 	case first < j.kept:
 		end = min(last, j.settled, j.kept-1)
-		j.report.unknown(first, end, reasonRemoved)
+		j.report.addUnknown(first, end, reasonRemoved)
 		return end, true
 	}
 	return min(last, j.settled), false
 }
 
-// singly reads the messages of inputs and judges each input.
-func (j *judge) singly(ctx context.Context, first, last uint64) error {
+// judgeSingly reads the messages of inputs and judges each input.
+func (j *judge) judgeSingly(ctx context.Context, first, last uint64) error {
 	subjects, err := j.inputs.subjects(ctx, first, last)
 	if err != nil {
 		return err
@@ -156,13 +156,13 @@ func (j *judge) singly(ctx context.Context, first, last uint64) error {
 			j.gone = append(j.gone, sequence)
 			continue
 		}
-		j.present(sequence, subject)
+		j.markPresent(sequence, subject)
 	}
 	return nil
 }
 
-// present judges an input that is in the stream.
-func (j *judge) present(sequence uint64, subject string) {
+// markPresent judges an input that is in the stream.
+func (j *judge) markPresent(sequence uint64, subject string) {
 	p := j.inputs.consumer(subject)
 	if p < 0 {
 		j.report.Unread++
@@ -175,11 +175,11 @@ func (j *judge) present(sequence uint64, subject string) {
 	case sequence > c.AckFloor.Stream:
 		j.wait(sequence, sequence)
 	case sequence < j.began:
-		j.report.unknown(sequence, sequence, reasonBegan)
+		j.report.addUnknown(sequence, sequence, reasonBegan)
 	case sequence < j.kept:
-		j.report.unknown(sequence, sequence, reasonRemoved)
+		j.report.addUnknown(sequence, sequence, reasonRemoved)
 	default:
-		j.missing(sequence, sequence, neglected)
+		j.markMissing(sequence, sequence, neglected)
 	}
 }
 
@@ -190,21 +190,21 @@ func (j *judge) removed(first, last uint64) {
 		switch {
 		case first < j.began:
 			end = min(last, j.began-1)
-			j.report.unknown(first, end, reasonBegan)
+			j.report.addUnknown(first, end, reasonBegan)
 		case !j.covers:
-			j.report.unknown(first, end, reasonSubject)
+			j.report.addUnknown(first, end, reasonSubject)
 		case first < j.kept:
 			end = min(last, j.kept-1)
-			j.report.unknown(first, end, reasonRemoved)
+			j.report.addUnknown(first, end, reasonRemoved)
 		default:
-			j.missing(first, end, lost)
+			j.markMissing(first, end, lost)
 		}
 		first = end + 1
 	}
 }
 
-// missing reports inputs without an outcome. It mentions the stored parts of their results.
-func (j *judge) missing(first, last uint64, what string) {
+// markMissing reports inputs without an outcome. It mentions the stored parts of their results.
+func (j *judge) markMissing(first, last uint64, what string) {
 	for sequence := first; sequence <= last; sequence++ {
 		if len(j.outcomes.frames.open) == 0 {
 			j.report.add(last-sequence+1, Finding{Missing, sequence, last, what})
@@ -240,7 +240,7 @@ func (j *judge) compareWaiting() {
 		j.report.Pending += j.waits
 	case pending == 0:
 		for _, w := range j.waiting {
-			j.missing(w.first, w.last, neglected)
+			j.markMissing(w.first, w.last, neglected)
 			j.waits -= w.last - w.first + 1
 		}
 		j.report.Counts[Missing] += j.waits // inputs without a finding, beyond the limit

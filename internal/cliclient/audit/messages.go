@@ -32,8 +32,8 @@ type message struct {
 // whole is the value of message.record for a dead letter of a whole message.
 const whole = -1
 
-// final reports whether the message settles its input.
-func (m *message) final() bool { return m.record == whole && m.part.Index == m.part.Count }
+// isLast reports whether the message settles its input.
+func (m *message) isLast() bool { return m.record == whole && m.part.Index == m.part.Count }
 
 // parse reads the headers of a message. ok is false for commit markers, for the separate payloads of dead letters, and
 // for messages about other input streams.
@@ -91,8 +91,8 @@ type frames struct {
 	full  bool // a part was dropped because open was full
 }
 
-// mostParts is the maximum number of parts in open.
-const mostParts = 1 << 21
+// maxParts is the maximum number of parts in open.
+const maxParts = 1 << 21
 
 // cutParts holds the parts of one cut that were read.
 type cutParts struct {
@@ -122,7 +122,7 @@ func (f *frames) enter(m *message) (wrong string) {
 
 // add records a part that isn't the last.
 func (f *frames) add(m *message) {
-	if f.parts >= mostParts {
+	if f.parts >= maxParts {
 		f.full = true
 		return
 	}

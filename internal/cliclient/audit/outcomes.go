@@ -58,8 +58,8 @@ const (
 	// purged is the minimum number of removed messages that the audit treats as a purge.
 	purged = 100
 
-	// mostApart is the maximum number of separate payloads that the audit checks.
-	mostApart = 100_000
+	// maxApart is the maximum number of separate payloads that the audit checks.
+	maxApart = 100_000
 )
 
 func newOutcomes(in *inputs, s *span, r *Report) *outcomes {
@@ -144,17 +144,17 @@ func (o *outcomes) enter(s *source, at uint64, subject string, h nats.Header) er
 	if !ok || !s.stores(subject) || m.stored > 0 && m.stored < o.created {
 		return nil
 	}
-	o.first = least(o.first, m.sequence)
+	o.first = firstOf(o.first, m.sequence)
 	if m.stored >= o.kept {
-		o.keptFrom = least(o.keptFrom, m.sequence)
+		o.keptFrom = firstOf(o.keptFrom, m.sequence)
 	}
 	if !o.span.has(m.sequence, m.stored) {
 		return nil
 	}
-	if m.payload > 0 && len(o.letters) < mostApart {
+	if m.payload > 0 && len(o.letters) < maxApart {
 		o.letters = append(o.letters, payloadApart{s.Stream, m.sequence, m.payload})
 	}
-	if !m.final() {
+	if !m.isLast() {
 		if wrong := o.frames.enter(&m); wrong != "" {
 			o.found(Double, m.sequence, fmt.Sprintf("%s, again as message %d of %s", wrong, at, s.Stream))
 		}

@@ -104,8 +104,8 @@ func (r *Report) add(n uint64, f Finding) {
 	}
 }
 
-// unknown counts inputs whose outcome is unknown for that reason.
-func (r *Report) unknown(first, last uint64, reason string) {
+// addUnknown counts inputs whose outcome is addUnknown for that reason.
+func (r *Report) addUnknown(first, last uint64, reason string) {
 	i := slices.IndexFunc(r.Unknown, func(u Unknown) bool { return u.Reason == reason })
 	if i < 0 {
 		r.Unknown = append(r.Unknown, Unknown{First: first, Reason: reason})

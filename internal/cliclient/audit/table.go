@@ -21,7 +21,7 @@ func (s *span) has(sequence uint64, stored int64) bool {
 		s.before = max(s.before, sequence)
 		return false
 	case s.until > 0 && stored >= s.until:
-		s.after = least(s.after, sequence)
+		s.after = firstOf(s.after, sequence)
 		return false
 	}
 	return sequence >= s.from && sequence <= s.to
@@ -39,8 +39,8 @@ func (s *span) bounds() (first, last uint64) {
 	return first, last
 }
 
-// least returns the lower of two sequences. It ignores a sequence of 0, which means none.
-func least(a, b uint64) uint64 {
+// firstOf returns the lower of two sequences. It ignores a sequence of 0, which means none.
+func firstOf(a, b uint64) uint64 {
 	if a == 0 || b == 0 {
 		return max(a, b)
 	}
@@ -66,8 +66,8 @@ const (
 	pageBits = 16
 	pageSize = 1 << pageBits
 
-	// mostPages limits the memory of a table to 256 MiB.
-	mostPages = 4096
+	// maxPages limits the memory of a table to 256 MiB.
+	maxPages = 4096
 )
 
 // table holds the outcomes of inputs by sequence. An entry is one byte with the kind and a hash of the input's storage
@@ -82,7 +82,7 @@ type table struct {
 func newTable() *table { return &table{pages: map[uint64]*[pageSize]byte{}} }
 
 // errTooMany is the error for inputs that exceed the capacity of a table.
-var errTooMany = fmt.Errorf("more than %d inputs have outcomes: audit fewer at once (--from, --to, --since, --until)", mostPages*pageSize)
+var errTooMany = fmt.Errorf("more than %d inputs have outcomes: audit fewer at once (--from, --to, --since, --until)", maxPages*pageSize)
 
 // enter records an outcome of the input with that sequence and storage time. before is the previous kind of the input.
 // If the entry belongs to another input with the same sequence, other is true and the entry doesn't change.
@@ -117,7 +117,7 @@ func (t *table) entry(sequence uint64) (*byte, error) {
 	if number := sequence >> pageBits; t.page == nil || t.at != number {
 		p := t.pages[number]
 		if p == nil {
-			if len(t.pages) >= mostPages {
+			if len(t.pages) >= maxPages {
 				return nil, errTooMany
 			}
 			p = new([pageSize]byte)

@@ -19,9 +19,9 @@ const (
 	// ackWait is the time during which only the run that received a dead letter may send it.
 	ackWait = time.Minute
 
-	// mostHeld is the maximum number of unsent dead letters that the consumer tracks. Each one takes about 100 bytes of
+	// maxHeld is the maximum number of unsent dead letters that the consumer tracks. Each one takes about 100 bytes of
 	// memory on the server, and as much in a run.
-	mostHeld = 1_000_000
+	maxHeld = 1_000_000
 
 	// atOnce and bytesAtOnce limit one request for headers. A message has at most 64 KiB of headers.
 	atOnce      = 1000
@@ -53,7 +53,7 @@ type queue struct {
 func openQueue(ctx context.Context, js jetstream.JetStream, stream, name string, subjects []string, dry bool) (*queue, error) {
 	c := jetstream.ConsumerConfig{
 		Name: name, Durable: name, Description: "worker retry: an acknowledged dead letter was sent again", DeliverPolicy: jetstream.DeliverAllPolicy,
-		AckPolicy: jetstream.AckExplicitPolicy, AckWait: ackWait, MaxDeliver: -1, MaxAckPending: mostHeld, FilterSubjects: subjects, HeadersOnly: true,
+		AckPolicy: jetstream.AckExplicitPolicy, AckWait: ackWait, MaxDeliver: -1, MaxAckPending: maxHeld, FilterSubjects: subjects, HeadersOnly: true,
 	}
 	q := &queue{js: js, stream: stream, held: map[uint64]string{}}
 	var err error
@@ -85,8 +85,8 @@ func (q *queue) remembers() bool {
 // isFull reports whether the consumer has reached its limit of unacknowledged messages. The server then delivers no
 // others.
 func (q *queue) isFull(others int) bool {
-	most := q.consumer.CachedInfo().Config.MaxAckPending
-	return q.remembers() && most > 0 && len(q.held)+others >= most
+	limit := q.consumer.CachedInfo().Config.MaxAckPending
+	return q.remembers() && limit > 0 && len(q.held)+others >= limit
 }
 
 // fetch returns the next messages, at most n. If wait isn't 0, it waits for the first message. It omits messages that
@@ -104,8 +104,8 @@ func (q *queue) fetch(n int, wait time.Duration) (came []*pull.Message, err erro
 	return came, err
 }
 
-// late reports whether messages that were requested at that time may soon be delivered to another run.
-func (q *queue) late(asked time.Time) bool { return q.remembers() && time.Since(asked) > q.wait/3 }
+// isLate reports whether messages that were requested at that time may soon be delivered to another run.
+func (q *queue) isLate(asked time.Time) bool { return q.remembers() && time.Since(asked) > q.wait/3 }
 
 // giveBack returns a message to the server for redelivery. If the request is lost, the server redelivers the message
 // after AckWait.

@@ -60,16 +60,16 @@ type Resender struct {
 	Name     string            // name of the durable consumer
 	Select   Selection
 	Reading  Reading
-	Rate     float64 // maximum messages per second, at least LeastRate; 0 means no limit
+	Rate     float64 // maximum messages per second, at least MinRate; 0 means no limit
 	DryRun   bool    // publish and acknowledge nothing
 
 	Each func(Entry)       // called for each selected dead letter
 	Note func(text string) // called with notes about delays, for the user
 }
 
-// LeastRate is the minimum Rate. At a lower rate, AckWait could pass between the delivery of a dead letter and its
+// MinRate is the minimum Rate. At a lower rate, AckWait could pass between the delivery of a dead letter and its
 // publish.
-const LeastRate = 0.1
+const MinRate = 0.1
 
 // Entry is the result for one selected dead letter.
 type Entry struct {

@@ -203,11 +203,11 @@ func TestLargeInputsAreRefused(t *testing.T) {
 	if _, err := r.JS.UpdateStream(r.Ctx(), c); err != nil {
 		t.Fatal(err)
 	}
-	for i := range 2 * mostFailures {
+	for i := range 2 * maxFailures {
 		r.publish(letter(i+2, "too_large", strings.Repeat("x", 200)))
 	}
 	r.publish(letter(1, "too_large", "payload 1"))
-	if report := r.run(r.resender(Selection{})); report.Refused != 2*mostFailures || report.Sent["too_large"] != 1 {
+	if report := r.run(r.resender(Selection{})); report.Refused != 2*maxFailures || report.Sent["too_large"] != 1 {
 		t.Errorf("%+v", report)
 	}
 	r.wantOnce(1)
@@ -286,7 +286,7 @@ func TestARunThatCanNotGoOn(t *testing.T) {
 // TestTheRateBoundsARequest: at a low rate, a request fetches only dead letters that it can send before AckWait passes.
 func TestTheRateBoundsARequest(t *testing.T) {
 	t.Parallel()
-	for rate, want := range map[float64]int{0: atOnce, LeastRate: 1, 1: 6, 10: 60, 1e6: atOnce} {
+	for rate, want := range map[float64]int{0: atOnce, MinRate: 1, 1: 6, 10: 60, 1e6: atOnce} {
 		u := &run{Resender: &Resender{Rate: rate}, queue: &queue{wait: time.Minute}}
 		if got := u.chunk(); got != want {
 			t.Errorf("%v a second: %d, want %d", rate, got, want)

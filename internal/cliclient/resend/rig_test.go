@@ -36,10 +36,10 @@ func newRig(t *testing.T) *rig {
 
 // remember creates the durable consumer with a short AckWait. Dead letters of a dead run become available after that
 // time.
-func (r *rig) remember(most int) {
+func (r *rig) remember(maximum int) {
 	r.Helper()
 	_, err := r.JS.CreateConsumer(r.Ctx(), "DEAD", jetstream.ConsumerConfig{
-		Durable: durable, AckPolicy: jetstream.AckExplicitPolicy, AckWait: time.Second, MaxAckPending: most, HeadersOnly: true,
+		Durable: durable, AckPolicy: jetstream.AckExplicitPolicy, AckWait: time.Second, MaxAckPending: maximum, HeadersOnly: true,
 	})
 	if err != nil {
 		r.Fatal(err)

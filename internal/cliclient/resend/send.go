@@ -39,8 +39,8 @@ const (
 	// sizeHeader is the header with the size of a message's body, on deliveries without the body.
 	sizeHeader = "Nats-Msg-Size"
 
-	// mostFailures is the number of consecutive failures after which a run gives up.
-	mostFailures = 10
+	// maxFailures is the number of consecutive failures after which a run gives up.
+	maxFailures = 10
 )
 
 // handle sends the selected dead letters of a fetch, and holds the unselected ones for later runs. asked is the time of
@@ -64,7 +64,7 @@ func (r *run) handle(ctx context.Context, came []*pull.Message, asked time.Time)
 			letters = append(letters, m)
 		}
 	}
-	for len(letters) > 0 && ctx.Err() == nil && !r.queue.late(asked) {
+	for len(letters) > 0 && ctx.Err() == nil && !r.queue.isLate(asked) {
 		n := r.fitting(letters)
 		r.sendTogether(ctx, letters[:n])
 		letters = letters[n:]
@@ -212,7 +212,7 @@ func (r *run) record(m *pull.Message, e *Entry) {
 		r.report.Refused++
 	case err != nil:
 		r.report.Failed++
-		if r.row++; r.row >= mostFailures || cliclient.Hopeless(err) || cliclient.Lost(err) {
+		if r.row++; r.row >= maxFailures || cliclient.Hopeless(err) || cliclient.Lost(err) {
 			r.stop(cliclient.ErrGivenUp)
 		}
 	case e.duplicate:

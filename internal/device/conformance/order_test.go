@@ -129,7 +129,7 @@ func independence(r *rig) {
 	rows := [][]byte{[]byte("123456789"), nil, []byte("millrace")}
 	k := r.kernel("crc32c", nil)
 	in := r.newBatch(k, rows)
-	p := r.pool(device.PoolConfig{Limit: poolLimit, ReleaseThreshold: poolLimit})
+	p := r.pool(device.PoolOptions{Limit: poolLimit, ReleaseThreshold: poolLimit})
 	buf, out := r.host(1<<20, 3), r.host(1<<20, 0)
 	open := r.gate(a)
 	r.ok(a.Notify(1))

@@ -26,7 +26,7 @@ const poolLimit = 64 << 20
 const piece = 8 << 20
 
 // keepAll configures a pool that releases no memory on its own.
-var keepAll = device.PoolConfig{Limit: poolLimit, ReleaseThreshold: poolLimit}
+var keepAll = device.PoolOptions{Limit: poolLimit, ReleaseThreshold: poolLimit}
 
 func (r *rig) take(p device.Pool, s device.Stream, length int) device.Memory {
 	r.Helper()
@@ -39,10 +39,10 @@ func (r *rig) take(p device.Pool, s device.Stream, length int) device.Memory {
 }
 
 // wantReserved checks the number of bytes that a pool has reserved on the device.
-func (r *rig) wantReserved(when string, p device.Pool, least, most int64) {
+func (r *rig) wantReserved(when string, p device.Pool, minimum, maximum int64) {
 	r.Helper()
-	if st := r.stats(p); st.Reserved < least || st.Reserved > most {
-		r.Errorf("%s: the pool has taken %d bytes, want %d to %d", when, st.Reserved, least, most)
+	if st := r.stats(p); st.Reserved < minimum || st.Reserved > maximum {
+		r.Errorf("%s: the pool has taken %d bytes, want %d to %d", when, st.Reserved, minimum, maximum)
 	}
 }
 
@@ -135,11 +135,11 @@ func poolLimitAfterPieces(r *rig) {
 // memory may return.
 func releaseThreshold(r *rig) {
 	s := r.stream("s")
-	for threshold, most := range map[int64]int64{0: 0, poolLimit: poolLimit} {
-		p := r.pool(device.PoolConfig{Limit: poolLimit, ReleaseThreshold: threshold})
+	for threshold, maximum := range map[int64]int64{0: 0, poolLimit: poolLimit} {
+		p := r.pool(device.PoolOptions{Limit: poolLimit, ReleaseThreshold: threshold})
 		r.freeAll(p, s, r.take(p, s, piece))
 		r.sync(s)
-		r.wantReserved(fmt.Sprintf("with release threshold %d, synchronized", threshold), p, min(most, piece), most)
+		r.wantReserved(fmt.Sprintf("with release threshold %d, synchronized", threshold), p, min(maximum, piece), maximum)
 	}
 }
 

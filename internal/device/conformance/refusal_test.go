@@ -23,15 +23,15 @@ func invalidSizes(r *rig) {
 		r.fails("alloc host", failure(r.dev.AllocHost(n)), device.ErrInvalid)
 		r.fails("pool alloc", failure(p.Alloc(s, n)), device.ErrInvalid)
 	}
-	r.fails("a pool with a negative limit", failure(r.dev.NewPool(device.PoolConfig{Limit: -1})), device.ErrInvalid)
-	r.fails("a pool with a negative release threshold", failure(r.dev.NewPool(device.PoolConfig{ReleaseThreshold: -1})), device.ErrInvalid)
+	r.fails("a pool with a negative limit", failure(r.dev.NewPool(device.PoolOptions{Limit: -1})), device.ErrInvalid)
+	r.fails("a pool with a negative release threshold", failure(r.dev.NewPool(device.PoolOptions{ReleaseThreshold: -1})), device.ErrInvalid)
 	r.fails("trim to a negative size", p.Trim(-1), device.ErrInvalid)
 }
 
 // tooMuchMemory checks that an allocation larger than the device's memory is refused and that the device still works.
 func tooMuchMemory(r *rig) {
 	const wholeRack = 1 << 46 // 64 TiB
-	s, p := r.stream("s"), r.pool(device.PoolConfig{})
+	s, p := r.stream("s"), r.pool(device.PoolOptions{})
 	r.fails("alloc", failure(r.dev.Alloc(wholeRack)), device.ErrOutOfMemory)
 	r.fails("alloc of twice the device's memory", failure(r.dev.Alloc(int(2*r.dev.Info().Memory))), device.ErrOutOfMemory)
 	r.fails("alloc host", failure(r.dev.AllocHost(wholeRack)), device.ErrOutOfMemory)

@@ -84,7 +84,7 @@ func (r *rig) newEvent(flags device.EventFlags) device.Event {
 func (r *rig) event() device.Event      { r.Helper(); return r.newEvent(0) }
 func (r *rig) timedEvent() device.Event { r.Helper(); return r.newEvent(device.Timed) }
 
-func (r *rig) pool(c device.PoolConfig) device.Pool {
+func (r *rig) pool(c device.PoolOptions) device.Pool {
 	r.Helper()
 	return kept[device.Pool](r)(r.dev.NewPool(c))
 }

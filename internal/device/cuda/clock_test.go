@@ -13,13 +13,13 @@ import (
 	"millrace/internal/device"
 )
 
-// mostLanes is the number of lanes that must not delay the clock and the probe. It is the maximum that the
+// maxLanes is the number of lanes that must not delay the clock and the probe. It is the maximum that the
 // documentation recommends.
-const mostLanes = 8
+const maxLanes = 8
 
-// TestMain requests as many hardware queues as a worker with mostLanes lanes, before any test uses CUDA.
+// TestMain requests as many hardware queues as a worker with maxLanes lanes, before any test uses CUDA.
 func TestMain(m *testing.M) {
-	if err := AskConnections(mostLanes + 3); err != nil {
+	if err := AskConnections(maxLanes + 3); err != nil {
 		panic(err)
 	}
 	os.Exit(m.Run())
@@ -56,7 +56,7 @@ func clockIsFree(t *testing.T, library string, info device.Info) {
 			t.Error(err)
 		}
 	}()
-	for i := range mostLanes + 3 {
+	for i := range maxLanes + 3 {
 		s, err := d.NewStream(fmt.Sprintf("stream-%d", i))
 		if err != nil {
 			t.Fatal(err)

@@ -163,7 +163,7 @@ func newGearWith(t testing.TB, o cuda.Options) *gear {
 	check(err)
 	g.timed, err = d.NewEvent(device.Timed)
 	check(err)
-	g.pool, err = d.NewPool(device.PoolConfig{Limit: 64 << 20})
+	g.pool, err = d.NewPool(device.PoolOptions{Limit: 64 << 20})
 	check(err)
 	g.kernel, err = d.Kernel("crc32c", nil)
 	check(err)
@@ -200,7 +200,7 @@ var calls = []call{
 	{"free host", func(g *gear) error { return g.dev.FreeHost(g.host) }, []string{"cudaSetDevice", "cudaFreeHost"}},
 	{"alloc", func(g *gear) error { return errOf(g.dev.Alloc(64)) }, []string{"cudaSetDevice", "cudaMalloc"}},
 	{"free", func(g *gear) error { return g.dev.Free(g.memory) }, []string{"cudaSetDevice", "cudaFree"}},
-	{"new pool", func(g *gear) error { return errOf(g.dev.NewPool(device.PoolConfig{Limit: 64 << 20})) },
+	{"new pool", func(g *gear) error { return errOf(g.dev.NewPool(device.PoolOptions{Limit: 64 << 20})) },
 		[]string{"cudaSetDevice", "cudaDeviceGetAttribute", "cudaMemPoolCreate", "cudaMemPoolSetAttribute", "cudaMallocFromPoolAsync", "cudaFreeAsync"}},
 	{"pool alloc", func(g *gear) error { return errOf(g.pool.Alloc(g.stream, 64)) }, []string{"cudaSetDevice", "cudaMallocFromPoolAsync"}},
 	{"pool free", func(g *gear) error { return g.pool.Free(g.stream, g.pooled) }, []string{"cudaSetDevice", "cudaFreeAsync"}},

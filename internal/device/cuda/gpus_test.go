@@ -80,7 +80,7 @@ func newBatch(t *testing.T, dev device.Device) *batch {
 	check(err)
 	b.event, err = dev.NewEvent(device.Timed)
 	check(err)
-	b.pool, err = dev.NewPool(device.PoolConfig{Limit: 64 << 20, ReleaseThreshold: 64 << 20})
+	b.pool, err = dev.NewPool(device.PoolOptions{Limit: 64 << 20, ReleaseThreshold: 64 << 20})
 	check(err)
 	b.kernel, err = dev.Kernel("crc32c", nil)
 	check(err)

@@ -142,9 +142,9 @@ func TestFailuresOfHostCodeNameTheOperator(t *testing.T) {
 	mustLoadLibrary(t, d, halvesLibrary(t))
 	s := must[device.Stream](t)(d.NewStream("s"))
 	memory := must[device.Memory](t)(d.Alloc(4096))
-	block := func(most uint32) []byte { return binary.LittleEndian.AppendUint32(nil, most) }
-	launch := func(most uint32) error {
-		k := must[device.Kernel](t)(d.Kernel("halves", block(most)))
+	block := func(maximum uint32) []byte { return binary.LittleEndian.AppendUint32(nil, maximum) }
+	launch := func(maximum uint32) error {
+		k := must[device.Kernel](t)(d.Kernel("halves", block(maximum)))
 		err := s.Launch(k, device.LaunchArgs{Shape: device.Shape{Rows: 2, Bytes: 1, Longest: 1}, Rows: memory.Slice(0, 1),
 			Offsets: memory.Slice(4, 12), Scratch: memory.Slice(256, 256), Result: memory.Slice(1024, 2048)})
 		return errors.Join(err, k.Close())

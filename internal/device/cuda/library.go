@@ -31,7 +31,7 @@ var libraries = struct {
 const (
 	envConnections     = "CUDA_DEVICE_MAX_CONNECTIONS"
 	defaultConnections = 8
-	mostConnections    = 32
+	maxConnections     = 32
 
 	// ownStreams counts the clock's stream and the stream of the device check. The check's stream is created first and
 	// rarely used, so another stream can share its queue without waiting.
@@ -46,7 +46,7 @@ func AskConnections(streams int) error {
 	if all <= defaultConnections+1 || os.Getenv(envConnections) != "" {
 		return nil
 	}
-	return os.Setenv(envConnections, strconv.Itoa(min(all, mostConnections)))
+	return os.Setenv(envConnections, strconv.Itoa(min(all, maxConnections)))
 }
 
 // candidates returns the paths to try, in order. If named is empty, they are libmillrace.so beside the executable and
@@ -75,7 +75,7 @@ func openLibrary(named string) (*library, error) {
 		if l := libraries.byPath[path]; l != nil {
 			return l, nil
 		}
-		l, outcome, least, message := loadLibrary(path)
+		l, outcome, minimum, message := loadLibrary(path)
 		switch outcome {
 		case loaded:
 			libraries.byPath[path] = l
@@ -87,11 +87,11 @@ func openLibrary(named string) (*library, error) {
 		case tooOld:
 			return nil, device.Errorf(OpenLibrary, "", device.ErrABI,
 				"%s speaks ABI version %d and this program version %d, which needs a library of version %d or later: build both from one commit (`make -C kernels`), or name the right one in MILLRACE_KERNELS",
-				path, l.abi, ownABI, leastABI)
+				path, l.abi, ownABI, minABI)
 		case tooNew:
 			return nil, device.Errorf(OpenLibrary, "", device.ErrABI,
 				"%s speaks ABI version %d, which needs a program of version %d or later, and this program version %d: build both from one commit (`make -C kernels`), or name the right one in MILLRACE_KERNELS",
-				path, l.abi, least, ownABI)
+				path, l.abi, minimum, ownABI)
 		}
 		tried = append(tried, fmt.Sprintf("%s (%s)", path, message))
 	}

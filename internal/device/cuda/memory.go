@@ -97,7 +97,7 @@ type pool struct {
 }
 
 // NewPool implements device.Device.
-func (g *gpu) NewPool(c device.PoolConfig) (device.Pool, error) {
+func (g *gpu) NewPool(c device.PoolOptions) (device.Pool, error) {
 	const op = "new pool"
 	p := &pool{live: map[uint64]int{}}
 	err := g.call(op, func() (err error) {

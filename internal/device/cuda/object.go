@@ -102,15 +102,15 @@ func (o *object) close(op string, free func() error) error {
 	if o.closed.Swap(true) {
 		return nil
 	}
-	if err := d.unused(op); err != nil {
+	if err := d.checkUnused(op); err != nil {
 		return err
 	}
 	d.remove(o)
 	return d.bounded(op, free)
 }
 
-// unused waits until no running Enqueue can still use an object that was closed before the call of unused.
-func (g *gpu) unused(op string) error {
+// checkUnused waits until no running Enqueue can still use an object that was closed before the call of unused.
+func (g *gpu) checkUnused(op string) error {
 	err := g.locked(op, &g.enqueuing)
 	if err == nil {
 		g.enqueuing.Unlock()

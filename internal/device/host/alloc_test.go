@@ -19,7 +19,7 @@ func TestNoGoAllocationOnceWarm(t *testing.T) {
 	}))
 	k, err := r.dev.Kernel("func", nil)
 	r.ok(err)
-	p, err := r.dev.NewPool(device.PoolConfig{ReleaseThreshold: 1 << 30})
+	p, err := r.dev.NewPool(device.PoolOptions{ReleaseThreshold: 1 << 30})
 	r.ok(err)
 	e, err := r.dev.NewEvent(device.Timed)
 	r.ok(err)

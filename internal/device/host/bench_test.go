@@ -31,7 +31,7 @@ func BenchmarkBatch(b *testing.B) {
 	d, s := benchDevice(b)
 	k, err := d.Kernel("func", nil)
 	must(b, err)
-	p, err := d.NewPool(device.PoolConfig{Limit: 64 << 20, ReleaseThreshold: 64 << 20})
+	p, err := d.NewPool(device.PoolOptions{Limit: 64 << 20, ReleaseThreshold: 64 << 20})
 	must(b, err)
 	const rows, bytes = 16, 1 << 10
 	in, err := d.AllocHost(bytes + 4*(rows+1))
@@ -61,7 +61,7 @@ func BenchmarkBatch(b *testing.B) {
 // BenchmarkPool measures an allocation and its free while 64 other blocks are allocated.
 func BenchmarkPool(b *testing.B) {
 	d, s := benchDevice(b)
-	p, err := d.NewPool(device.PoolConfig{Limit: 64 << 20, ReleaseThreshold: 64 << 20})
+	p, err := d.NewPool(device.PoolOptions{Limit: 64 << 20, ReleaseThreshold: 64 << 20})
 	must(b, err)
 	for i := range 128 {
 		m, err := p.Alloc(s, 1<<10+i)

@@ -52,7 +52,7 @@ func Open(o Options) (*Device, error) {
 		return nil, device.Errorf("open", "host", device.ErrInvalid, "%v", err)
 	}
 	c := &clock{epoch: time.Now(), workers: startWorkers(o.Cores - 1)} // the launching stream's goroutine uses one more core
-	c.dev = software.New(software.Config{
+	c.dev = software.New(software.Options{
 		Info: device.Info{
 			Kind: "host", ID: "host", Name: fmt.Sprintf("host (%d cores)", o.Cores),
 			Memory: o.MemoryLimit, Units: o.Cores,

@@ -106,7 +106,7 @@ func TestMemoryLimits(t *testing.T) {
 	m := r.memory(200 << 20)
 	_, err := r.dev.Alloc(100 << 20)
 	r.fails(err, device.ErrOutOfMemory)
-	p, err := r.dev.NewPool(device.PoolConfig{})
+	p, err := r.dev.NewPool(device.PoolOptions{})
 	r.ok(err)
 	_, err = p.Alloc(r.s, 100<<20)
 	r.fails(err, device.ErrOutOfMemory)
@@ -124,7 +124,7 @@ func TestMemoryLimits(t *testing.T) {
 // full device.
 func TestPoolGivesWayToItself(t *testing.T) {
 	r := newRig(t)
-	p, err := r.dev.NewPool(device.PoolConfig{ReleaseThreshold: 1 << 40})
+	p, err := r.dev.NewPool(device.PoolOptions{ReleaseThreshold: 1 << 40})
 	r.ok(err)
 	m, err := p.Alloc(r.s, 150<<20)
 	r.ok(err)

@@ -13,7 +13,7 @@ import (
 func TestWrongFrees(t *testing.T) {
 	r := newRig(t)
 	m, b := r.memory(4096), r.host(4096)
-	p, err := r.dev.NewPool(device.PoolConfig{})
+	p, err := r.dev.NewPool(device.PoolOptions{})
 	r.ok(err)
 	pooled, err := p.Alloc(r.s, 4096)
 	r.ok(err)

@@ -151,7 +151,7 @@ var misuses = []misuse{
 // poolMemory returns memory of a pool, from the middle of a segment.
 func (r *rig) poolMemory() (device.Pool, device.Memory) {
 	r.Helper()
-	p, err := r.dev.NewPool(device.PoolConfig{})
+	p, err := r.dev.NewPool(device.PoolOptions{})
 	r.ok(err)
 	_, err = p.Alloc(r.s, 1000)
 	r.ok(err)

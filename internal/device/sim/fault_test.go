@@ -17,7 +17,7 @@ func faulty(t *testing.T, faults ...sim.Fault) *rig {
 
 func TestOutOfMemoryFault(t *testing.T) {
 	r := faulty(t, sim.Fault{Kind: sim.OutOfMemory, Nth: 2})
-	s, p := r.stream("s"), r.pool(device.PoolConfig{})
+	s, p := r.stream("s"), r.pool(device.PoolOptions{})
 	for i := 1; i <= 3; i++ {
 		m, err := p.Alloc(s, 256)
 		if i == 2 {
@@ -91,7 +91,7 @@ func allLost(r *rig, s device.Stream, k device.Kernel, b *batch) {
 	r.is(err, device.ErrLost)
 	_, err = r.dev.Alloc(1)
 	r.is(err, device.ErrLost)
-	_, err = r.dev.NewPool(device.PoolConfig{})
+	_, err = r.dev.NewPool(device.PoolOptions{})
 	r.is(err, device.ErrLost)
 	_, err = r.dev.Kernel("crc", nil)
 	r.is(err, device.ErrLost)

@@ -59,7 +59,7 @@ func TestMisusePanics(t *testing.T) {
 // TestFreedPoolMemoryIsPoisoned checks that freed pool memory is overwritten with poison.
 func TestFreedPoolMemoryIsPoisoned(t *testing.T) {
 	r := open(t, sim.Options{})
-	s, p, h := r.stream("s"), r.pool(device.PoolConfig{Limit: 256}), r.host(256)
+	s, p, h := r.stream("s"), r.pool(device.PoolOptions{Limit: 256}), r.host(256)
 	m := take(r, p, s, 256)
 	r.ok(s.Fill(m, 7))
 	r.ok(p.Free(s, m))

@@ -44,14 +44,14 @@ func TestIllegalAddresses(t *testing.T) {
 			return s.CopyIn(r.memory(64), h)
 		},
 		"freed in the pool": func(r *rig, s device.Stream) error {
-			p := r.pool(device.PoolConfig{})
+			p := r.pool(device.PoolOptions{})
 			m, err := p.Alloc(s, 64)
 			r.ok(err)
 			r.ok(p.Free(s, m))
 			return s.Fill(m, 1)
 		},
 		"freed in the pool by another stream": func(r *rig, s device.Stream) error {
-			p, other := r.pool(device.PoolConfig{}), r.stream("other")
+			p, other := r.pool(device.PoolOptions{}), r.stream("other")
 			m, err := p.Alloc(s, 64)
 			r.ok(err)
 			r.ok(s.CopyIn(r.memory(1), r.host(1))) // keeps s busy
@@ -85,7 +85,7 @@ func TestIllegalAddresses(t *testing.T) {
 func TestInvalidArguments(t *testing.T) {
 	r, foreign := open(t, sim.Options{}), open(t, sim.Options{})
 	s, m, h := r.stream("s"), r.memory(64), r.host(64)
-	k, b, p := r.kernel("crc"), r.batch("abc", "de"), r.pool(device.PoolConfig{})
+	k, b, p := r.kernel("crc"), r.batch("abc", "de"), r.pool(device.PoolOptions{})
 	launch := func(change func(*device.LaunchArgs)) error {
 		args := b.args()
 		change(&args)
@@ -108,7 +108,7 @@ func TestInvalidArguments(t *testing.T) {
 		"no device bytes":          second(r.dev.Alloc(-1)),
 		"no pool bytes":            second(p.Alloc(s, 0)),
 		"pool on a foreign stream": second(p.Alloc(foreign.stream("f"), 8)),
-		"pool of negative limit":   second(r.dev.NewPool(device.PoolConfig{Limit: -1})),
+		"pool of negative limit":   second(r.dev.NewPool(device.PoolOptions{Limit: -1})),
 		"parameters":               second(r.dev.Kernel("crc", []byte{1})),
 	} {
 		if !errors.Is(err, device.ErrInvalid) {
@@ -162,7 +162,7 @@ func TestCloseReportsLeaks(t *testing.T) {
 	r.ok(err)
 	k, err := dev.Kernel("crc", nil)
 	r.ok(err)
-	p, err := dev.NewPool(device.PoolConfig{})
+	p, err := dev.NewPool(device.PoolOptions{})
 	r.ok(err)
 	_, err = p.Alloc(s, 100)
 	r.ok(err)
@@ -197,7 +197,7 @@ func TestCloseReportsLeaks(t *testing.T) {
 func TestClosedObjects(t *testing.T) {
 	r := open(t, sim.Options{Cost: sim.Units(ms)})
 	s, other, e, k := r.stream("s"), r.stream("other"), r.event(), r.kernel("crc")
-	p, b := r.pool(device.PoolConfig{}), r.batch("a")
+	p, b := r.pool(device.PoolOptions{}), r.batch("a")
 	r.ok(s.CopyIn(b.dev, b.in))
 	r.ok(s.Close())
 	r.now(ms) // Close waited for the work

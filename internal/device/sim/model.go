@@ -155,7 +155,7 @@ func (l *loop) match(kind FaultKind, n uint64) *Fault {
 	return nil
 }
 
-// inject counts a call and returns the error to inject, or nil (see software.Config.Inject).
+// inject counts a call and returns the error to inject, or nil (see software.Options.Inject).
 func (l *loop) inject(call string) error {
 	switch call {
 	case "alloc host":

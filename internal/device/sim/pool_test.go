@@ -33,7 +33,7 @@ func stats(r *rig, p device.Pool, want device.PoolStats) {
 func TestPoolStreamOrder(t *testing.T) {
 	r := open(t, sim.Options{Cost: sim.Units(ms)})
 	a, b := r.stream("a"), r.stream("b")
-	p := r.pool(device.PoolConfig{Limit: 1024})
+	p := r.pool(device.PoolOptions{Limit: 1024})
 	m := take(r, p, a, 1024)
 	shut := r.gate(a)
 	r.ok(p.Free(a, m))
@@ -58,7 +58,7 @@ func TestPoolStreamOrder(t *testing.T) {
 // data.
 func TestPoolReuseKeepsOrder(t *testing.T) {
 	r := open(t, sim.Options{Cost: sim.Units(ms)})
-	s, p := r.stream("s"), r.pool(device.PoolConfig{Limit: 256})
+	s, p := r.stream("s"), r.pool(device.PoolOptions{Limit: 256})
 	out := [2]device.HostBuffer{r.host(256), r.host(256)}
 	for i := range out {
 		m := take(r, p, s, 256)
@@ -79,7 +79,7 @@ func TestPoolReuseKeepsOrder(t *testing.T) {
 // TestPoolJoinsNeighbours checks that small free pieces are merged into one large piece.
 func TestPoolJoinsNeighbours(t *testing.T) {
 	r := open(t, sim.Options{})
-	s, p := r.stream("s"), r.pool(device.PoolConfig{Limit: 1024})
+	s, p := r.stream("s"), r.pool(device.PoolOptions{Limit: 1024})
 	var pieces []device.Memory
 	for range 4 {
 		pieces = append(pieces, take(r, p, s, 200))
@@ -102,7 +102,7 @@ func TestPoolJoinsNeighbours(t *testing.T) {
 
 func TestPoolCounters(t *testing.T) {
 	r := open(t, sim.Options{})
-	s, p := r.stream("s"), r.pool(device.PoolConfig{ReleaseThreshold: 4 * mib})
+	s, p := r.stream("s"), r.pool(device.PoolOptions{ReleaseThreshold: 4 * mib})
 	m, big := take(r, p, s, 1000), take(r, p, s, 5*mib)
 	stats(r, p, device.PoolStats{
 		Used: 1024 + 5*mib, Reserved: 8 * mib, UsedHigh: 1024 + 5*mib, ReservedHigh: 8 * mib,
@@ -122,7 +122,7 @@ func TestPoolCounters(t *testing.T) {
 // TestPoolMakesRoom checks that, at the limit, unused chunks that are too small are released for a larger one.
 func TestPoolMakesRoom(t *testing.T) {
 	r := open(t, sim.Options{})
-	s, p := r.stream("s"), r.pool(device.PoolConfig{Limit: 4 * mib, ReleaseThreshold: 4 * mib})
+	s, p := r.stream("s"), r.pool(device.PoolOptions{Limit: 4 * mib, ReleaseThreshold: 4 * mib})
 	first, second := take(r, p, s, 2*mib), take(r, p, s, 2*mib)
 	r.ok(p.Free(s, first))
 	r.ok(p.Free(s, second))
@@ -134,7 +134,7 @@ func TestPoolMakesRoom(t *testing.T) {
 // TestPoolSharesTheDevice checks that a pool's memory counts against the device's memory.
 func TestPoolSharesTheDevice(t *testing.T) {
 	r := open(t, sim.Options{Memory: 3 * mib})
-	s, p := r.stream("s"), r.pool(device.PoolConfig{})
+	s, p := r.stream("s"), r.pool(device.PoolOptions{})
 	r.memory(2 * mib)
 	m := take(r, p, s, mib)
 	_, err := r.dev.Alloc(1)
@@ -150,7 +150,7 @@ func TestPoolSharesTheDevice(t *testing.T) {
 // memory is freed.
 func TestPoolClosesAfterItsLastMemory(t *testing.T) {
 	r := open(t, sim.Options{Memory: mib})
-	s, p := r.stream("s"), r.pool(device.PoolConfig{})
+	s, p := r.stream("s"), r.pool(device.PoolOptions{})
 	m := take(r, p, s, mib)
 	r.ok(p.Close())
 	r.ok(p.Close())

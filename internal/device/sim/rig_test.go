@@ -141,7 +141,7 @@ func (r *rig) kernel(name string) device.Kernel {
 	return k
 }
 
-func (r *rig) pool(c device.PoolConfig) device.Pool {
+func (r *rig) pool(c device.PoolOptions) device.Pool {
 	r.Helper()
 	p, err := r.dev.NewPool(c)
 	r.ok(err)

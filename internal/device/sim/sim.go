@@ -63,9 +63,9 @@ type Options struct {
 	// Faults are the failures to inject. See Fault.
 	Faults []Fault
 
-	// MostInPlace is the maximum size of a batch for which kernels set device.Needs.InPlace. It is the size of payloads
+	// MaxInPlace is the maximum size of a batch for which kernels set device.Needs.InPlace. It is the size of payloads
 	// plus results, in bytes. With 0, kernels never set InPlace.
-	MostInPlace int
+	MaxInPlace int
 
 	// Memory limits device memory and, separately, the memory that AllocHost returns, in bytes. 0 means DefaultMemory.
 	// Memory that is written to is real process memory.
@@ -91,7 +91,7 @@ func Open(o Options) (*Device, error) {
 	}
 	slots := max(o.Cost.ComputeSlots, 1)
 	l.engines[CopyInEngine].slots, l.engines[ComputeEngine].slots, l.engines[CopyOutEngine].slots = 1, slots, 1
-	l.dev = software.New(software.Config{
+	l.dev = software.New(software.Options{
 		Info: device.Info{
 			Kind:   "sim",
 			ID:     id,
@@ -103,7 +103,7 @@ func Open(o Options) (*Device, error) {
 		HostKind: device.Pinned,
 		PoolUnit: software.Alignment,
 		Kernels:  withMarkers(o.Kernels, l.faults),
-		InPlace:  func(s device.Shape, n device.Needs) bool { return s.Bytes+n.Result <= o.MostInPlace },
+		InPlace:  func(s device.Shape, n device.Needs) bool { return s.Bytes+n.Result <= o.MaxInPlace },
 		Parallel: serial,
 		Strict:   true,
 		Inject:   l.inject,

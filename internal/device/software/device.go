@@ -23,8 +23,8 @@ import (
 	"millrace/internal/device"
 )
 
-// Config configures a device. Check the kernels with CheckKernels first.
-type Config struct {
+// Options configures a device. Check the kernels with CheckKernels first.
+type Options struct {
 	Info     device.Info // Info.Memory limits device memory and, separately, host memory
 	Epoch    time.Time
 	HostKind device.HostKind // kind of memory that AllocHost reports
@@ -45,7 +45,7 @@ type Config struct {
 // Device implements device.Device, device.Gater and device.Mapper. Its methods are safe for concurrent use, except the
 // methods for the Clock.
 type Device struct {
-	config  Config
+	o       Options
 	clock   Clock
 	kernels map[string]device.HostKernel
 
@@ -77,31 +77,31 @@ type object interface {
 }
 
 // New creates a device. The clock runs the device's operations.
-func New(c Config, clock Clock) *Device {
+func New(o Options, clock Clock) *Device {
 	d := &Device{
-		config:      c,
+		o:           o,
 		clock:       clock,
-		kernels:     make(map[string]device.HostKernel, len(c.Kernels)),
+		kernels:     make(map[string]device.HostKernel, len(o.Kernels)),
 		open:        make(map[object]struct{}),
-		memory:      space{limit: c.Info.Memory, unit: Alignment, next: gap},
-		buffers:     space{limit: c.Info.Memory, unit: 1, next: mappedBit},
+		memory:      space{limit: o.Info.Memory, unit: Alignment, next: gap},
+		buffers:     space{limit: o.Info.Memory, unit: 1, next: mappedBit},
 		completions: completions{changed: make(chan struct{}, 1)},
 	}
-	d.config.Strict = c.Strict || device.Invariants
+	d.o.Strict = o.Strict || device.Invariants
 	if device.Invariants {
 		d.memory.fresh = poison
 	}
-	for _, k := range c.Kernels {
+	for _, k := range o.Kernels {
 		d.kernels[k.Name()] = k
 	}
 	return d
 }
 
 // Info implements device.Device.
-func (d *Device) Info() device.Info { return d.config.Info }
+func (d *Device) Info() device.Info { return d.o.Info }
 
 // Epoch implements device.Device.
-func (d *Device) Epoch() time.Time { return d.config.Epoch }
+func (d *Device) Epoch() time.Time { return d.o.Epoch }
 
 // Now implements device.Device. It doesn't move a virtual clock.
 func (d *Device) Now() time.Duration {
@@ -124,7 +124,7 @@ func (d *Device) Err() error {
 // Check implements device.Device. It runs no operation, because host memory and cores need no probe. It only returns a
 // known loss.
 func (d *Device) Check(ctx context.Context) error {
-	if err := d.usable("check"); err != nil {
+	if err := d.checkUsable("check"); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
@@ -133,8 +133,8 @@ func (d *Device) Check(ctx context.Context) error {
 	return nil
 }
 
-// usable returns nil if the device accepts calls. It needs no lock.
-func (d *Device) usable(call string) error {
+// checkUsable returns nil if the device accepts calls. It needs no lock.
+func (d *Device) checkUsable(call string) error {
 	if err := d.Err(); err != nil {
 		return err
 	}
@@ -146,7 +146,7 @@ func (d *Device) usable(call string) error {
 
 // usableObject returns nil if the device accepts calls and object o of the device is not closed.
 func (d *Device) usableObject(call string, o object, closed bool) error {
-	if err := d.usable(call); err != nil {
+	if err := d.checkUsable(call); err != nil {
 		return err
 	}
 	if closed {
@@ -156,15 +156,15 @@ func (d *Device) usableObject(call string, o object, closed bool) error {
 }
 
 func (d *Device) errorf(call string, kind error, format string, args ...any) *device.Error {
-	return device.Errorf(call, d.config.Info.ID, kind, format, args...)
+	return device.Errorf(call, d.o.Info.ID, kind, format, args...)
 }
 
 // inject returns the result of Config.Inject, or nil without one. The caller holds the lock.
 func (d *Device) inject(call string) error {
-	if d.config.Inject == nil {
+	if d.o.Inject == nil {
 		return nil
 	}
-	return d.config.Inject(call)
+	return d.o.Inject(call)
 }
 
 // misuse returns an ErrInvalid for the free of memory that is not allocated. With the invariants tag it panics, because
@@ -179,7 +179,7 @@ func (d *Device) misuse(call, format string, args ...any) error {
 
 // add registers an object that the caller must close. The caller holds the lock.
 func (d *Device) add(call string, o object) error {
-	if err := d.usable(call); err != nil {
+	if err := d.checkUsable(call); err != nil {
 		return err
 	}
 	d.open[o] = struct{}{}
@@ -254,7 +254,7 @@ func (d *Device) freeAll() error {
 		return nil
 	}
 	slices.Sort(leaks)
-	return &device.LeakError{Device: d.config.Info.ID, Open: leaks}
+	return &device.LeakError{Device: d.o.Info.ID, Open: leaks}
 }
 
 // CheckKernels returns an error if two kernels have the same name.

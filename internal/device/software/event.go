@@ -37,11 +37,11 @@ func (d *Device) event(call string, e device.Event) (*Event, error) {
 	if !ok || own == nil || own.dev != d {
 		return nil, d.errorf(call, device.ErrInvalid, "the event is not one of this device")
 	}
-	return own, own.usable(call)
+	return own, own.checkUsable(call)
 }
 
-// usable returns nil if the event accepts calls. The caller holds the lock.
-func (e *Event) usable(call string) error { return e.dev.usableObject(call, e, e.closed) }
+// checkUsable returns nil if the event accepts calls. The caller holds the lock.
+func (e *Event) checkUsable(call string) error { return e.dev.usableObject(call, e, e.closed) }
 
 // Record implements device.Stream.
 func (s *Stream) Record(e device.Event) error {
@@ -106,11 +106,11 @@ func (e *Event) Done() (bool, error) {
 	const call = "event done"
 	e.dev.Mu.Lock()
 	defer e.dev.Mu.Unlock()
-	if err := e.usable(call); err != nil {
+	if err := e.checkUsable(call); err != nil {
 		return false, err
 	}
 	e.dev.clock.Polled()
-	if err := e.usable(call); err != nil {
+	if err := e.checkUsable(call); err != nil {
 		return false, err
 	}
 	return e.latest.passed(), nil
@@ -120,7 +120,7 @@ func (e *Event) Done() (bool, error) {
 func (e *Event) Synchronize() error {
 	e.dev.Mu.Lock()
 	defer e.dev.Mu.Unlock()
-	if err := e.usable("await event"); err != nil {
+	if err := e.checkUsable("await event"); err != nil {
 		return err
 	}
 	e.dev.await(e.latest, ForEvent)
@@ -132,7 +132,7 @@ func (e *Event) Time() (time.Duration, error) {
 	const call = "event time"
 	e.dev.Mu.Lock()
 	defer e.dev.Mu.Unlock()
-	if err := e.usable(call); err != nil {
+	if err := e.checkUsable(call); err != nil {
 		return 0, err
 	}
 	switch {
@@ -240,7 +240,7 @@ func (d *Device) WaitCompletion(ctx context.Context) (uint64, error) {
 		if token, ok := d.completions.pop(); ok {
 			return token, nil
 		}
-		if err := d.usable("wait completion"); err != nil {
+		if err := d.checkUsable("wait completion"); err != nil {
 			return 0, err
 		}
 		if err := ctx.Err(); err != nil {

@@ -21,7 +21,7 @@ type Kernel struct {
 // Kernel implements device.Device.
 func (d *Device) Kernel(name string, params []byte) (device.Kernel, error) {
 	const call = "kernel"
-	if err := d.usable(call); err != nil {
+	if err := d.checkUsable(call); err != nil {
 		return nil, err
 	}
 	source, ok := d.kernels[name]
@@ -47,7 +47,7 @@ func (k *Kernel) Name() string { return k.name }
 // Needs implements device.Kernel.
 func (k *Kernel) Needs(shape device.Shape) device.Needs {
 	needs := k.bound.Needs(shape)
-	needs.InPlace = k.dev.config.InPlace(shape, needs)
+	needs.InPlace = k.dev.o.InPlace(shape, needs)
 	return needs
 }
 
@@ -122,7 +122,7 @@ func (o *Op) launch() (err error) {
 			err = AsPanic(v)
 		}
 	}()
-	return o.Kernel.bound.Run(rows, offsets, scratch, result, o.Stream.dev.config.Parallel)
+	return o.Kernel.bound.Run(rows, offsets, scratch, result, o.Stream.dev.o.Parallel)
 }
 
 // readOffsets appends the decoded table to offsets. bytes is the size of all rows. An offset outside the rows is an

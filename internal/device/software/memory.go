@@ -26,14 +26,14 @@ func (d *Device) AllocHost(bytes int) (device.HostBuffer, error) {
 	if err != nil {
 		return device.HostBuffer{}, err
 	}
-	return device.NewHostBuffer(seg.mem, d.config.HostKind, guard{d}), nil
+	return device.NewHostBuffer(seg.mem, d.o.HostKind, guard{d}), nil
 }
 
 // allocate makes an allocation in a space.
 func (d *Device) allocate(call string, s *space, bytes int) (*segment, error) {
 	d.Mu.Lock()
 	defer d.Mu.Unlock()
-	if err := d.usable(call); err != nil {
+	if err := d.checkUsable(call); err != nil {
 		return nil, err
 	}
 	if bytes <= 0 {
@@ -58,7 +58,7 @@ func (d *Device) Free(m device.Memory) error {
 	const call = "free"
 	d.Mu.Lock()
 	defer d.Mu.Unlock()
-	if err := d.usable(call); err != nil {
+	if err := d.checkUsable(call); err != nil {
 		return err
 	}
 	seg := d.memory.find(m)
@@ -76,7 +76,7 @@ func (d *Device) FreeHost(b device.HostBuffer) error {
 	const call = "free host"
 	d.Mu.Lock()
 	defer d.Mu.Unlock()
-	if err := d.usable(call); err != nil {
+	if err := d.checkUsable(call); err != nil {
 		return err
 	}
 	seg := d.buffers.around(b.Raw())
@@ -93,7 +93,7 @@ func (d *Device) Map(b device.HostBuffer) (device.Memory, error) {
 	const call = "map"
 	d.Mu.Lock()
 	defer d.Mu.Unlock()
-	if err := d.usable(call); err != nil {
+	if err := d.checkUsable(call); err != nil {
 		return device.Memory{}, err
 	}
 	seg := d.buffers.around(b.Raw())
@@ -111,7 +111,7 @@ func (o *Op) use(m device.Memory) use {
 		return use{}
 	}
 	if seg := o.Stream.dev.memory.find(m); seg != nil {
-		if seg.pool == nil || !o.Stream.dev.config.Strict {
+		if seg.pool == nil || !o.Stream.dev.o.Strict {
 			return use{seg.bytes(m), &seg.life}
 		}
 		if b, _ := seg.pool.blockOver(m); b != nil {

@@ -20,11 +20,11 @@ type Pool struct {
 }
 
 // NewPool implements device.Device. The limit is rounded up to Config.PoolUnit.
-func (d *Device) NewPool(c device.PoolConfig) (device.Pool, error) {
+func (d *Device) NewPool(c device.PoolOptions) (device.Pool, error) {
 	const call = "new pool"
 	d.Mu.Lock()
 	defer d.Mu.Unlock()
-	if err := d.usable(call); err != nil {
+	if err := d.checkUsable(call); err != nil {
 		return nil, err
 	}
 	if c.Limit < 0 || c.ReleaseThreshold < 0 {
@@ -33,7 +33,7 @@ func (d *Device) NewPool(c device.PoolConfig) (device.Pool, error) {
 	}
 	limit := d.memory.limit
 	if 0 < c.Limit && c.Limit < limit {
-		limit = int64(roundUp(int(c.Limit), d.config.PoolUnit))
+		limit = int64(roundUp(int(c.Limit), d.o.PoolUnit))
 	}
 	p := &Pool{dev: d, limit: limit, threshold: c.ReleaseThreshold}
 	d.pools = append(d.pools, p)
@@ -42,8 +42,8 @@ func (d *Device) NewPool(c device.PoolConfig) (device.Pool, error) {
 
 func (p *Pool) leak() string { return fmt.Sprintf("pool %d bytes used", p.stats.Used) }
 
-// usable returns nil if the pool accepts calls. The caller holds the lock.
-func (p *Pool) usable(call string) error { return p.dev.usableObject(call, p, p.closed) }
+// checkUsable returns nil if the pool accepts calls. The caller holds the lock.
+func (p *Pool) checkUsable(call string) error { return p.dev.usableObject(call, p, p.closed) }
 
 // Alloc implements device.Pool.
 func (p *Pool) Alloc(s device.Stream, bytes int) (device.Memory, error) {
@@ -55,7 +55,7 @@ func (p *Pool) Alloc(s device.Stream, bytes int) (device.Memory, error) {
 	if err != nil {
 		return device.Memory{}, err
 	}
-	if err := p.usable(call); err != nil {
+	if err := p.checkUsable(call); err != nil {
 		return device.Memory{}, err
 	}
 	if bytes <= 0 {
@@ -80,7 +80,7 @@ func (p *Pool) Alloc(s device.Stream, bytes int) (device.Memory, error) {
 	p.stats.Used += int64(size)
 	p.stats.UsedHigh = max(p.stats.UsedHigh, p.stats.Used)
 	begun := &a.seg.life
-	if d.config.Strict {
+	if d.o.Strict {
 		begun = new(life)
 	}
 	return a.take(i, size, bytes, begun), nil
@@ -146,7 +146,7 @@ func (p *Pool) segment(size int) *segment {
 // release returns arena i to the device if it is idle, and reports whether it did.
 func (p *Pool) release(i int) bool {
 	a := p.arenas[i]
-	if !a.idle() {
+	if !a.isIdle() {
 		return false
 	}
 	p.dev.memory.remove(a.seg)
@@ -194,7 +194,7 @@ func (p *Pool) Free(s device.Stream, m device.Memory) error {
 
 // reclaim is called when a stream has reached the free of an allocation.
 func (p *Pool) reclaim(freed use) {
-	if p.dev.config.Strict { // the allocation has its own life
+	if p.dev.o.Strict { // the allocation has its own life
 		freed.life.over.Store(true)
 	}
 	if device.Invariants {
@@ -221,7 +221,7 @@ func (p *Pool) Trim(keep int64) error {
 	const call = "pool trim"
 	p.dev.Mu.Lock()
 	defer p.dev.Mu.Unlock()
-	if err := p.usable(call); err != nil {
+	if err := p.checkUsable(call); err != nil {
 		return err
 	}
 	if keep < 0 {
@@ -236,7 +236,7 @@ func (p *Pool) Trim(keep int64) error {
 func (p *Pool) Stats() (device.PoolStats, error) {
 	p.dev.Mu.Lock()
 	defer p.dev.Mu.Unlock()
-	if err := p.usable("pool stats"); err != nil {
+	if err := p.checkUsable("pool stats"); err != nil {
 		return device.PoolStats{}, err
 	}
 	return p.stats, nil
@@ -356,8 +356,8 @@ func (a *arena) blockOver(addr uint64) *block {
 	return &a.blocks[i]
 }
 
-// idle reports whether the whole arena is free and streams have reached all its marks.
-func (a *arena) idle() bool {
+// isIdle reports whether the whole arena is free and streams have reached all its marks.
+func (a *arena) isIdle() bool {
 	a.settle()
 	return len(a.blocks) == 1 && !a.blocks[0].used && a.blocks[0].freed.stream == nil
 }

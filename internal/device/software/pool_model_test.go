@@ -55,7 +55,7 @@ const modelLimit = 8 << 20
 // the limit is never exceeded.
 func TestPoolAgainstModel(t *testing.T) {
 	onEachDevice(t, func(t *testing.T, dev gated) {
-		history.Run(t, history.Bounds{Least: 8}, func(h *history.History) map[string]int {
+		history.Run(t, history.Bounds{Min: 8}, func(h *history.History) map[string]int {
 			m, rng := newPoolModel(t, dev), rand.New(h)
 			for range 1500 {
 				m.step(rng)
@@ -73,7 +73,7 @@ func TestPoolAgainstModel(t *testing.T) {
 func newPoolModel(t *testing.T, dev gated) *poolModel {
 	m := &poolModel{T: t, dev: dev, open: make([]func(), 3), pending: make([][]device.Memory, 3)}
 	var err error
-	m.pool, err = dev.NewPool(device.PoolConfig{Limit: modelLimit, ReleaseThreshold: 3 << 20})
+	m.pool, err = dev.NewPool(device.PoolOptions{Limit: modelLimit, ReleaseThreshold: 3 << 20})
 	m.ok(err)
 	for range 3 {
 		s, err := dev.NewStream("model")

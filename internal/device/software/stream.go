@@ -63,21 +63,21 @@ func (d *Device) stream(call string, s device.Stream) (*Stream, error) {
 	if !ok || own == nil || own.dev != d {
 		return nil, d.errorf(call, device.ErrInvalid, "the stream is not one of this device")
 	}
-	return own, own.usable(call)
+	return own, own.checkUsable(call)
 }
 
-// usable returns nil if the stream accepts calls. The caller holds the lock.
-func (s *Stream) usable(call string) error { return s.dev.usableObject(call, s, s.closed) }
+// checkUsable returns nil if the stream accepts calls. The caller holds the lock.
+func (s *Stream) checkUsable(call string) error { return s.dev.usableObject(call, s, s.closed) }
 
 // admit returns nil once an operation may be enqueued. The caller holds the lock, which admit may release temporarily.
 func (s *Stream) admit(call string) error {
-	if err := s.usable(call); err != nil {
+	if err := s.checkUsable(call); err != nil {
 		return err
 	}
 	if err := s.dev.clock.Admit(s); err != nil {
 		return err
 	}
-	return s.usable(call)
+	return s.checkUsable(call)
 }
 
 // CopyIn implements device.Stream.
@@ -166,7 +166,7 @@ func (s *Stream) Synchronize() error {
 	d := s.dev
 	d.Mu.Lock()
 	defer d.Mu.Unlock()
-	if err := s.usable(call); err != nil {
+	if err := s.checkUsable(call); err != nil {
 		return err
 	}
 	d.await(mark{s, s.last}, ForStream)

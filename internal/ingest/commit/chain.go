@@ -11,8 +11,8 @@ import (
 	"millrace/internal/ingest/retry"
 )
 
-// Settings identifies a chain's owner.
-type Settings struct {
+// Options identifies a chain's owner.
+type Options struct {
 	Owner   string    // ID of the lease, unique among all leases
 	Created time.Time // time when the input stream was created
 	Way     Way       // method of storing batches
@@ -33,7 +33,7 @@ type Settings struct {
 
 // Chain stores the batches of one lease, each with a marker. It is not safe for concurrent use.
 type Chain struct {
-	Settings
+	Options
 	store Store
 
 	found   StoredMarker // the last marker of earlier owners
@@ -57,10 +57,10 @@ func (c *Chain) Beyond() uint64 { return max(c.at.Sequence, c.beyond) }
 // At returns the position of the last marker.
 func (c *Chain) At() Position { return c.at }
 
-// Certain reports whether an input has no result if neither the last marker nor the leftovers include it. Otherwise the
+// IsCertain reports whether an input has no result if neither the last marker nor the leftovers include it. Otherwise the
 // result must be looked up: a worker without markers may have stored it, or the input stream was restored from an older
 // copy and reuses sequences.
-func (c *Chain) Certain(in Position) bool {
+func (c *Chain) IsCertain(in Position) bool {
 	return in.Sequence > c.lookUp && (!c.found.of(c.Created) || in.Sequence > c.found.Sequence)
 }
 
@@ -179,14 +179,14 @@ func (c *Chain) resolve(ctx context.Context, way Way, sent *Marker) (fence *Mark
 				return c.compare(last, sent, fence)
 			}
 		}
-		if !c.again(ctx, attempt, err) {
+		if !c.mayRetry(ctx, attempt, err) {
 			return nil, fmt.Errorf("%w: %w", errUnclear, err)
 		}
 	}
 }
 
-// again waits before a marker is sent again. It returns false if the lease must end instead.
-func (c *Chain) again(ctx context.Context, attempts int, err error) bool {
+// mayRetry waits before a marker is sent again. It returns false if the lease must end instead.
+func (c *Chain) mayRetry(ctx context.Context, attempts int, err error) bool {
 	return c.Again(ctx, c.store, attempts, err) && retry.Sleep(ctx, retry.Delay(attempts))
 }
 

@@ -265,7 +265,7 @@ func modelResults(n uint64) (messages int) {
 
 // take begins a lease. It returns nil if that fails.
 func (s *modelStream) take(ctx context.Context, owner string) *modelOwner {
-	c, _, err := Open(ctx, Settings{Owner: owner, Created: created, Way: s.way, Again: func(context.Context, Store, int, error) bool { return true }}, s, nil)
+	c, _, err := Open(ctx, Options{Owner: owner, Created: created, Way: s.way, Again: func(context.Context, Store, int, error) bool { return true }}, s, nil)
 	if err != nil {
 		return nil
 	}
@@ -329,17 +329,17 @@ func inputOf(subject string) (input uint64) {
 	return input
 }
 
-// TestModelOfAChain makes at least modelLeast runs, and at most modelMost until every required event has happened.
+// TestModelOfAChain makes at least modelMin runs, and at most modelMax until every required event has happened.
 const (
-	modelLeast = 300
-	modelMost  = 1000
+	modelMin = 300
+	modelMax = 1000
 )
 
 // TestModelOfAChain runs random histories and alternates between both ways of storing.
 func TestModelOfAChain(t *testing.T) {
 	t.Parallel()
 	stored := map[string]int{}
-	history.Run(t, history.Bounds{Least: modelLeast, Most: modelMost, MustHappen: []string{"atomic", "fast"}}, func(h *history.History) map[string]int {
+	history.Run(t, history.Bounds{Min: modelMin, Max: modelMax, MustHappen: []string{"atomic", "fast"}}, func(h *history.History) map[string]int {
 		way, name := Atomic, "atomic"
 		if h.Seed%4 < 2 {
 			way, name = Fast, "fast"

@@ -13,18 +13,18 @@ import (
 //
 // Open reads the last markers of both chains before it stores the first fence. Otherwise two workers could each get one
 // of the chains, and an input could get both a result and a dead letter.
-func Open(ctx context.Context, s Settings, results, letters Store) (*Chain, *Chain, error) {
-	o := opening{results: &Chain{Settings: s, store: results}}
+func Open(ctx context.Context, o Options, results, letters Store) (*Chain, *Chain, error) {
+	opening := opening{results: &Chain{Options: o, store: results}}
 	if letters != nil {
-		s.Way = Atomic
-		o.letters = &Chain{Settings: s, store: letters}
+		o.Way = Atomic
+		opening.letters = &Chain{Options: o, store: letters}
 	}
 	for attempt := 1; ; attempt++ {
-		failed, err := o.take(ctx)
+		failed, err := opening.take(ctx)
 		if err == nil {
-			return o.results, o.letters, nil
+			return opening.results, opening.letters, nil
 		}
-		if errors.Is(err, ErrFenced) || !failed.again(ctx, attempt, err) {
+		if errors.Is(err, ErrFenced) || !failed.mayRetry(ctx, attempt, err) {
 			return nil, nil, fmt.Errorf("store a commit marker: %w", err)
 		}
 	}

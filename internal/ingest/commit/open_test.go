@@ -40,7 +40,7 @@ func TestTwoWorkersTakeOver(t *testing.T) {
 	results, letters := &overtaken{modelStream: stream()}, stream()
 	open := func(owner string) (*Chain, *Chain, error) {
 		again := func(_ context.Context, _ Store, attempts int, _ error) bool { return attempts < 3 }
-		return Open(t.Context(), Settings{Owner: owner, Created: created, Way: Atomic, Again: again}, results, letters)
+		return Open(t.Context(), Options{Owner: owner, Created: created, Way: Atomic, Again: again}, results, letters)
 	}
 	var newResults, newLetters *Chain
 	results.then = func() {
@@ -80,12 +80,12 @@ func TestWhatAWorkerWithoutMarkersMayHaveStored(t *testing.T) {
 		{"after a worker without that got fewer", true, 8, 13, 12},
 		{"beyond them", false, 20, 0, 13},
 	} {
-		c, _, err := Open(t.Context(), Settings{Owner: lease.owner, Created: created, Way: Atomic, Start: position(0), LookUp: lease.delivered, Loose: lease.loose}, s, nil)
+		c, _, err := Open(t.Context(), Options{Owner: lease.owner, Created: created, Way: Atomic, Start: position(0), LookUp: lease.delivered, Loose: lease.loose}, s, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for input := uint64(1); input <= 20; input++ {
-			if got, want := c.Certain(position(input)), input > lease.lookUp; got != want {
+			if got, want := c.IsCertain(position(input)), input > lease.lookUp; got != want {
 				t.Errorf("%s: input %d is certain to have no result: %v, want %v", lease.owner, input, got, want)
 			}
 		}

@@ -29,9 +29,9 @@ func ID(h nats.Header) string {
 	return ""
 }
 
-// mostBehind is the maximum number of messages with one subject that are read back. A batch has fewer messages, and
+// maxBehind is the maximum number of messages with one subject that are read back. A batch has fewer messages, and
 // only a few batches can follow a marker.
-const mostBehind = 1 << 16
+const maxBehind = 1 << 16
 
 // readings reads the messages between two markers, which may be stored without a marker that covers them.
 type readings struct {
@@ -54,8 +54,8 @@ func (r *readings) of(ctx context.Context, subject string) ([]string, error) {
 		if sequence == 0 || sequence > r.before {
 			break
 		}
-		if ids = append(ids, ID(h)); len(ids) > mostBehind {
-			return nil, fmt.Errorf("more than %d messages on %q are behind the commit marker %d", mostBehind, subject, r.behind)
+		if ids = append(ids, ID(h)); len(ids) > maxBehind {
+			return nil, fmt.Errorf("more than %d messages on %q are behind the commit marker %d", maxBehind, subject, r.behind)
 		}
 		at = sequence
 	}

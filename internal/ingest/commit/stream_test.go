@@ -40,7 +40,7 @@ func newRig(at *natstest.Rig, c jetstream.StreamConfig) *rig {
 func (r *rig) open(way Way) *Chain {
 	r.Helper()
 	r.owners++
-	c, _, err := Open(r.Context(), Settings{Owner: fmt.Sprint("owner-", r.owners), Created: created, Way: way, Again: func(context.Context, Store, int, error) bool { return true }}, r.store, nil)
+	c, _, err := Open(r.Context(), Options{Owner: fmt.Sprint("owner-", r.owners), Created: created, Way: way, Again: func(context.Context, Store, int, error) bool { return true }}, r.store, nil)
 	if err != nil {
 		r.Fatal(err)
 	}

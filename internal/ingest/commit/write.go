@@ -132,8 +132,8 @@ func (s *Stream) Begun(ctx context.Context, behind, before uint64) (until uint64
 		if err != nil || sequence == 0 || sequence > before {
 			return until, err
 		}
-		if count == mostBehind {
-			return 0, fmt.Errorf("more than %d batches began behind the commit marker %d", mostBehind, behind)
+		if count == maxBehind {
+			return 0, fmt.Errorf("more than %d batches began behind the commit marker %d", maxBehind, behind)
 		}
 		input, err := strconv.ParseUint(h.Get(headerUntil), 10, 64)
 		if err != nil {

@@ -135,7 +135,7 @@ func (f *Batcher) Fill(b *streams.Batch, g *Batch) streams.CloseReason {
 	lingering, overdue := false, false
 	defer f.timer.Stop()
 	for {
-		if why, full := b.Full(); full {
+		if why, full := b.IsFull(); full {
 			return why
 		}
 		if f.carrying {
@@ -152,7 +152,7 @@ func (f *Batcher) Fill(b *streams.Batch, g *Batch) streams.CloseReason {
 			continue
 		default:
 		}
-		if b.LaneIdle() && !f.Window.Full() || overdue && !f.Window.PublishFull() {
+		if b.LaneIdle() && !f.Window.IsFull() || overdue && !f.Window.PublishFull() {
 			return streams.ClosedByLinger
 		}
 		short := f.pool.memory.isShort()

@@ -20,7 +20,7 @@ func (m *paperMsg) Headers() nats.Header { return nil }
 
 func TestBatcherDoesNotAllocate(t *testing.T) {
 	const payloads = 4000
-	p := testPipeline(t, hostDevice(t), streams.Config{Lanes: 1, BatchPayloads: 2 * payloads})
+	p := testPipeline(t, hostDevice(t), streams.Options{Lanes: 1, BatchPayloads: 2 * payloads})
 	in := NewQueue(1)
 	f := plenty().NewBatcher(p, in, time.Minute, NewWindow(1), nil)
 	g := &Batch{}

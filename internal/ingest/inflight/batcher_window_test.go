@@ -34,7 +34,7 @@ func TestSmallBatchWaitsWhileEnoughAreOnTheirWay(t *testing.T) {
 		{name: "the linger is over, and they are being stored for ever", linger: time.Millisecond, shared: true, stored: true, want: streams.ClosedByLinger},
 	} {
 		synctest.Test(t, func(t *testing.T) { // the clock stops while any goroutine can run
-			p := testPipeline(t, hostDevice(t), streams.Config{Lanes: 1, BatchPayloads: 10})
+			p := testPipeline(t, hostDevice(t), streams.Options{Lanes: 1, BatchPayloads: 10})
 			in, others, enough := NewQueue(0), NewOrderedWindow(&atomic.Int32{}), 2
 			if c.shared {
 				others, enough = NewWindow(1), 4
@@ -95,8 +95,8 @@ func TestSmallBatchWaitsWhileEnoughAreOnTheirWay(t *testing.T) {
 // into the second.
 func TestOneBatchFillsAtATime(t *testing.T) {
 	t.Parallel()
-	pipe := testPipeline(t, hostDevice(t), streams.Config{Lanes: 2, BatchPayloads: 3})
-	all, err := NewPool([]*streams.Pipeline{pipe}, Settings{Costs: NewCosts(operator.JSON, crc32c(t))})
+	pipe := testPipeline(t, hostDevice(t), streams.Options{Lanes: 2, BatchPayloads: 3})
+	all, err := NewPool([]*streams.Pipeline{pipe}, Options{Costs: NewCosts(operator.JSON, crc32c(t))})
 	if err != nil {
 		t.Fatal(err)
 	}

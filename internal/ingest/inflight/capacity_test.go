@@ -20,14 +20,14 @@ func TestCapacityIsWhatAWorkerHolds(t *testing.T) {
 		} {
 			var pipes []*streams.Pipeline
 			for range w.Devices {
-				pipes = append(pipes, testPipeline(t, hostDevice(t), streams.Config{Schedule: schedule, Lanes: w.Lanes, BatchPayloads: w.BatchPayloads}))
+				pipes = append(pipes, testPipeline(t, hostDevice(t), streams.Options{Schedule: schedule, Lanes: w.Lanes, BatchPayloads: w.BatchPayloads}))
 			}
-			p, err := NewPool(pipes, Settings{Costs: NewCosts(operator.JSON, crc32c(t))})
+			p, err := NewPool(pipes, Options{Costs: NewCosts(operator.JSON, crc32c(t))})
 			if err != nil {
 				t.Fatal(err)
 			}
 			requests := capacity.Requests * pull.NewSize(jetstream.ConsumerConfig{}).Messages
-			if got := p.Size()*w.BatchPayloads + w.Consumers*(cap(NewQueue(QueueMost).ch)+requests); got != w.InFlight() {
+			if got := p.Size()*w.BatchPayloads + w.Consumers*(cap(NewQueue(QueueMax).ch)+requests); got != w.InFlight() {
 				t.Errorf("%s, %+v: its parts hold %d payloads, and InFlight is %d", schedule.Name, w, got, w.InFlight())
 			}
 		}

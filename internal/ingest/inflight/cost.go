@@ -32,11 +32,11 @@ const (
 
 // NewCosts returns the costs of deliveries whose results are encoded in format.
 func NewCosts(format operator.Format, operators []operator.Operator) Costs {
-	none := format.Most(operators, 0)
-	most := int64(format.Most(operators, operator.StringBytes(operators, 1, 0)))
-	perByte := int64(format.Most(operators, operator.StringBytes(operators, 0, 1)) - none)
+	none := format.MaxBytes(operators, 0)
+	limit := int64(format.MaxBytes(operators, operator.StringBytes(operators, 1, 0)))
+	perByte := int64(format.MaxBytes(operators, operator.StringBytes(operators, 0, 1)) - none)
 	return Costs{
-		result: most + most/16, perByte: perByte + (perByte+15)/16, results: unpack.Results{Operators: operators, Format: format}, refusals: NewRefusals(operators),
+		result: limit + limit/16, perByte: perByte + (perByte+15)/16, results: unpack.Results{Operators: operators, Format: format}, refusals: NewRefusals(operators),
 	}
 }
 

@@ -34,7 +34,7 @@ func packThree() (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, dev.Close()) }()
-	pipe, err := streams.New(dev, streams.Config{
+	pipe, err := streams.New(dev, streams.Options{
 		Lanes: 1, BatchBytes: 64 << 10, BatchPayloads: 3, ScratchLimit: 1 << 20, Operators: ops,
 	})
 	if err != nil {
@@ -42,11 +42,11 @@ func packThree() (err error) {
 	}
 	defer func() { err = errors.Join(err, pipe.Close()) }()
 
-	pool, err := inflight.NewPool([]*streams.Pipeline{pipe}, inflight.Settings{Costs: inflight.NewCosts(operator.JSON, ops)})
+	pool, err := inflight.NewPool([]*streams.Pipeline{pipe}, inflight.Options{Costs: inflight.NewCosts(operator.JSON, ops)})
 	if err != nil {
 		return err
 	}
-	queue := inflight.NewQueue(inflight.QueueMost)
+	queue := inflight.NewQueue(inflight.QueueMax)
 	for i := range 3 {
 		queue.Put(ctx, inflight.Delivery{Msg: text(fmt.Sprintf("payload %d", i)), Sequence: uint64(i + 1), Received: time.Now()})
 	}

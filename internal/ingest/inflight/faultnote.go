@@ -26,11 +26,11 @@ func Faults() []string { return operator.Faults() }
 // has caused the loss of its device, because the process ends and loses its counters.
 const FaultNote = "millrace-operator-faults"
 
-// mostNoted is the maximum number of faults of one operator in a note, and mostInNote the maximum for all operators.
+// maxNoted is the maximum number of faults of one operator in a note, and maxInNote the maximum for all operators.
 // Newer faults replace older ones.
 const (
-	mostNoted  = 3
-	mostInNote = 32
+	maxNoted  = 3
+	maxInNote = 32
 )
 
 // AddFault returns note with f added.
@@ -39,11 +39,11 @@ func AddFault(note string, f OperatorFault) string {
 	same := 0
 	for _, other := range slices.Backward(append(ParseFaults(note), f)) {
 		if other.Operator == f.Operator {
-			if same++; same > mostNoted {
+			if same++; same > maxNoted {
 				continue
 			}
 		}
-		if len(entries) < mostInNote {
+		if len(entries) < maxInNote {
 			entries = append(entries, fmt.Sprintf("%s:%s:%d", other.Operator, other.Fault, other.At.UnixNano()))
 		}
 	}

@@ -23,7 +23,7 @@ func TestANoteKeepsTheLatestFaults(t *testing.T) {
 	for i := range 100 {
 		note = AddFault(note, OperatorFault{Operator: fmt.Sprint("op", i), Fault: "device", At: time.Unix(0, int64(i))})
 	}
-	if n := len(ParseFaults(note)); n != mostInNote || !strings.HasSuffix(note, "op99:device:99") {
+	if n := len(ParseFaults(note)); n != maxInNote || !strings.HasSuffix(note, "op99:device:99") {
 		t.Errorf("%d faults of many operators: %s", n, note)
 	}
 }

@@ -44,8 +44,8 @@ func (f *Frame) Await(ctx context.Context) error {
 	}
 }
 
-// unused reports whether no batch uses the frame.
-func (f *Frame) unused() bool { return isOver(f.done) && f.missing.Load() == 0 }
+// isUnused reports whether no batch uses the frame.
+func (f *Frame) isUnused() bool { return isOver(f.done) && f.missing.Load() == 0 }
 
 // isOver reports whether a channel is closed.
 func isOver(c <-chan struct{}) bool {
@@ -78,7 +78,7 @@ func (f *Frame) settled() {
 // marks each record that an operator refused, and passes the refusal to refused, which may be nil. It ignores refusals
 // of records that already have a status, because their rows are empty.
 func (f *Frame) Put(completed *streams.Batch, row, first, records int, refused func(Refused)) {
-	if f.refusals.Possible() {
+	if f.refusals.CanRefuse() {
 		for i := range records {
 			found := f.refusals.Find(completed, row+i)
 			if found.Reason == "" || f.Table.Status(first+i) != record.OK {

@@ -22,8 +22,8 @@ func BenchmarkFrame(b *testing.B) {
 		"zstd":  {compression.Zstd, new(compression.Compressor).Append(nil, compression.Zstd, body)},
 	} {
 		b.Run(name, func(b *testing.B) {
-			pipe := testPipeline(b, hostDevice(b), streams.Config{BatchPayloads: 8192})
-			pool, err := NewPool([]*streams.Pipeline{pipe}, Settings{
+			pipe := testPipeline(b, hostDevice(b), streams.Options{BatchPayloads: 8192})
+			pool, err := NewPool([]*streams.Pipeline{pipe}, Options{
 				Costs: NewCosts(operator.JSON, crc32c(b)), Split: frame.Splitter{Framing: frame.NewlineDelimited}, Decompress: c.decompress,
 			})
 			if err != nil {

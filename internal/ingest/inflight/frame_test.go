@@ -12,7 +12,7 @@ import (
 
 func linePool(t *testing.T, pipe *streams.Pipeline) *Pool {
 	t.Helper()
-	p, err := NewPool([]*streams.Pipeline{pipe}, Settings{
+	p, err := NewPool([]*streams.Pipeline{pipe}, Options{
 		Costs: NewCosts(operator.JSON, crc32c(t)), Split: frame.Splitter{Framing: frame.NewlineDelimited, MaxBytes: 64 << 20},
 	})
 	if err != nil {
@@ -45,7 +45,7 @@ func TestABatchThatIsCollectedLeavesItsOpenFrame(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			pipe := testPipeline(t, hostDevice(t), streams.Config{BatchPayloads: 4})
+			pipe := testPipeline(t, hostDevice(t), streams.Options{BatchPayloads: 4})
 			pool := linePool(t, pipe)
 			msg := &countedMsg{paperMsg: paperMsg{data: []byte("1\n2\n3\n4\n5\n6\n")}}
 			d := Delivery{Msg: msg, Received: time.Now()}
@@ -79,7 +79,7 @@ func TestABatchThatIsCollectedLeavesItsOpenFrame(t *testing.T) {
 // submitted batch returns memory. The remaining records of a frame in memory do not wait.
 func TestABatchIsNotReservedBeyondTheMemory(t *testing.T) {
 	t.Parallel()
-	pipe := testPipeline(t, hostDevice(t), streams.Config{})
+	pipe := testPipeline(t, hostDevice(t), streams.Options{})
 	pool := linePool(t, pipe)
 	f := pool.NewBatcher(pipe, NewQueue(0), time.Millisecond, NewWindow(1), nil)
 	undo := func(g *Batch) {
@@ -128,7 +128,7 @@ func TestABatchIsNotReservedBeyondTheMemory(t *testing.T) {
 // submitted.
 func TestFramesExceedTheMemoryOneAtATime(t *testing.T) {
 	t.Parallel()
-	pipe := testPipeline(t, hostDevice(t), streams.Config{})
+	pipe := testPipeline(t, hostDevice(t), streams.Options{})
 	pool := linePool(t, pipe)
 	pool.SetLimit(1)
 	pool.memory.Force(1) // prevents unpacking ahead

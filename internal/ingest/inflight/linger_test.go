@@ -21,7 +21,7 @@ func (d *lateDevice) Now() time.Duration { return d.Device.Now() + d.late }
 func TestLingerCountsFromTheOldestPayload(t *testing.T) {
 	t.Parallel()
 	d := &lateDevice{Device: hostDevice(t)}
-	p := testPipeline(t, d, streams.Config{Lanes: 1, BatchPayloads: 10})
+	p := testPipeline(t, d, streams.Options{Lanes: 1, BatchPayloads: 10})
 	others := NewWindow(1)
 	for range 4 {
 		others.Enter() // an idle lane must not close the batch

@@ -25,8 +25,8 @@ type Pool struct {
 	unpacker      *unpack.Unpacker
 }
 
-// Settings configures a Pool.
-type Settings struct {
+// Options configures a Pool.
+type Options struct {
 	Costs      Costs
 	Split      frame.Splitter       // framing of messages; NewPool sets MaxRecord
 	Decompress compression.Encoding // compression of messages
@@ -48,26 +48,26 @@ const (
 )
 
 // NewPool returns a pool with batches for the pipelines. It returns a *MemoryError if there is too little memory.
-func NewPool(pipes []*streams.Pipeline, s Settings) (*Pool, error) {
-	p := &Pool{holdings: holdings{costs: s.Costs}}
+func NewPool(pipes []*streams.Pipeline, o Options) (*Pool, error) {
+	p := &Pool{holdings: holdings{costs: o.Costs}}
 	slots, full, largest := 0, int64(0), int64(SmallestBatchBytes(pipes))
 	for _, pipe := range pipes {
 		slots += pipe.Slots()
 		payloads, bytes := int64(pipe.BatchPayloads()), int64(pipe.BatchBytes())
-		full += capacity.FullPerSlot * int64(pipe.Slots()) * (bytes + bytes/8 + s.Costs.perByte*bytes + payloads*(s.Costs.perPayload()+usualHeaders))
+		full += capacity.FullPerSlot * int64(pipe.Slots()) * (bytes + bytes/8 + o.Costs.perByte*bytes + payloads*(o.Costs.perPayload()+usualHeaders))
 	}
 	p.payloads.limit = capacity.FullPerSlot * int64(slots) * largest
 	p.free = NewFreeList(BatchesPerSlot*slots, p.NewBatch)
-	p.memory.limit, p.retained.most = full, full/keepShare
-	p.unpacker = unpack.New(s.messages(largest), &p.memory, p.Retain)
-	if s.Memory == 0 {
+	p.memory.limit, p.retained.max = full, full/keepShare
+	p.unpacker = unpack.New(o.messages(largest), &p.memory, p.Retain)
+	if o.Memory == 0 {
 		return p, nil
 	}
-	if err := s.Check(len(pipes), largest); err != nil {
+	if err := o.Check(len(pipes), largest); err != nil {
 		return nil, err
 	}
-	left := s.Memory - s.Fixed - s.frames(len(pipes), largest)
-	p.retained.most = min(p.retained.most, left/keepShare)
+	left := o.Memory - o.Fixed - o.frames(len(pipes), largest)
+	p.retained.max = min(p.retained.max, left/keepShare)
 	p.memory.limit = min(full, left-left/keepShare)
 	return p, nil
 }
@@ -87,7 +87,7 @@ func (p *Pool) Splits() bool { return p.unpacker.Splits() }
 // Unpack starts to unpack a delivery's message, without waiting. It ignores a message that is a single uncompressed
 // record.
 func (p *Pool) Unpack(d *Delivery) {
-	if p.unpacker.Plain(d.Msg) {
+	if p.unpacker.IsPlain(d.Msg) {
 		return
 	}
 	f := &Frame{operators: p.costs.results.Operators, refusals: p.costs.refusals, d: *d, done: make(chan struct{})}
@@ -184,7 +184,7 @@ func (p *Pool) Finish(g *Batch) {
 func (p *Pool) Recycle(g *Batch) {
 	p.releaseAll(g)
 	for i := range g.Items {
-		if f := g.Items[i].Frame; f != nil && f.unused() {
+		if f := g.Items[i].Frame; f != nil && f.isUnused() {
 			f.Message.Recycle()
 		}
 	}

@@ -16,15 +16,15 @@ import (
 // in total.
 func TestThePoolDividesItsMemory(t *testing.T) {
 	t.Parallel()
-	pipes := []*streams.Pipeline{testPipeline(t, hostDevice(t), streams.Config{})}
-	settings := Settings{Costs: NewCosts(operator.JSON, crc32c(t)), Fixed: 10 << 20, Largest: 1 << 20}
+	pipes := []*streams.Pipeline{testPipeline(t, hostDevice(t), streams.Options{})}
+	settings := Options{Costs: NewCosts(operator.JSON, crc32c(t)), Fixed: 10 << 20, Largest: 1 << 20}
 	for _, mib := range []int64{24, 32, 64, 2048} {
 		settings.Memory = mib << 20
 		p, err := NewPool(pipes, settings)
 		if err != nil {
 			t.Fatalf("%d MiB: %v", mib, err)
 		}
-		if all := p.memory.limit + p.retained.most + settings.Fixed; all > settings.Memory {
+		if all := p.memory.limit + p.retained.max + settings.Fixed; all > settings.Memory {
 			t.Errorf("all of it together may take %d MiB of %d", all>>20, mib)
 		}
 	}
@@ -40,7 +40,7 @@ func TestTheMemoryCoversALargestFrame(t *testing.T) {
 	t.Parallel()
 	const payload = 1 << 20
 	costs := NewCosts(operator.JSON, crc32c(t))
-	pipe := func() *streams.Pipeline { return testPipeline(t, hostDevice(t), streams.Config{}) }
+	pipe := func() *streams.Pipeline { return testPipeline(t, hostDevice(t), streams.Options{}) }
 	pipes := []*streams.Pipeline{pipe(), pipe()}
 	for name, c := range map[string]struct {
 		framing    frame.Framing
@@ -55,33 +55,33 @@ func TestTheMemoryCoversALargestFrame(t *testing.T) {
 		"by the headers":                  {frame.Auto, compression.Auto, costs},
 		"framed, with compressed results": {frame.NewlineDelimited, compression.None, costs.Compressed()},
 	} {
-		s := Settings{
+		o := Options{
 			Costs: c.costs, Split: frame.Splitter{Framing: c.framing, MaxRecords: 1000, MaxBytes: 64 << 20}, Decompress: c.decompress,
 			Fixed: 10 << 20, Largest: payload,
 		}
-		messages := unpack.Settings{Split: s.Split, Decompress: s.Decompress, Results: c.costs.results}
-		frames := int64(len(pipes)) * messages.Most(payload)
-		least := s.Fixed + s.least(payload) + frames
-		s.Memory = least - 1
-		_, err := NewPool(pipes, s)
+		messages := unpack.Options{Split: o.Split, Decompress: o.Decompress, Results: c.costs.results}
+		frames := int64(len(pipes)) * messages.MaxBytes(payload)
+		minimum := o.Fixed + o.minimum(payload) + frames
+		o.Memory = minimum - 1
+		_, err := NewPool(pipes, o)
 		if !errors.Is(err, ErrMemory) || strings.Contains(err.Error(), "MILLRACE_FRAME_BYTES") != messages.Splits() {
 			t.Errorf("%s: with a byte too little: %v", name, err)
 		}
-		s.Memory = least
-		p, err := NewPool(pipes, s)
+		o.Memory = minimum
+		p, err := NewPool(pipes, o)
 		if err != nil {
-			t.Errorf("%s: with %d bytes: %v", name, least, err)
+			t.Errorf("%s: with %d bytes: %v", name, minimum, err)
 			continue
 		}
-		if all := p.memory.limit + p.retained.most + s.Fixed + frames; all > s.Memory {
-			t.Errorf("%s: with the largest frames all of it may take %d bytes of %d", name, all, s.Memory)
+		if all := p.memory.limit + p.retained.max + o.Fixed + frames; all > o.Memory {
+			t.Errorf("%s: with the largest frames all of it may take %d bytes of %d", name, all, o.Memory)
 		}
 	}
 }
 
 type variable struct{ operator.Operator }
 
-func (variable) MostStrings() (most, perByte int)                      { return 100, 2 }
+func (variable) MaxStrings() (maximum, perByte int)                    { return 100, 2 }
 func (variable) AppendStrings(dst, _ []byte, _ []uint32, _ int) []byte { return dst }
 
 // TestByteStringsCostMemory shows that a payload's cost and the minimum memory include its longest byte strings. JSON
@@ -97,8 +97,8 @@ func TestByteStringsCostMemory(t *testing.T) {
 		t.Errorf("a byte costs %d bytes, want at least 4, and without byte strings %d", texts.perByte, plain.perByte)
 	}
 	const largest = 1 << 20
-	with, without := Settings{Costs: texts, Largest: largest}, Settings{Costs: plain, Largest: largest}
-	if got := with.least(8<<20) - without.least(8<<20); got < 2*4*largest {
+	with, without := Options{Costs: texts, Largest: largest}, Options{Costs: plain, Largest: largest}
+	if got := with.minimum(8<<20) - without.minimum(8<<20); got < 2*4*largest {
 		t.Errorf("the least memory grows by %d bytes, want at least %d", got, 2*4*largest)
 	}
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // Queue holds deliveries between the pull and the batchers, so that neither has to wake the other for each delivery. It
-// limits the number of deliveries and their bytes, because QueueMost payloads of the largest size would take most of a
+// limits the number of deliveries and their bytes, because QueueMax payloads of the largest size would take most of a
 // worker's memory. A single delivery may exceed the byte limit. Only one goroutine may call Put.
 type Queue struct {
 	ch    chan Delivery
@@ -18,16 +18,16 @@ type Queue struct {
 }
 
 const (
-	// QueueMost is the maximum number of queued deliveries.
-	QueueMost = capacity.Queued
+	// QueueMax is the maximum number of queued deliveries.
+	QueueMax = capacity.Queued
 
 	// queueBytes is the maximum number of queued bytes, including headers. It equals the byte limit of a pull request.
 	queueBytes = pull.RequestBytes
 )
 
 // NewQueue returns a queue for up to most deliveries. If most is 0, Put waits for Get.
-func NewQueue(most int) *Queue {
-	return &Queue{ch: make(chan Delivery, most), room: make(chan struct{}, 1)}
+func NewQueue(limit int) *Queue {
+	return &Queue{ch: make(chan Delivery, limit), room: make(chan struct{}, 1)}
 }
 
 // Put waits for space and appends d. It returns false if ctx ends first.

@@ -40,8 +40,8 @@ func NewRefusals(operators []operator.Operator) (r Refusals) {
 	return r
 }
 
-// Possible reports whether one of the operators can refuse a record.
-func (r Refusals) Possible() bool { return len(r.refusers) > 0 }
+// CanRefuse reports whether one of the operators can refuse a record.
+func (r Refusals) CanRefuse() bool { return len(r.refusers) > 0 }
 
 // Find returns the first operator that has no result for a row of a completed batch, and the reason. It returns the
 // zero Refused if all operators have one. Only then may the caller read byte strings of the row.

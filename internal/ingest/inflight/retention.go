@@ -8,14 +8,14 @@ import (
 // retention bounds the total memory that unused batches and settle buffers keep. Memory beyond the bound is dropped.
 // The budget counts memory that is in use.
 type retention struct {
-	most int64
+	max  int64
 	kept atomic.Int64
 }
 
 // resize changes the recorded size of one item from before to now bytes. If the total would exceed the bound, it
 // changes nothing and returns false.
 func (k *retention) resize(before, now int64) bool {
-	if k.kept.Add(now-before) <= k.most || now <= before {
+	if k.kept.Add(now-before) <= k.max || now <= before {
 		return true
 	}
 	k.kept.Add(before - now)

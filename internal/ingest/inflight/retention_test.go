@@ -7,7 +7,7 @@ import (
 // TestKeptMemoryIsBounded fills and frees batches, one after another and many at once.
 func TestKeptMemoryIsBounded(t *testing.T) {
 	t.Parallel()
-	k := retention{most: 100_000}
+	k := retention{max: 100_000}
 	groups := make([]*Batch, 50)
 	for round := range 4 {
 		var total int
@@ -29,8 +29,8 @@ func TestKeptMemoryIsBounded(t *testing.T) {
 		for _, g := range groups {
 			kept += SizeOf(g.Bodies.Data)
 		}
-		if kept != k.kept.Load() || kept > k.most || kept < k.most/2 {
-			t.Errorf("round %d: %d bytes are kept, %d are counted, want at most %d and no less than half", round, kept, k.kept.Load(), k.most)
+		if kept != k.kept.Load() || kept > k.max || kept < k.max/2 {
+			t.Errorf("round %d: %d bytes are kept, %d are counted, want at most %d and no less than half", round, kept, k.kept.Load(), k.max)
 		}
 	}
 }

@@ -36,16 +36,16 @@ func crc32c(t testing.TB) []operator.Operator {
 }
 
 // testPipeline returns a small pipeline that is closed before its device.
-func testPipeline(t testing.TB, d device.Device, cfg streams.Config) *streams.Pipeline {
+func testPipeline(t testing.TB, d device.Device, o streams.Options) *streams.Pipeline {
 	t.Helper()
-	cfg.Operators, cfg.BatchBytes, cfg.ScratchLimit = crc32c(t), 1<<20, 64<<20
-	if cfg.Lanes == 0 {
-		cfg.Lanes = 2
+	o.Operators, o.BatchBytes, o.ScratchLimit = crc32c(t), 1<<20, 64<<20
+	if o.Lanes == 0 {
+		o.Lanes = 2
 	}
-	if cfg.BatchPayloads == 0 {
-		cfg.BatchPayloads = 1024
+	if o.BatchPayloads == 0 {
+		o.BatchPayloads = 1024
 	}
-	p, err := streams.New(d, cfg)
+	p, err := streams.New(d, o)
 	if err != nil {
 		t.Fatal(err)
 	}

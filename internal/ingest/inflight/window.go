@@ -49,8 +49,8 @@ func (p *Window) Join() (eased <-chan struct{}) {
 	return c
 }
 
-// Full reports whether enough batches are in flight.
-func (p *Window) Full() bool {
+// IsFull reports whether enough batches are in flight.
+func (p *Window) IsFull() bool {
 	n := p.inFlight.Load()
 	return n >= p.size || p.all != nil && n > 0 && p.all.Load() >= p.size
 }
@@ -60,7 +60,7 @@ func (p *Window) Full() bool {
 // same time.
 func (p *Window) PublishFull() bool {
 	if p.all != nil {
-		return p.Full()
+		return p.IsFull()
 	}
 	return p.publishing.Load() >= p.size
 }
@@ -87,7 +87,7 @@ func (p *Window) Leave(stored bool) {
 	if stored {
 		p.publishing.Add(-1)
 	}
-	if p.Full() && p.PublishFull() {
+	if p.IsFull() && p.PublishFull() {
 		return
 	}
 	p.mu.Lock()

@@ -25,7 +25,7 @@ func TestPaceTellsEveryWaiter(t *testing.T) {
 		}
 		return n
 	}
-	if p.Full() || p.PublishFull() {
+	if p.IsFull() || p.PublishFull() {
 		t.Error("enough batches are on their way before there is one")
 	}
 	for range 4 {
@@ -34,11 +34,11 @@ func TestPaceTellsEveryWaiter(t *testing.T) {
 	}
 	p.Leave(true)
 	p.Leave(true)
-	if n := told(); !p.Full() || !p.PublishFull() || n > 0 {
+	if n := told(); !p.IsFull() || !p.PublishFull() || n > 0 {
 		t.Errorf("two of four have ended: two are enough, and %d were told otherwise", n)
 	}
 	p.Leave(true)
-	if n := told(); p.Full() || p.PublishFull() || n != 3 || told() > 0 {
+	if n := told(); p.IsFull() || p.PublishFull() || n != 3 || told() > 0 {
 		t.Errorf("one is left where two are enough: %d of 3 were told, each once", n)
 	}
 	p.Leave(true)
@@ -60,16 +60,16 @@ func TestPaceCountsWhatTheDeviceIsDoneWith(t *testing.T) {
 		p.Enter()
 	}
 	p.StartPublish()
-	if !p.Full() || p.PublishFull() {
-		t.Errorf("four under way, one of them to be stored: kept %v, behind %v, want true and false", p.Full(), p.PublishFull())
+	if !p.IsFull() || p.PublishFull() {
+		t.Errorf("four under way, one of them to be stored: kept %v, behind %v, want true and false", p.IsFull(), p.PublishFull())
 	}
 	p.StartPublish()
 	if !p.PublishFull() {
 		t.Error("two of them are to be stored, which is enough, and one more is not behind")
 	}
 	p.Leave(true)
-	if !p.Full() || p.PublishFull() {
-		t.Errorf("one of those has ended: kept %v, behind %v, want true and false", p.Full(), p.PublishFull())
+	if !p.IsFull() || p.PublishFull() {
+		t.Errorf("one of those has ended: kept %v, behind %v, want true and false", p.IsFull(), p.PublishFull())
 	}
 	select {
 	case <-eased:
@@ -95,8 +95,8 @@ func TestPaceOfAPartitionCountsTheOthers(t *testing.T) {
 		{"nothing again", func() { b.Leave(false) }, false, false, false},
 	} {
 		step.do()
-		if a.Full() != step.a || b.Full() != step.b || a.PublishFull() != step.a || (all.Load() > 0) != step.n {
-			t.Errorf("%s: kept %v and %v with %d under way, want %v and %v", step.what, a.Full(), b.Full(), all.Load(), step.a, step.b)
+		if a.IsFull() != step.a || b.IsFull() != step.b || a.PublishFull() != step.a || (all.Load() > 0) != step.n {
+			t.Errorf("%s: kept %v and %v with %d under way, want %v and %v", step.what, a.IsFull(), b.IsFull(), all.Load(), step.a, step.b)
 		}
 	}
 }

@@ -24,7 +24,7 @@ const (
 type api struct {
 	nc *nats.Conn
 	js jetstream.JetStream
-	s  Settings
+	o  Options
 }
 
 // info returns a stream's state, or nil if there is no such stream.
@@ -54,7 +54,7 @@ func keeps(info *jetstream.StreamInfo) error {
 func (a *api) next(ctx context.Context, from uint64, filter string) (*jetstream.RawStreamMsg, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	return jsapi.Next(ctx, a.js, a.s.Streams[0], from, filter)
+	return jsapi.Next(ctx, a.js, a.o.Streams[0], from, filter)
 }
 
 // consumerSince creates a consumer of the messages that were stored at or after a time.
@@ -83,7 +83,7 @@ func (a *api) create(ctx context.Context, stream string, from jetstream.Consumer
 // explain adds ErrImpossible to permanent errors. If a limit on consumers is reached, it adds advice.
 func (a *api) explain(err error) error {
 	if last := a.nc.LastError(); errors.Is(last, nats.ErrPermissionViolation) {
-		for _, name := range a.s.Streams {
+		for _, name := range a.o.Streams {
 			if strings.Contains(last.Error(), "."+name+".") || strings.Contains(last.Error(), "."+name+`"`) {
 				return fmt.Errorf("%w: %w (docs/security.md lists what the worker's user needs)", ErrImpossible, last)
 			}

@@ -23,12 +23,12 @@ func (a *api) bound(ctx context.Context, inputs []Wanted, oldest time.Time) time
 			lowest = in
 		}
 	}
-	info, err := a.info(ctx, a.s.Streams[0])
+	info, err := a.info(ctx, a.o.Streams[0])
 	if err != nil || info == nil || info.State.Msgs == 0 {
 		return oldest
 	}
 	filter := ">"
-	if a.s.BySubject {
+	if a.o.BySubject {
 		filter = lowest.Subject
 	}
 	for low, high := info.State.FirstSeq, info.State.LastSeq+1; low < high; {
@@ -39,7 +39,7 @@ func (a *api) bound(ctx context.Context, inputs []Wanted, oldest time.Time) time
 			return oldest
 		case m == nil || m.Sequence >= high:
 			high = middle
-		case before(m, lowest.Input, a.s):
+		case before(m, lowest.Input, a.o):
 			if at := m.Time.Add(-info.Config.Duplicates - slack); at.After(oldest) {
 				oldest = at
 			}
@@ -53,7 +53,7 @@ func (a *api) bound(ctx context.Context, inputs []Wanted, oldest time.Time) time
 
 // before reports whether a message is the result of an earlier input than in, and was stored soon after the first
 // delivery of its input.
-func before(m *jetstream.RawStreamMsg, in Input, s Settings) bool {
-	of, ok := parse(commit.ID(m.Header), s.Input)
-	return ok && of.Sequence < in.Sequence && m.Header.Get(s.Deliveries) == ""
+func before(m *jetstream.RawStreamMsg, in Input, o Options) bool {
+	of, ok := parse(commit.ID(m.Header), o.Input)
+	return ok && of.Sequence < in.Sequence && m.Header.Get(o.Deliveries) == ""
 }

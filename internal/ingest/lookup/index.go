@@ -16,11 +16,11 @@ const (
 	// perBlock is the number of consecutive sequences in a block of the index.
 	perBlock = 64
 
-	// mostBlocks bounds the index at 4 million consecutive inputs in 32 MiB.
-	mostBlocks = 1 << 16
+	// maxBlocks bounds the index at 4 million consecutive inputs in 32 MiB.
+	maxBlocks = 1 << 16
 
-	// mostOthers bounds the number of inputs that don't fit into blocks.
-	mostOthers = 1 << 16
+	// maxOthers bounds the number of inputs that don't fit into blocks.
+	maxOthers = 1 << 16
 )
 
 // index is the set of inputs that have a result. It takes 8 bytes per input if the sequences of the inputs are close
@@ -42,7 +42,7 @@ func (x *index) add(in Input) bool {
 	key, i := in.Sequence/perBlock, in.Sequence%perBlock
 	block := x.blocks[key]
 	if block == nil {
-		if len(x.blocks) >= mostBlocks {
+		if len(x.blocks) >= maxBlocks {
 			return false
 		}
 		block = new([perBlock]int64)
@@ -53,7 +53,7 @@ func (x *index) add(in Input) bool {
 		block[i] = in.Stored
 	case in.Stored:
 	default:
-		if len(x.others) >= mostOthers {
+		if len(x.others) >= maxOthers {
 			return false
 		}
 		x.others[in] = true

@@ -24,8 +24,8 @@ type Results struct {
 }
 
 // New returns a Results that uses js. The caller keeps ownership of its connection.
-func New(js jetstream.JetStream, s Settings) *Results {
-	a := &api{nc: js.Conn(), js: js, s: s}
+func New(js jetstream.JetStream, o Options) *Results {
+	a := &api{nc: js.Conn(), js: js, o: o}
 	return &Results{api: a, scanner: scanner{api: a}}
 }
 
@@ -82,7 +82,7 @@ func (r *Results) Find(ctx context.Context, inputs []Wanted) (found []Found, beg
 // the stream removes messages that consumers have taken. In such a stream, a result may be missing although it was
 // stored. A stream that doesn't exist is not an error.
 func (r *Results) Check(ctx context.Context) error {
-	for _, name := range r.s.Streams {
+	for _, name := range r.o.Streams {
 		info, err := r.info(ctx, name)
 		if err != nil {
 			return r.explain(err)

@@ -31,8 +31,8 @@ func newRig(t *testing.T, bySubject bool) *rig {
 	return r
 }
 
-func settings(bySubject bool) Settings {
-	return Settings{Input: "IN", Streams: []string{"RESULTS", "DEAD"}, BySubject: bySubject, Deliveries: "Late", Log: slog.New(slog.DiscardHandler)}
+func settings(bySubject bool) Options {
+	return Options{Input: "IN", Streams: []string{"RESULTS", "DEAD"}, BySubject: bySubject, Deliveries: "Late", Log: slog.New(slog.DiscardHandler)}
 }
 
 // storedAt returns the time at which the input with a sequence was stored, in nanoseconds. There is one input per
@@ -184,13 +184,13 @@ func TestTheIndexIsBounded(t *testing.T) {
 	t.Parallel()
 	x := newIndex()
 	kept, refused := Input{perBlock * 3, 1}, 0
-	for block := range uint64(2 * mostBlocks) {
+	for block := range uint64(2 * maxBlocks) {
 		if !x.add(Input{block * perBlock, 1}) {
 			refused++
 		}
 	}
-	if len(x.blocks) > mostBlocks || refused != mostBlocks {
-		t.Fatalf("%d blocks, %d refused, want %d of both", len(x.blocks), refused, mostBlocks)
+	if len(x.blocks) > maxBlocks || refused != maxBlocks {
+		t.Fatalf("%d blocks, %d refused, want %d of both", len(x.blocks), refused, maxBlocks)
 	}
 	x.keep([]Input{kept})
 	if len(x.blocks) != 1 || !x.has(kept) || !x.add(Input{perBlock * 9, 1}) {

@@ -16,7 +16,7 @@ func overflowing(t *testing.T) (r *rig, inputs [2]Input) {
 	now := time.Now()
 	inputs = [2]Input{{7, storedAt(now, 7)}, {7 + perBlock, storedAt(now, 7+perBlock)}}
 	r.find(inputs[0])
-	for key := uint64(1 << 32); len(r.scanner.found.blocks) < mostBlocks-1; key++ {
+	for key := uint64(1 << 32); len(r.scanner.found.blocks) < maxBlocks-1; key++ {
 		r.scanner.found.blocks[key] = nil
 	}
 	for _, in := range inputs {

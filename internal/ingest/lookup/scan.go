@@ -54,7 +54,7 @@ type cursor struct {
 // restart drops all entries. The next scan reads from since on.
 func (r *scanner) restart(since time.Time) {
 	r.found, r.cursors, r.since = newIndex(), nil, since
-	for _, name := range r.s.Streams {
+	for _, name := range r.o.Streams {
 		r.cursors = append(r.cursors, cursor{stream: name})
 	}
 }
@@ -85,7 +85,7 @@ func (r *scanner) scan(ctx context.Context, c *cursor, wanted []Input) (complete
 		return true, nil
 	}
 	complete = true
-	progress := progress{log: r.s.Log, stream: c.stream, started: time.Now(), said: time.Now()}
+	progress := progress{log: r.o.Log, stream: c.stream, started: time.Now(), said: time.Now()}
 	for c.next <= end {
 		if err := ctx.Err(); err != nil {
 			return complete, err
@@ -184,11 +184,11 @@ func (p *progress) done() {
 
 // enter records the input that a message belongs to. It returns false if entries had to be dropped.
 func (r *scanner) enter(m *pull.Message, wanted []Input) (kept bool) {
-	in, ok := parse(commit.ID(m.Headers()), r.s.Input)
+	in, ok := parse(commit.ID(m.Headers()), r.o.Input)
 	if !ok {
 		return true
 	}
-	if id := commit.ID(m.Headers()); isPartial(id, m.Headers().Get(r.s.Part)) {
+	if id := commit.ID(m.Headers()); isPartial(id, m.Headers().Get(r.o.Part)) {
 		return r.found.has(in) || r.found.unfinished.add(id, in, wanted)
 	}
 	if r.found.add(in) {

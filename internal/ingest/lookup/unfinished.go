@@ -10,15 +10,15 @@ type unfinished struct {
 	full  bool // whether there is no space for more ids, because all of them belong to wanted inputs
 }
 
-// add adds the id of a message. If there are already mostOthers ids, it first drops the ids of all inputs that are not
+// add adds the id of a message. If there are already maxOthers ids, it first drops the ids of all inputs that are not
 // wanted, and returns false.
 func (u *unfinished) add(id string, in Input, wanted []Input) (kept bool) {
-	kept = u.count < mostOthers
+	kept = u.count < maxOthers
 	if !kept && !u.full {
 		u.keep(wanted)
-		u.full = u.count >= mostOthers
+		u.full = u.count >= maxOthers
 	}
-	if u.count < mostOthers {
+	if u.count < maxOthers {
 		if u.ids == nil {
 			u.ids = map[Input][]string{}
 		}

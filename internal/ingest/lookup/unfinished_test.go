@@ -18,18 +18,18 @@ func TestPartsOfUnfinishedInputsAreRemembered(t *testing.T) {
 	var u unfinished
 	wanted, dropped := Input{Sequence: 7, Stored: 1}, false
 	u.add("wanted", wanted, []Input{wanted})
-	for i := range uint64(2*mostOthers + 1) {
+	for i := range uint64(2*maxOthers + 1) {
 		kept := u.add(fmt.Sprint(i), Input{Sequence: 8 + i, Stored: 1}, []Input{wanted})
 		dropped = dropped || !kept
-		if i < mostOthers-1 && dropped {
+		if i < maxOthers-1 && dropped {
 			t.Fatalf("after %d messages, some are dropped", i+2)
 		}
 	}
 	if got := u.of(wanted); !slices.Equal(got, []string{"wanted"}) {
 		t.Errorf("of the input, %q is known", got)
 	}
-	if n := len(u.ids); n > mostOthers || n != u.count || !dropped {
-		t.Errorf("%d messages are remembered and %d counted, and %d are allowed; dropped: %v", n, u.count, mostOthers, dropped)
+	if n := len(u.ids); n > maxOthers || n != u.count || !dropped {
+		t.Errorf("%d messages are remembered and %d counted, and %d are allowed; dropped: %v", n, u.count, maxOthers, dropped)
 	}
 }
 
@@ -37,7 +37,7 @@ func TestPartsOfUnfinishedInputsAreRemembered(t *testing.T) {
 func TestFindReturnsWhatIsStoredOfAnUnfinishedInput(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, false)
-	r.s.Part = "Part"
+	r.o.Part = "Part"
 	now := time.Now()
 	id := func(seq uint64, rest string) string { return fmt.Sprintf("IN:%d:%d%s", seq, storedAt(now, seq), rest) }
 	store := func(id, part string) {

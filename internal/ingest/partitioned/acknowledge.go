@@ -56,12 +56,12 @@ func (a *acknowledgements) take(d *inflight.Delivery) (v partition.Verdict, behi
 // input, and the highest stream sequence that was recorded before. The server accepts an acknowledgement only if its
 // consumer sequence is higher than the previous one. number therefore rises, up to most, the consumer sequence of the
 // last delivery.
-func (a *acknowledgements) takeStored(sequence, most uint64) (number, behind uint64) {
+func (a *acknowledgements) takeStored(sequence, limit uint64) (number, behind uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	behind = a.floor.Highest()
 	a.floor.Add(sequence)
-	a.number = min(a.number+1, most)
+	a.number = min(a.number+1, limit)
 	return a.number, behind
 }
 

@@ -19,10 +19,10 @@ func TestExclusiveReportsTheWholeBacklog(t *testing.T) {
 	r.Until("the backlog of all partitions is told", func() bool { return r.events.waiting() == n })
 	stop()
 	<-done
-	most, shares := 0, 0
+	maximum, shares := 0, 0
 	for p, share := range w.backlog.pending.of {
-		if share > w.backlog.pending.of[most] {
-			most = p
+		if share > w.backlog.pending.of[maximum] {
+			maximum = p
 		}
 		if share > 0 {
 			shares++
@@ -31,8 +31,8 @@ func TestExclusiveReportsTheWholeBacklog(t *testing.T) {
 	if shares < 2 {
 		t.Fatalf("all messages are in one partition: %v", w.backlog.pending.of)
 	}
-	left := n - w.backlog.pending.of[most]
-	if w.backlog.update(most, 0); r.events.waiting() != left {
+	left := n - w.backlog.pending.of[maximum]
+	if w.backlog.update(maximum, 0); r.events.waiting() != left {
 		t.Errorf("%d wait when the largest share is gone, want %d", r.events.waiting(), left)
 	}
 }

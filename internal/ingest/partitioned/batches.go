@@ -19,7 +19,7 @@ type leaseBatches interface {
 
 	// pack fills the next batch. bound receives the pipeline's maximum number of payloads and returns the maximum for
 	// this batch. The returned batch is nil if the lease ends.
-	pack(ctx context.Context, bound func(most int) int) (*leaseBatch, error)
+	pack(ctx context.Context, bound func(limit int) int) (*leaseBatch, error)
 
 	// submit submits b to the device. Once b has left the device, its group is completed. discard frees a batch that
 	// wasn't submitted.
@@ -69,7 +69,7 @@ type sharedDevice struct {
 // pipelineBatches implements leaseBatches with a real pipeline and the worker's result writer.
 type pipelineBatches struct {
 	lease   *leaseState
-	s       *Settings
+	o       *Options
 	device  *sharedDevice
 	pipe    *streams.Pipeline
 	log     *slog.Logger
@@ -80,11 +80,11 @@ type pipelineBatches struct {
 	isolated atomic.Bool // whether the next batch runs alone on the device
 }
 
-func newPipelineBatches(l *leaseState, s *Settings, device *sharedDevice) *pipelineBatches {
+func newPipelineBatches(l *leaseState, o *Options, device *sharedDevice) *pipelineBatches {
 	window := inflight.NewOrderedWindow(&device.submitted)
 	return &pipelineBatches{
-		lease: l, s: s, device: device, pipe: device.pipe, log: l.log,
-		batcher: s.Pool.NewBatcher(device.pipe, l.out, s.Linger, window, nil),
+		lease: l, o: o, device: device, pipe: device.pipe, log: l.log,
+		batcher: o.Pool.NewBatcher(device.pipe, l.out, o.Linger, window, nil),
 	}
 }
 
@@ -93,12 +93,12 @@ func (b *pipelineBatches) await() (ok bool) {
 	return ok
 }
 
-func (b *pipelineBatches) pack(ctx context.Context, bound func(most int) int) (*leaseBatch, error) {
+func (b *pipelineBatches) pack(ctx context.Context, bound func(limit int) int) (*leaseBatch, error) {
 	g, err := b.batcher.Reserve(ctx)
 	if err != nil {
 		return nil, nil // the lease ends, and the server redelivers the inputs that were not submitted
 	}
-	batch, err := b.s.Pool.Begin(g, b.pipe)
+	batch, err := b.o.Pool.Begin(g, b.pipe)
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +113,7 @@ func (b *pipelineBatches) submit(packed *leaseBatch) {
 	if b.isolated.Load() {
 		batch.StepThrough(nil)
 	}
-	if err := b.s.Pool.Submit(batch, g, b.batcher.Window, packed.why); err != nil {
+	if err := b.o.Pool.Submit(batch, g, b.batcher.Window, packed.why); err != nil {
 		record := *batch.ReadRecord()
 		batch.Release()
 		g.Complete(record, err) // the settler searches for the failing payload
@@ -122,7 +122,7 @@ func (b *pipelineBatches) submit(packed *leaseBatch) {
 
 func (b *pipelineBatches) discard(packed *leaseBatch) {
 	packed.batch.Release()
-	b.s.Pool.Recycle(packed.group)
+	b.o.Pool.Recycle(packed.group)
 }
 
 func (b *pipelineBatches) share() (leave func()) {
@@ -144,13 +144,13 @@ func (b *pipelineBatches) probe(ctx context.Context) error {
 }
 
 func (b *pipelineBatches) report(g *inflight.Batch) {
-	g.Record.Report(b.s.Records)
-	g.Report(b.s.Batches, &g.Record)
+	g.Record.Report(b.o.Records)
+	g.Report(b.o.Batches, &g.Record)
 }
 
 func (b *pipelineBatches) recycle(g *inflight.Batch) {
-	b.buffers.Tidy(b.s.Pool)
-	b.s.Pool.Recycle(g)
+	b.buffers.Tidy(b.o.Pool)
+	b.o.Pool.Recycle(g)
 }
 
 func (b *pipelineBatches) now() time.Duration  { return b.pipe.Now() }
@@ -159,10 +159,10 @@ func (b *pipelineBatches) deviceFailed() error { return b.pipe.Err() }
 func (b *pipelineBatches) deviceFault() (f inflight.OperatorFault, known bool) {
 	return inflight.FaultOf(b.pipe)
 }
-func (b *pipelineBatches) stopPublishing() { b.buffers.Free(b.s.Pool) }
+func (b *pipelineBatches) stopPublishing() { b.buffers.Free(b.o.Pool) }
 
 func (b *pipelineBatches) stopPacking() {
-	b.s.Pool.Release(&b.first)
+	b.o.Pool.Release(&b.first)
 	b.batcher.Drop()
 }
 
@@ -171,7 +171,7 @@ func (b *pipelineBatches) publish(drainCtx context.Context, g *inflight.Batch) e
 	if c, ok := b.lease.commits.(*results.Commits); ok {
 		return c.Settle(drainCtx, g, &b.buffers, b)
 	}
-	return b.s.Results.Settle(drainCtx, b.pipe, g, &b.buffers, b)
+	return b.o.Results.Settle(drainCtx, b.pipe, g, &b.buffers, b)
 }
 
 // Stored implements results.Sink.
@@ -190,7 +190,7 @@ func (b *pipelineBatches) Undeliverable(ctx context.Context, g *inflight.Batch, 
 
 // CollectRefused implements results.Sink.
 func (b *pipelineBatches) CollectRefused(ctx context.Context, g *inflight.Batch, refused []int) error {
-	return b.s.Results.PublishRefused(ctx, g, refused, func(i int) { b.lease.acks.settled(g, i) })
+	return b.o.Results.PublishRefused(ctx, g, refused, func(i int) { b.lease.acks.settled(g, i) })
 }
 
 // Incomplete implements results.Sink. Its error ends the lease, and the server redelivers the frame.

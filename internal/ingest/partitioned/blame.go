@@ -35,7 +35,7 @@ func (b *pipelineBatches) rescue(ctx context.Context, g *inflight.Batch) error {
 	b.log.Error("an operator failed on a batch; looking for the payload to blame, once the device has proved to be well",
 		"payloads", g.Messages(), "error", g.Err)
 	r := &groupSearch{b: b, g: g, bodies: map[int][]byte{}}
-	since := b.s.Judge.Batches(b.pipe)
+	since := b.o.Judge.Batches(b.pipe)
 	all := g.UnsettledRows()
 	if err := r.Probe(ctx); err != nil {
 		return err
@@ -59,12 +59,12 @@ func (b *pipelineBatches) rescue(ctx context.Context, g *inflight.Batch) error {
 // errHeldBack if the evidence isn't sufficient.
 func (b *pipelineBatches) condemn(ctx context.Context, g *inflight.Batch, guilty []quarantine.Failing, since uint64) (err error) {
 	c := quarantine.Comparison{Since: since, Idle: func() bool { return false }}
-	if len(quarantine.Sources(g, guilty)) == 1 && b.s.Judge.Batches(b.pipe) == since && !b.lease.caution.comparing {
+	if len(quarantine.Sources(g, guilty)) == 1 && b.o.Judge.Batches(b.pipe) == since && !b.lease.caution.comparing {
 		if c, err = b.compare(ctx, g, since); err != nil {
 			return err
 		}
 	}
-	ruled, err := b.s.Judge.Decide(b.pipe, g, guilty, c)
+	ruled, err := b.o.Judge.Decide(b.pipe, g, guilty, c)
 	switch {
 	case err != nil:
 		return err
@@ -83,8 +83,8 @@ func (b *pipelineBatches) condemn(ctx context.Context, g *inflight.Batch, guilty
 	return nil
 }
 
-// readMost is the maximum number of messages that compare reads.
-const readMost = 64
+// readMax is the maximum number of messages that compare reads.
+const readMax = 64
 
 // compare computes payloads that follow the group in the stream, one by one, until one succeeds. The group itself has
 // no other payload to compare with. compare drops the results, because the payloads are computed again later. An
@@ -96,7 +96,7 @@ func (b *pipelineBatches) compare(ctx context.Context, g *inflight.Batch, since 
 	}
 	reader, found := b.lease.server.reader(), 0
 	from := g.Source(g.Rows() - 1).Sequence
-	for reads := 0; reads < readMost && found < quarantine.MaxInRow && b.s.Judge.Batches(b.pipe) == since; reads++ {
+	for reads := 0; reads < readMax && found < quarantine.MaxInRow && b.o.Judge.Batches(b.pipe) == since; reads++ {
 		raw, err := reader.read(ctx, from+1)
 		if err != nil {
 			return c, fmt.Errorf("read a payload to compare with: %w", err)
@@ -105,17 +105,17 @@ func (b *pipelineBatches) compare(ctx context.Context, g *inflight.Batch, since 
 			break
 		}
 		from = raw.Sequence
-		if !b.lease.stored.matches(raw.Subject) || len(raw.Data) > b.lease.maxBytes && !b.s.Pool.Splits() {
+		if !b.lease.stored.matches(raw.Subject) || len(raw.Data) > b.lease.maxBytes && !b.o.Pool.Splits() {
 			continue
 		}
 		found++
 		d := b.lease.stored.delivery(raw, 0)
-		b.s.Pool.Unpack(&d)
+		b.o.Pool.Unpack(&d)
 		beside := &inflight.Batch{}
 		beside.Add(d)
 		r := &groupSearch{b: b, g: beside, bodies: map[int][]byte{}, unseen: true}
 		err = r.Run(ctx, []int{0})
-		b.s.Pool.Release(&d)
+		b.o.Pool.Release(&d)
 		switch {
 		case quarantine.OperatorFailed(err):
 			c.Others++
@@ -131,7 +131,7 @@ func (r *groupSearch) Probe(ctx context.Context) error {
 	return r.b.probe(ctx)
 }
 
-func (r *groupSearch) Aside(_ context.Context, _ []int, err error) error { return err }
+func (r *groupSearch) SetAside(_ context.Context, _ []int, err error) error { return err }
 
 // Run computes rows in a separate batch, while batches of other partitions may be on the device.
 func (r *groupSearch) Run(ctx context.Context, rows []int) error {
@@ -170,7 +170,7 @@ func (r *groupSearch) Run(ctx context.Context, rows []int) error {
 		return part.Err
 	}
 	if !r.unseen {
-		part.Record.Report(r.b.s.Records)
+		part.Record.Report(r.b.o.Records)
 	}
 	n := 0
 	for _, row := range rows {

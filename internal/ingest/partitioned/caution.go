@@ -125,21 +125,21 @@ func (c *precaution) condemns(sequence, behind uint64) bool {
 
 // bound returns the maximum number of payloads in the next batch. due reports whether the batch is limited because
 // owners died. Otherwise, the maximum is most.
-func (c *precaution) bound(most int) (due bool, bound int) {
+func (c *precaution) bound(limit int) (due bool, bound int) {
 	floor := c.acks.acknowledged()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.due.Due(floor) {
-		return false, most
+	if !c.due.IsDue(floor) {
+		return false, limit
 	}
-	return true, c.due.BatchPayloads(most)
+	return true, c.due.BatchPayloads(limit)
 }
 
-// alone reports whether batches that bound limits have one payload.
-func (c *precaution) alone() bool {
+// isAlone reports whether batches that bound limits have one payload.
+func (c *precaution) isAlone() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.due.Alone()
+	return c.due.IsAlone()
 }
 
 // relax records that n quarantined payloads have been acknowledged. After the last one, relax lowers the caution and
@@ -148,7 +148,7 @@ func (c *precaution) relax(ctx context.Context, n, largest int) error {
 	floor := c.acks.acknowledged()
 	c.mu.Lock()
 	c.quarantined -= n
-	if c.due.Deaths == 0 || c.due.Due(floor) && c.quarantined > 0 {
+	if c.due.Deaths == 0 || c.due.IsDue(floor) && c.quarantined > 0 {
 		c.mu.Unlock()
 		return nil
 	}

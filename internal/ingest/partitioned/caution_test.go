@@ -21,12 +21,12 @@ func TestALeaseIsCautiousUpToTheLastQuarantinedPayload(t *testing.T) {
 	large := l.batches.largest()
 	small := l.caution.due.BatchPayloads(large)
 	l.acks.upTo = 9
-	if due, most := l.caution.bound(large); !due || most != small {
-		t.Errorf("with a quarantined payload left: cautious %t, %d payloads per batch; want so, and %d", due, most, small)
+	if due, maximum := l.caution.bound(large); !due || maximum != small {
+		t.Errorf("with a quarantined payload left: cautious %t, %d payloads per batch; want so, and %d", due, maximum, small)
 	}
 	l.acks.upTo = 10
-	if due, most := l.caution.bound(large); due || most != large {
-		t.Errorf("behind the last quarantined payload: cautious %t, %d payloads per batch; want not, and %d", due, most, large)
+	if due, maximum := l.caution.bound(large); due || maximum != large {
+		t.Errorf("behind the last quarantined payload: cautious %t, %d payloads per batch; want not, and %d", due, maximum, large)
 	}
 }
 

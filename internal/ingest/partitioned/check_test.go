@@ -45,7 +45,7 @@ func TestOnlyAConsumerWithoutAnOwnerIsRepaired(t *testing.T) {
 			AckFloor: jetstream.SequenceInfo{Consumer: 10, Stream: 4}, Delivered: jetstream.SequenceInfo{Consumer: 10, Stream: 5}, NumAckPending: 1,
 			PriorityGroups: []jetstream.PriorityGroupState{{Group: topology.PriorityGroup, PinnedClientID: c.pinned}},
 		}}
-		l := newLeaseState(leaseSettings{}, server, plainHost{}, slog.New(slog.DiscardHandler))
+		l := newLeaseState(leaseOptions{}, server, plainHost{}, slog.New(slog.DiscardHandler))
 		l.begun = c.begun
 		k := &checker{leaseState: l, intake: &intake{leaseState: l, pinned: func() string { return c.own }}}
 		err := k.check(t.Context(), t.Context())
@@ -60,7 +60,7 @@ func TestOnlyAConsumerWithoutAnOwnerIsRepaired(t *testing.T) {
 func TestAnAcknowledgementIsRepeatedForWhatItCovers(t *testing.T) {
 	t.Parallel()
 	sent := &sentReceipts{}
-	l := newLeaseState(leaseSettings{}, sent, plainHost{}, slog.New(slog.DiscardHandler))
+	l := newLeaseState(leaseOptions{}, sent, plainHost{}, slog.New(slog.DiscardHandler))
 	l.acks.begin(jetstream.SequenceInfo{Consumer: 2, Stream: 3})
 	k := &checker{leaseState: l}
 	k.acknowledgeAgain(t.Context(), 3)

@@ -42,15 +42,15 @@ const (
 	// dead worker begins sooner.
 	orphanAfter = 5 * time.Second
 
-	// leastHold and mostHold bound the time for which a worker keeps an adopted partition.
-	leastHold = 30 * time.Second
-	mostHold  = 10 * time.Minute
+	// minHold and maxHold bound the time for which a worker keeps an adopted partition.
+	minHold = 30 * time.Second
+	maxHold = 10 * time.Minute
 
 	// custodyEvery is the interval at which the server is queried about each partition that may have no owner.
 	custodyEvery = 500 * time.Millisecond
 
-	// leastPause is the minimum time between two queries. It limits the load on the server to 20 queries per second.
-	leastPause = 50 * time.Millisecond
+	// minPause is the minimum time between two queries. It limits the load on the server to 20 queries per second.
+	minPause = 50 * time.Millisecond
 )
 
 func newCustody(m *members.Members, partitions int, log *slog.Logger) *custody {
@@ -91,7 +91,7 @@ func (c *custody) saw(p int, info *jetstream.ConsumerInfo, now time.Time) {
 // keep makes this worker take or keep a partition, for twice the last duration. The caller holds c.mu.
 func (c *custody) keep(p int, now time.Time) {
 	it := &c.partitions[p]
-	it.hold = min(max(2*it.hold, leastHold), mostHold)
+	it.hold = min(max(2*it.hold, minHold), maxHold)
 	it.until, it.orphan = now.Add(it.hold), time.Time{}
 	c.adopt(p, true)
 }
@@ -144,7 +144,7 @@ func (c *custody) watch(ctx context.Context, look func(p int)) {
 	for retry.Sleep(ctx, custodyEvery) {
 		for _, p := range c.open() {
 			look(p)
-			if !retry.Sleep(ctx, leastPause) {
+			if !retry.Sleep(ctx, minPause) {
 				return
 			}
 		}

@@ -52,7 +52,7 @@ func TestCustodyOfPartitionsThatNoWorkerTakes(t *testing.T) {
 	// The partition returns to this worker whenever it gave the partition away and no worker took it. The worker
 	// keeps it longer each time.
 	now := start.Add(time.Hour)
-	for _, hold := range []time.Duration{leastHold, 2 * leastHold, 4 * leastHold, 8 * leastHold, 16 * leastHold, mostHold, mostHold} {
+	for _, hold := range []time.Duration{minHold, 2 * minHold, 4 * minHold, 8 * minHold, 16 * minHold, maxHold, maxHold} {
 		c.gave(1)
 		c.saw(1, waitingFor(""), now)
 		c.began(1, now)

@@ -24,7 +24,7 @@ const (
 // annotation stays. The next lease then limits its batches, but doesn't blame the payload that ran alone.
 func (l *lease) end(drainCtx context.Context) {
 	l.host.ended()
-	if !l.begun && l.reader.pinned() == "" {
+	if !l.begun && l.reader.pinID() == "" {
 		return // the server has never pinned this worker
 	}
 	changes := map[string]string{annotationOwner: "", annotationAlone: "", annotationBeside: ""}
@@ -75,7 +75,7 @@ func (l *lease) annotateEnd(ctx context.Context, changes map[string]string) erro
 // if this worker isn't pinned.
 func (l *lease) handOver(ctx context.Context) error {
 	info, err := l.server.info(ctx)
-	if err != nil || !pinnedTo(info, l.reader.pinned()) {
+	if err != nil || !pinnedTo(info, l.reader.pinID()) {
 		return err
 	}
 	if info.NumAckPending > 0 {

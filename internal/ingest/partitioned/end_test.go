@@ -68,7 +68,7 @@ func TestWhatALeaseLeaves(t *testing.T) {
 			Config:         jetstream.ConsumerConfig{Metadata: map[string]string{annotationOwner: own, annotationAlone: "5", annotationBeside: "5"}},
 			PriorityGroups: []jetstream.PriorityGroupState{{Group: topology.PriorityGroup, PinnedClientID: "own"}},
 		}}
-		l := newLease(newLeaseState(leaseSettings{id: own}, server, endedHost{}, slog.New(slog.DiscardHandler)), c.batches)
+		l := newLease(newLeaseState(leaseOptions{id: own}, server, endedHost{}, slog.New(slog.DiscardHandler)), c.batches)
 		l.begun, l.reader.pull = true, ownPull{}
 		l.end(t.Context())
 		left := server.state.Config.Metadata

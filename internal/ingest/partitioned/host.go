@@ -75,32 +75,32 @@ type leaseCommits interface {
 
 // partitionHost implements leaseHost for one lease.
 type partitionHost struct {
-	s         *Settings
+	o         *Options
 	watch     *watch
 	partition int
 	commits   *results.Commits // see leaseHost.openCommits
 }
 
 func (h *partitionHost) hold(ctx context.Context, d *inflight.Delivery) bool {
-	return h.s.Pool.Hold(ctx, d)
+	return h.o.Pool.Hold(ctx, d)
 }
 
-func (h *partitionHost) release(d *inflight.Delivery) { h.s.Pool.Release(d) }
+func (h *partitionHost) release(d *inflight.Delivery) { h.o.Pool.Release(d) }
 
-func (h *partitionHost) splits() bool { return h.s.Pool.Splits() }
+func (h *partitionHost) splits() bool { return h.o.Pool.Splits() }
 
-func (h *partitionHost) unpack(d *inflight.Delivery) { h.s.Pool.Unpack(d) }
+func (h *partitionHost) unpack(d *inflight.Delivery) { h.o.Pool.Unpack(d) }
 
 func (h *partitionHost) keepReceipts(n int) {
 	for range n {
-		h.s.Pool.HoldReceipt()
+		h.o.Pool.HoldReceipt()
 	}
-	h.s.Pool.ReleaseReceipts(max(-n, 0))
+	h.o.Pool.ReleaseReceipts(max(-n, 0))
 }
 
 func (h *partitionHost) openCommits(ctx context.Context, p results.Partition) (leaseCommits, error) {
 	p.Number, p.Owner = h.partition, nuid.Next()
-	c, err := results.OpenCommits(ctx, h.s.Results, p)
+	c, err := results.OpenCommits(ctx, h.o.Results, p)
 	if c == nil || err != nil {
 		return nil, err
 	}
@@ -108,10 +108,10 @@ func (h *partitionHost) openCommits(ctx context.Context, p results.Partition) (l
 	return c, nil
 }
 
-func (h *partitionHost) alreadyStored(d *inflight.Delivery) { h.s.Results.AlreadyStored(d) }
+func (h *partitionHost) alreadyStored(d *inflight.Delivery) { h.o.Results.AlreadyStored(d) }
 
 func (h *partitionHost) publishDeadLetter(ctx context.Context, d *inflight.Delivery, why results.Reason, cause error) error {
-	publish := h.s.Results.PublishDeadLetter
+	publish := h.o.Results.PublishDeadLetter
 	if c := h.commits; c != nil {
 		publish = func(ctx context.Context, d *inflight.Delivery, why results.Reason, cause error) error {
 			return c.PublishDeadLetter(ctx, d, why, cause)
@@ -120,12 +120,12 @@ func (h *partitionHost) publishDeadLetter(ctx context.Context, d *inflight.Deliv
 	if err := publish(ctx, d, why, cause); err != nil {
 		return err
 	}
-	h.s.Results.ReportDeadLetter(d, why, cause)
+	h.o.Results.ReportDeadLetter(d, why, cause)
 	return nil
 }
 
 func (h *partitionHost) acknowledge(ctx context.Context, msg pull.AckToken) error {
-	if !h.s.Confirm || ctx.Err() != nil {
+	if !h.o.Confirm || ctx.Err() != nil {
 		return msg.Ack()
 	}
 	return h.confirm(ctx, msg)
@@ -145,6 +145,6 @@ func (h *partitionHost) began() {
 func (h *partitionHost) ended()                  { h.watch.members.Has(h.partition, false) }
 func (h *partitionHost) handing(busy bool)       { h.watch.handing[h.partition].Store(busy) }
 func (h *partitionHost) pending(messages uint64) { h.watch.backlog.update(h.partition, messages) }
-func (h *partitionHost) redelivered()            { h.s.Observer.Redelivered() }
+func (h *partitionHost) redelivered()            { h.o.Observer.Redelivered() }
 
-func (h *partitionHost) earlierFault(f inflight.OperatorFault) { h.s.Observer.OperatorFault(f) }
+func (h *partitionHost) earlierFault(f inflight.OperatorFault) { h.o.Observer.OperatorFault(f) }

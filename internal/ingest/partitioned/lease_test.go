@@ -21,7 +21,7 @@ type idleLease struct {
 func (r *rig) idleLease() *idleLease {
 	r.Helper()
 	m := r.mode(r.hostPipeline())
-	l, err := m.newLease(r.Ctx(), 0, m.s.Conns[0], m.devices[0], r.Log.Logger())
+	l, err := m.newLease(r.Ctx(), 0, m.o.Conns[0], m.devices[0], r.Log.Logger())
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func TestAnIdleWorkerLeavesABusyOwnerAlone(t *testing.T) {
 	r.publish(n, document)
 	owner := r.run(pipe)
 	t.Cleanup(open) // runs before the worker is awaited
-	r.Until("the worker has a batch in flight", func() bool { return owner.s.Pool.InFlight() > 0 })
+	r.Until("the worker has a batch in flight", func() bool { return owner.o.Pool.InFlight() > 0 })
 	idle := r.idleLease()
 	r.awaitDelivered(idle.consumer, n)
 	for range 3 {
@@ -89,7 +89,7 @@ func TestAnIdleWorkerTakesWhatADeadOwnerLeft(t *testing.T) {
 	t.Cleanup(open) // runs before the worker is awaited
 	consumer := r.consumer(0)
 	r.awaitDelivered(consumer, n)
-	owner.s.Conns[0].Close()
+	owner.o.Conns[0].Close()
 	next := r.run(r.hostPipeline())
 	r.events.awaitStored(t, n)
 	next.drain()
@@ -153,7 +153,7 @@ func TestAConsumerThatAnAdministratorResetUnderItsOwner(t *testing.T) {
 	t.Cleanup(open)
 	r.publish(10, func(i int) []byte { return document(n + i) })
 	second := r.run(pipe)
-	r.Until("the worker has a batch in flight", func() bool { return second.s.Pool.InFlight() > 0 })
+	r.Until("the worker has a batch in flight", func() bool { return second.o.Pool.InFlight() > 0 })
 	r.awaitDelivered(consumer, n+10)
 	if _, err := r.JS.ResetConsumer(r.Ctx(), r.topology.Stream, topology.PartitionConsumer(r.topology.Consumer, 0)); err != nil {
 		t.Fatal(err)
@@ -222,7 +222,7 @@ func TestInputsAreReadSinglyAndInBulk(t *testing.T) {
 	<-r.JS.PublishAsyncComplete()
 	m, seen := r.mode(r.hostPipeline()), 0
 	for p := range 3 {
-		l, err := m.newLease(r.Ctx(), p, m.s.Conns[0], m.devices[0], r.Log.Logger())
+		l, err := m.newLease(r.Ctx(), p, m.o.Conns[0], m.devices[0], r.Log.Logger())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -23,7 +23,7 @@ import (
 
 // Mode runs exclusive delivery in one worker.
 type Mode struct {
-	s       Settings
+	o       Options
 	id      string
 	members *members.Members
 	watch   *watch
@@ -31,16 +31,16 @@ type Mode struct {
 }
 
 // New joins the group of workers that share the partitions. Call Run afterwards.
-func New(s Settings) (*Mode, error) {
-	m := &Mode{s: s, id: nuid.Next()}
-	for _, p := range s.Pipes {
+func New(o Options) (*Mode, error) {
+	m := &Mode{o: o, id: nuid.Next()}
+	for _, p := range o.Pipes {
 		m.devices = append(m.devices, &sharedDevice{pipe: p})
 	}
 	var err error
-	if m.members, err = members.Join(s.Conns[0], s.Topology.Stream, s.Topology.Consumer, s.Topology.Partitions, m.id); err != nil {
+	if m.members, err = members.Join(o.Conns[0], o.Topology.Stream, o.Topology.Consumer, o.Topology.Partitions, m.id); err != nil {
 		return nil, err
 	}
-	m.watch = newWatch(&m.s, m.members)
+	m.watch = newWatch(&m.o, m.members)
 	return m, nil
 }
 
@@ -53,7 +53,7 @@ func (m *Mode) Shares() []members.Share { return m.members.Shares() }
 // Wanted returns the number of partitions that this worker should own. The worker owns such a partition once the server
 // has pinned the worker.
 func (m *Mode) Wanted() (n int) {
-	for p := range m.s.Topology.Partitions {
+	for p := range m.o.Topology.Partitions {
 		if mine, _ := m.members.Mine(p); mine {
 			n++
 		}
@@ -66,7 +66,7 @@ func (m *Mode) Wanted() (n int) {
 func (m *Mode) Run(intake, drainCtx context.Context, stop context.CancelCauseFunc) {
 	var keepers, helpers sync.WaitGroup
 	completed, finish := context.WithCancel(context.WithoutCancel(intake))
-	for _, p := range m.s.Pipes {
+	for _, p := range m.o.Pipes {
 		for range inflight.Batchers(p) {
 			helpers.Go(func() { m.encodeCompleted(completed, p) })
 		}
@@ -82,7 +82,7 @@ func (m *Mode) Run(intake, drainCtx context.Context, stop context.CancelCauseFun
 	helpers.Go(func() { m.members.Run(membership) })
 	helpers.Go(func() { m.watch.run(membership) })
 	helpers.Go(func() { m.watch.custody.watch(membership, func(p int) { m.watch.check(membership, p) }) })
-	for p := range m.s.Topology.Partitions {
+	for p := range m.o.Topology.Partitions {
 		keepers.Go(func() {
 			if err := m.keep(intake, drainCtx, p); err != nil {
 				stop(err)
@@ -93,7 +93,7 @@ func (m *Mode) Run(intake, drainCtx context.Context, stop context.CancelCauseFun
 	leave()
 	finish()
 	helpers.Wait()
-	m.s.Pool.Abandon(func(*inflight.Batch) {}) // batches that were on a device when drainCtx ended
+	m.o.Pool.Abandon(func(*inflight.Batch) {}) // batches that were on a device when drainCtx ended
 }
 
 // keep holds leases on a partition while this worker should own it, until ctx is done.
@@ -119,13 +119,13 @@ func (m *Mode) keep(ctx, drainCtx context.Context, p int) error {
 // hold holds one lease after another until ctx is done. It returns an error only if the worker must end.
 func (m *Mode) hold(ctx, drainCtx context.Context, p int) error {
 	device := m.devices[p%len(m.devices)]
-	log := m.s.Log.With("partition", p)
+	log := m.o.Log.With("partition", p)
 	var often restarts
 	for attempt, n := 1, 0; ctx.Err() == nil; attempt, n = attempt+1, n+1 {
-		if !m.s.Conns[:1].AwaitConnected(ctx) {
+		if !m.o.Conns[:1].AwaitConnected(ctx) {
 			return nil
 		}
-		inputs := m.s.Conns.ForPartition(p, n)
+		inputs := m.o.Conns.ForPartition(p, n)
 		progressed := false
 		l, err := m.newLease(ctx, p, inputs, device, log)
 		if err == nil {
@@ -142,7 +142,7 @@ func (m *Mode) hold(ctx, drainCtx context.Context, p int) error {
 		case progressed:
 			attempt = 1
 		}
-		m.s.Observer.Restarted()
+		m.o.Observer.Restarted()
 		often.say(log, err, time.Now())
 		if !retry.Sleep(ctx, retry.Delay(attempt)) {
 			return nil
@@ -153,24 +153,24 @@ func (m *Mode) hold(ctx, drainCtx context.Context, p int) error {
 
 // newLease returns a lease on partition p. The lease receives its inputs over the connection inputs.
 func (m *Mode) newLease(ctx context.Context, p int, inputs *nats.Conn, device *sharedDevice, log *slog.Logger) (*lease, error) {
-	t := &m.s.Topology
+	t := &m.o.Topology
 	name := topology.PartitionConsumer(t.Consumer, p)
-	consumer, err := m.s.JS.Consumer(ctx, t.Stream, name)
+	consumer, err := m.o.JS.Consumer(ctx, t.Stream, name)
 	if err != nil {
 		return nil, err
 	}
-	size := m.s.Size(consumer)
+	size := m.o.Size(consumer)
 	server := &consumerServer{
-		js: m.s.JS, requests: m.s.Conns[0], inputs: inputs, stream: t.Stream, name: name, partition: p, consumer: consumer, log: log,
+		js: m.o.JS, requests: m.o.Conns[0], inputs: inputs, stream: t.Stream, name: name, partition: p, consumer: consumer, log: log,
 		request: pull.Request{
 			API: t.API, Stream: t.Stream, Consumer: name, Group: topology.PriorityGroup,
 			Messages: size.Messages, Limit: size.Limit(inputs), Expires: pullFor, Heartbeat: pullFor / 2, Idle: topology.PinnedFor,
 		},
 	}
-	state := newLeaseState(leaseSettings{
-		id: m.id, stream: t.Stream, subjects: t.Subjects, maxBytes: inflight.SmallestBatchBytes(m.s.Pipes), maxBatches: m.s.Pool.Size(),
-	}, server, &partitionHost{s: &m.s, watch: m.watch, partition: p}, log)
-	return newLease(state, newPipelineBatches(state, &m.s, device)), nil
+	state := newLeaseState(leaseOptions{
+		id: m.id, stream: t.Stream, subjects: t.Subjects, maxBytes: inflight.SmallestBatchBytes(m.o.Pipes), maxBatches: m.o.Pool.Size(),
+	}, server, &partitionHost{o: &m.o, watch: m.watch, partition: p}, log)
+	return newLease(state, newPipelineBatches(state, &m.o, device)), nil
 }
 
 // encodeCompleted receives completed batches, in any order, until ctx is done. It encodes the results, releases the
@@ -183,8 +183,8 @@ func (m *Mode) encodeCompleted(ctx context.Context, pipe *streams.Pipeline) {
 			g := b.Owner.(*inflight.Batch)
 			record, err := *b.ReadRecord(), b.Err()
 			if err == nil {
-				m.s.Judge.CameRight(pipe, g)
-				m.s.Results.Encode(g, b, s)
+				m.o.Judge.CameRight(pipe, g)
+				m.o.Results.Encode(g, b, s)
 			}
 			b.Release()
 			g.Complete(record, err)

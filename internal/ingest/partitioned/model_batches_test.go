@@ -17,7 +17,7 @@ import (
 // This file has modelLease's implementation of leaseBatches.
 
 // pack packs a batch like a pipelineBatches, and computes it at once. submit determines the outcome of the batch.
-func (e *modelLease) pack(ctx context.Context, bound func(most int) int) (*leaseBatch, error) {
+func (e *modelLease) pack(ctx context.Context, bound func(maximum int) int) (*leaseBatch, error) {
 	pool, device := e.w.pool, e.w.device
 	g, err := e.batcher.Reserve(ctx)
 	if err != nil {

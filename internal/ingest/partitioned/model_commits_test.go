@@ -82,9 +82,9 @@ func (e *modelLease) openCommits(ctx context.Context, p results.Partition) (leas
 	if !m.once {
 		return nil, nil
 	}
-	s := commit.Settings{Owner: fmt.Sprint(e.w.id, " ", e.n), Created: time.Unix(1, 0), Way: m.way, Again: func(context.Context, commit.Store, int, error) bool { return true }, Start: commit.Position{Sequence: p.Floor}, LookUp: p.Delivered}
+	o := commit.Options{Owner: fmt.Sprint(e.w.id, " ", e.n), Created: time.Unix(1, 0), Way: m.way, Again: func(context.Context, commit.Store, int, error) bool { return true }, Start: commit.Position{Sequence: p.Floor}, LookUp: p.Delivered}
 	stores := [2]*modelStore{{e: e, chain: &m.server.chains[0]}, {e: e, chain: &m.server.chains[1]}}
-	of, letters, err := commit.Open(ctx, s, stores[0], stores[1])
+	of, letters, err := commit.Open(ctx, o, stores[0], stores[1])
 	if err != nil {
 		return nil, err
 	}
@@ -160,20 +160,20 @@ func (s *modelStore) send(ctx context.Context, way commit.Way, batch modelOpenBa
 
 // arrive stores a batch. With a fault it stores only some messages.
 func (b *modelOpenBatch) arrive(m *leaseModel, way commit.Way) (at uint64, err error) {
-	most, all := len(b.rest), len(b.rest)
+	maximum, all := len(b.rest), len(b.rest)
 	switch {
 	case !m.faults:
 	case m.cutting && all > 2 && m.random.IntN(2) == 0:
-		most = 2 + m.random.IntN(all-2)
+		maximum = 2 + m.random.IntN(all-2)
 		m.did("batch cut")
 	case m.random.IntN(8) == 0:
-		most = m.random.IntN(most)
+		maximum = m.random.IntN(maximum)
 		m.did("batch cut")
 	}
-	if way != commit.Fast && most < all {
+	if way != commit.Fast && maximum < all {
 		return 0, errModelCut
 	}
-	for i := range most {
+	for i := range maximum {
 		if way == commit.Fast && m.refuses() {
 			err = errModelRefused
 		} else {
@@ -186,7 +186,7 @@ func (b *modelOpenBatch) arrive(m *leaseModel, way commit.Way) (at uint64, err e
 		}
 	}
 	if len(b.rest) > 0 {
-		if most == 1 {
+		if maximum == 1 {
 			b.rest = nil // as above
 		}
 		return 0, errModelCut

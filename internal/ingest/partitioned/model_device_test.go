@@ -39,7 +39,7 @@ func newModelLab(t *testing.T) *modelLab {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = d.Close() })
-		pipe, err := streams.New(d, streams.Config{
+		pipe, err := streams.New(d, streams.Options{
 			Operators: operators, Lanes: 8, BatchBytes: modelBatchBytes, BatchPayloads: rows, ScratchLimit: 64 << 20,
 		})
 		if err != nil {

@@ -16,7 +16,7 @@ import (
 func TestModelOfTheLease(t *testing.T) {
 	t.Parallel()
 	lab := newModelLab(t)
-	history.Run(t, history.Bounds{Least: modelLeast, Most: modelMost, MustHappen: modelMustHappen}, func(h *history.History) map[string]int {
+	history.Run(t, history.Bounds{Min: modelMin, Max: modelMax, MustHappen: modelMustHappen}, func(h *history.History) map[string]int {
 		m := runLeaseModel(t, h, lab)
 		if history.Replays() {
 			t.Log(strings.Join(m.trace, "\n"))
@@ -26,11 +26,11 @@ func TestModelOfTheLease(t *testing.T) {
 	})
 }
 
-// TestModelOfTheLease makes at least modelLeast runs, and at most modelMost until every required event has happened.
+// TestModelOfTheLease makes at least modelMin runs, and at most modelMax until every required event has happened.
 // The rarest events happen in one of a hundred runs.
 const (
-	modelLeast = 100
-	modelMost  = 5000
+	modelMin = 100
+	modelMax = 5000
 )
 
 // modelMustHappen lists the events that must have happened at least once in these runs.

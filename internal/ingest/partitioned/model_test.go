@@ -215,10 +215,10 @@ func (m *leaseModel) run() {
 			m.step()
 		}
 	}
-	m.quiet()
+	m.awaitQuiet()
 	if m.killers > 0 {
 		m.hunt()
-		m.quiet()
+		m.awaitQuiet()
 	}
 	m.begin = len(m.server.inputs)
 	m.addInputs(modelInputs)
@@ -233,7 +233,7 @@ func (m *leaseModel) newWorker(slot int) {
 	var life context.Context
 	life, w.life = context.WithCancel(context.Background())
 	w.drain, w.kill = context.WithCancel(context.Background())
-	w.pool, _ = inflight.NewPool([]*streams.Pipeline{w.device.pipe}, inflight.Settings{
+	w.pool, _ = inflight.NewPool([]*streams.Pipeline{w.device.pipe}, inflight.Options{
 		Costs: inflight.NewCosts(operator.Binary, m.operators), Split: m.splitter(),
 	})
 	if m.random.IntN(2) == 0 {
@@ -383,18 +383,18 @@ func (m *leaseModel) ackArrives() {
 
 // pass advances the time.
 func (m *leaseModel) pass() {
-	most := 200 * time.Millisecond
+	maximum := 200 * time.Millisecond
 	if m.faults || m.hunting {
-		most = time.Second
+		maximum = time.Second
 	}
 	if m.faults && m.random.Float64() < m.trouble/4 {
-		most = 2 * topology.PinnedFor
+		maximum = 2 * topology.PinnedFor
 	}
-	retry.Sleep(context.Background(), time.Duration(m.random.Int64N(int64(most))))
+	retry.Sleep(context.Background(), time.Duration(m.random.Int64N(int64(maximum))))
 }
 
-// quiet runs the second part. All leases end, and it drops the remaining requests and acknowledgements in transit.
-func (m *leaseModel) quiet() {
+// awaitQuiet runs the second part. All leases end, and it drops the remaining requests and acknowledgements in transit.
+func (m *leaseModel) awaitQuiet() {
 	m.mu.Lock()
 	m.faults = false
 	for _, w := range m.workers {
@@ -419,7 +419,7 @@ func (m *leaseModel) quiet() {
 // workers.
 func (m *leaseModel) hunt() {
 	goal, begin := m.server.last(), m.deaths
-	most := modelDeathsAlone + m.killers*modelDeathsEach
+	maximum := modelDeathsAlone + m.killers*modelDeathsEach
 	m.hunting = true
 	for m.broken == "" && m.server.floorSequence < goal {
 		before := m.deaths
@@ -431,8 +431,8 @@ func (m *leaseModel) hunt() {
 			}
 			return m.server.floorSequence >= goal || m.deaths > before
 		})
-		if m.deaths-begin > most {
-			m.violate("%d workers died of %d lethal records, want at most %d", m.deaths-begin, m.killers, most)
+		if m.deaths-begin > maximum {
+			m.violate("%d workers died of %d lethal records, want at most %d", m.deaths-begin, m.killers, maximum)
 		}
 	}
 	m.hunting = false

@@ -110,9 +110,9 @@ func (w *leaseWorker) isGone() bool {
 
 func (w *leaseWorker) newLease() *modelLease {
 	w.leases++
-	settings := &Settings{Pool: w.pool}
-	e := &modelLease{w: w, n: w.leases, results: map[*inflight.Batch]modelResults{}, partitionHost: &partitionHost{s: settings}}
-	state := newLeaseState(leaseSettings{id: w.id, stream: "IN", subjects: []string{"ingest.>"}, maxBytes: modelBatchBytes, maxBatches: 200 * modelInputs}, e, e, w.m.log)
+	settings := &Options{Pool: w.pool}
+	e := &modelLease{w: w, n: w.leases, results: map[*inflight.Batch]modelResults{}, partitionHost: &partitionHost{o: settings}}
+	state := newLeaseState(leaseOptions{id: w.id, stream: "IN", subjects: []string{"ingest.>"}, maxBytes: modelBatchBytes, maxBatches: 200 * modelInputs}, e, e, w.m.log)
 	e.pipelineBatches = newPipelineBatches(state, settings, &sharedDevice{pipe: w.device.pipe})
 	e.l = newLease(state, e)
 	return e
@@ -193,7 +193,7 @@ func (e *modelLease) info(ctx context.Context) (info *jetstream.ConsumerInfo, er
 	if err != nil {
 		return nil, err
 	}
-	pin, own := pinOf(info), e.l.reader.pinned()
+	pin, own := pinOf(info), e.l.reader.pinID()
 	e.w.m.mu.Lock()
 	e.knowsOther, e.owner = pin != "" && pin != own, info.Config.Metadata[annotationOwner]
 	e.w.m.mu.Unlock()

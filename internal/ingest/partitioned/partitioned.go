@@ -27,8 +27,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// Settings configures exclusive delivery. The caller keeps ownership of everything in it.
-type Settings struct {
+// Options configures exclusive delivery. The caller keeps ownership of everything in it.
+type Options struct {
 	Topology topology.Topology
 	Pipes    []*streams.Pipeline
 	Conns    natsconn.Connections // inputs use any connection; all other traffic uses the first

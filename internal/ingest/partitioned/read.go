@@ -33,7 +33,7 @@ type reader struct {
 
 func newReader(l *leaseState, batches leaseBatches) *reader {
 	r := &reader{leaseState: l, batches: batches}
-	r.intake = &intake{leaseState: l, pinned: r.pinned}
+	r.intake = &intake{leaseState: l, pinned: r.pinID}
 	r.checker = &checker{leaseState: l, intake: r.intake}
 	return r
 }
@@ -136,7 +136,7 @@ func (r *reader) begin(ctx, drainCtx context.Context, d *inflight.Delivery) erro
 	r.host.began()
 	r.begun = true
 	r.describeCommits(ctx, info)
-	r.log.Debug("has the partition", "floor", info.AckFloor.Stream, "pin", r.pinned(), "first", d.ConsumerSequence)
+	r.log.Debug("has the partition", "floor", info.AckFloor.Stream, "pin", r.pinID(), "first", d.ConsumerSequence)
 	return nil
 }
 
@@ -188,8 +188,8 @@ func (r *reader) take(ctx, drainCtx context.Context, d *inflight.Delivery) error
 	return nil
 }
 
-// pinned returns this worker's pin, or an empty string if the worker isn't pinned.
-func (r *reader) pinned() string {
+// pinID returns this worker's pin, or an empty string if the worker isn't pinID.
+func (r *reader) pinID() string {
 	if r.pull == nil {
 		return ""
 	}

@@ -38,7 +38,7 @@ func TestALateAcknowledgementWithTheLastNumber(t *testing.T) {
 	second := r.run(pipe)
 	r.awaitDelivered(r.consumer(0), n) // inputs 2 to 11
 	late := fmt.Sprintf("$JS.ACK.%s.%s.1.%d.%d.%d.0", r.topology.Stream, consumer, n, n, time.Now().UnixNano())
-	if err := second.s.Conns[0].Publish(late, nil); err != nil {
+	if err := second.o.Conns[0].Publish(late, nil); err != nil {
 		t.Fatal(err)
 	}
 	r.Until("the server has it", func() bool {
@@ -67,7 +67,7 @@ func (r *resets) reset(_ context.Context, sequence uint64) error {
 func TestARepairedConsumerContinuesBehindItsFloor(t *testing.T) {
 	t.Parallel()
 	server := &resets{}
-	l := newLeaseState(leaseSettings{}, server, nil, slog.New(slog.DiscardHandler))
+	l := newLeaseState(leaseOptions{}, server, nil, slog.New(slog.DiscardHandler))
 	if err := l.repair(t.Context(), &jetstream.ConsumerInfo{AckFloor: jetstream.SequenceInfo{Stream: 41}}); !errors.Is(err, errReset) {
 		t.Errorf("the lease ends with %v, want %v", err, errReset)
 	}

@@ -91,7 +91,7 @@ func (r *rig) hostPipeline() *streams.Pipeline {
 			r.Errorf("closing the device: %v", err)
 		}
 	})
-	p, err := streams.New(d, streams.Config{Operators: r.ops, Lanes: 2, BatchBytes: 1 << 20, BatchPayloads: 1024, ScratchLimit: 64 << 20})
+	p, err := streams.New(d, streams.Options{Operators: r.ops, Lanes: 2, BatchBytes: 1 << 20, BatchPayloads: 1024, ScratchLimit: 64 << 20})
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func (r *rig) heldPipeline(batchPayloads int) (p *streams.Pipeline, open func())
 			r.Errorf("closing the device: %v", err)
 		}
 	})
-	p, err = streams.New(d, streams.Config{Operators: r.ops, Lanes: 1, BatchBytes: 1 << 20, BatchPayloads: batchPayloads, ScratchLimit: 64 << 20})
+	p, err = streams.New(d, streams.Options{Operators: r.ops, Lanes: 1, BatchBytes: 1 << 20, BatchPayloads: batchPayloads, ScratchLimit: 64 << 20})
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -136,18 +136,18 @@ func (r *rig) mode(pipe *streams.Pipeline) *Mode {
 	r.Cleanup(nc.Close)
 	js := r.JetStream(nc)
 	pipes, conns, log := []*streams.Pipeline{pipe}, natsconn.Connections{nc}, r.Log.Logger()
-	written, err := results.NewWriter(r.Ctx(), conns, results.Settings{
+	written, err := results.NewWriter(r.Ctx(), conns, results.Options{
 		Topology: r.topology, Operators: r.ops, Format: operator.JSON, AckWait: r.topology.AckWait,
 		Log: log, Observer: r.events, Progress: func() {},
 	})
 	if err != nil {
 		r.Fatal(err)
 	}
-	pool, err := inflight.NewPool(pipes, inflight.Settings{Costs: inflight.NewCosts(operator.JSON, r.ops), Largest: nc.MaxPayload()})
+	pool, err := inflight.NewPool(pipes, inflight.Options{Costs: inflight.NewCosts(operator.JSON, r.ops), Largest: nc.MaxPayload()})
 	if err != nil {
 		r.Fatal(err)
 	}
-	m, err := New(Settings{
+	m, err := New(Options{
 		Topology: r.topology, Pipes: pipes, Conns: conns, JS: js,
 		Size: func(c jetstream.Consumer) pull.Size { return pull.NewSize(c.CachedInfo().Config) },
 		Pool: pool, Results: written, Judge: quarantine.NewJudge(pipes, r.topology.MaxDeliver, func() {}, log),

@@ -6,8 +6,8 @@ import (
 	"millrace/internal/ingest/inflight"
 )
 
-// leaseSettings contains the identity and the limits of a lease.
-type leaseSettings struct {
+// leaseOptions contains the identity and the limits of a lease.
+type leaseOptions struct {
 	id         string // this worker's ID in annotations
 	stream     string
 	subjects   []string // the consumer's filters, without the partition
@@ -17,7 +17,7 @@ type leaseSettings struct {
 
 // leaseState is the state that the reader, the submitter, the settler and the batches of a lease share.
 type leaseState struct {
-	leaseSettings
+	leaseOptions
 	server leaseServer
 	host   leaseHost
 	log    *slog.Logger
@@ -37,14 +37,14 @@ type leaseState struct {
 	caution *precaution
 }
 
-func newLeaseState(s leaseSettings, server leaseServer, host leaseHost, log *slog.Logger) *leaseState {
+func newLeaseState(o leaseOptions, server leaseServer, host leaseHost, log *slog.Logger) *leaseState {
 	l := &leaseState{
-		leaseSettings: s, server: server, host: host, log: log,
-		out: inflight.NewQueue(inflight.QueueMost), order: make(chan *inflight.Batch, s.maxBatches), failed: make(chan error, 1),
-		stored: &storedInputs{server: server, stream: s.stream, subjects: s.subjects}, acks: newAcknowledgements(host, log),
+		leaseOptions: o, server: server, host: host, log: log,
+		out: inflight.NewQueue(inflight.QueueMax), order: make(chan *inflight.Batch, o.maxBatches), failed: make(chan error, 1),
+		stored: &storedInputs{server: server, stream: o.stream, subjects: o.subjects}, acks: newAcknowledgements(host, log),
 	}
-	l.notes = newAnnotations(s.id, server, l.acks)
-	l.caution = &precaution{id: s.id, acks: l.acks, notes: l.notes, log: log}
+	l.notes = newAnnotations(o.id, server, l.acks)
+	l.caution = &precaution{id: o.id, acks: l.acks, notes: l.notes, log: log}
 	return l
 }
 

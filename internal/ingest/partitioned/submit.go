@@ -22,8 +22,8 @@ func (s *submitter) run(ctx context.Context) error {
 			return err
 		}
 		cautious := false
-		b, err := s.batches.pack(ctx, func(most int) (bound int) {
-			cautious, bound = s.caution.bound(most)
+		b, err := s.batches.pack(ctx, func(limit int) (bound int) {
+			cautious, bound = s.caution.bound(limit)
 			return bound
 		})
 		if b == nil {
@@ -56,7 +56,7 @@ func (s *submitter) submitCautiously(ctx context.Context, b *leaseBatch) error {
 	}
 	over := make(chan struct{})
 	g.Finished = over
-	if !s.caution.alone() {
+	if !s.caution.isAlone() {
 		s.submitAmongOthers(b)
 	} else if err := s.computeAlone(ctx, b); err != nil {
 		return err
@@ -75,7 +75,7 @@ func (s *submitter) submitCautiously(ctx context.Context, b *leaseBatch) error {
 // about the payload. The probe runs before the submitter reserves a batch, so that probes don't wait for each other's
 // batches.
 func (s *submitter) probeBeforeAlone(ctx context.Context) error {
-	if due, _ := s.caution.bound(1); !due || !s.caution.alone() {
+	if due, _ := s.caution.bound(1); !due || !s.caution.isAlone() {
 		return nil
 	}
 	return s.batches.probe(ctx)

@@ -8,16 +8,16 @@ import (
 )
 
 const (
-	// mostMessages and mostBytes bound one batch. Together with mostAtOnce, they bound a worker's messages in the stream's queue
+	// maxMessages and maxBytes bound one batch. Together with maxAtOnce, they bound a worker's messages in the stream's queue
 	// at the server. The server drops messages beyond 100,000 messages or 128 MiB in that queue. If a batch fails because of a
 	// dropped message, its messages are published one by one.
-	mostMessages = 4096
-	mostBytes    = 4 << 20
+	maxMessages = 4096
+	maxBytes    = 4 << 20
 
-	// batchesAtOnce is the maximum number of batches in flight per connection, and mostAtOnce the maximum over all
+	// batchesAtOnce is the maximum number of batches in flight per connection, and maxAtOnce the maximum over all
 	// connections.
 	batchesAtOnce = 8
-	mostAtOnce    = 24
+	maxAtOnce     = 24
 )
 
 // Batched stores the messages of a Publish call as fast batches, with one acknowledgement per batch. If the server doesn't confirm
@@ -33,7 +33,7 @@ type Batched struct {
 // calls trouble with the error of a failed batch, unless the messages or ctx caused the error. trouble may be nil. It is called
 // from several goroutines and must not block.
 func NewBatched(singles *Windowed, trouble func(error)) *Batched {
-	return &Batched{singles: singles, trouble: trouble, places: make(chan struct{}, min(batchesAtOnce*len(singles.conns), mostAtOnce))}
+	return &Batched{singles: singles, trouble: trouble, places: make(chan struct{}, min(batchesAtOnce*len(singles.conns), maxAtOnce))}
 }
 
 // Publish implements Publisher. It splits msgs into batches.
@@ -51,7 +51,7 @@ func cut(msgs []*nats.Msg) int {
 	bytes := 0
 	for i, m := range msgs {
 		bytes += len(m.Data)
-		if i > 0 && (i == mostMessages || bytes > mostBytes) {
+		if i > 0 && (i == maxMessages || bytes > maxBytes) {
 			return i
 		}
 	}

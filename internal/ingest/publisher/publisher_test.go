@@ -61,11 +61,11 @@ func TestFewMessages(t *testing.T) {
 func TestCut(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ n, size, want int }{
-		{1, mostBytes + 1, 1},
-		{3, mostBytes, 1},
-		{3, mostBytes / 2, 2},
-		{mostMessages, 1, mostMessages},
-		{mostMessages + 1, 1, mostMessages},
+		{1, maxBytes + 1, 1},
+		{3, maxBytes, 1},
+		{3, maxBytes / 2, 2},
+		{maxMessages, 1, maxMessages},
+		{maxMessages + 1, 1, maxMessages},
 	} {
 		if got := cut(messages(0, c.n, c.size)); got != c.want {
 			t.Errorf("of %d messages of %d bytes the first batch has %d, want %d", c.n, c.size, got, c.want)

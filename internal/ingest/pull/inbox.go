@@ -20,8 +20,8 @@ type inbox struct {
 	fresh  time.Time // time of the latest request without a pin
 }
 
-// inboxesMost is the maximum number of inboxes of a pull. A message that arrives late on an older inbox is redelivered.
-const inboxesMost = 4
+// inboxesMax is the maximum number of inboxes of a pull. A message that arrives late on an older inbox is redelivered.
+const inboxesMax = 4
 
 // inboxes has the inboxes of one pull. All inboxes deliver to one channel. Only one goroutine may open and read inboxes, but any
 // goroutine may call drain and stop.
@@ -39,7 +39,7 @@ type inboxes struct {
 	list []*inbox // newest last; only the goroutine that opens inboxes changes it, with mu held
 }
 
-// open opens another inbox. It closes the oldest if there are more than inboxesMost.
+// open opens another inbox. It closes the oldest if there are more than inboxesMax.
 func (s *inboxes) open() (*inbox, error) {
 	b := &inbox{number: s.opened + 1, prefix: s.nc.NewInbox() + "."}
 	s.subs.Add(1)
@@ -60,7 +60,7 @@ func (s *inboxes) open() (*inbox, error) {
 		_ = b.sub.Unsubscribe()
 	}
 	s.list = append(s.list, b)
-	if len(s.list) > inboxesMost {
+	if len(s.list) > inboxesMax {
 		_ = s.list[0].sub.Unsubscribe() // fails only on a closed connection, which Next detects
 		s.list = append(s.list[:0], s.list[1:]...)
 	}

@@ -20,8 +20,8 @@ type Server interface {
 // A Limit is safe for concurrent use. Several pulls of one consumer may share it.
 type Limit struct {
 	nc    Server
-	least int          // lower bound in bytes, regardless of max_payload
-	most  int          // the consumer's own bound (max_request_max_bytes); 0 means no bound
+	min   int          // lower bound in bytes, regardless of max_payload
+	max   int          // the consumer's own bound (max_request_max_bytes); 0 means no bound
 	grown atomic.Int64 // limit after the latest refusal, in bytes; 0 before the first
 }
 
@@ -39,15 +39,15 @@ var ErrMessageTooLarge = errors.New("the consumer's next message is larger than 
 
 // NewLimit returns the limit of requests over nc: the larger of least and the size of the largest message, in bytes. most bounds
 // the limit, unless most is 0.
-func NewLimit(nc Server, least, most int) *Limit {
-	return &Limit{nc: nc, least: least, most: most}
+func NewLimit(nc Server, minimum, maximum int) *Limit {
+	return &Limit{nc: nc, min: minimum, max: maximum}
 }
 
 // Bytes returns the byte limit for the next request.
 func (l *Limit) Bytes() int {
-	n := max(l.least, int(l.nc.MaxPayload())+subjectBytes, int(l.grown.Load()))
-	if l.most > 0 {
-		n = min(n, l.most)
+	n := max(l.min, int(l.nc.MaxPayload())+subjectBytes, int(l.grown.Load()))
+	if l.max > 0 {
+		n = min(n, l.max)
 	}
 	return n
 }
@@ -60,8 +60,8 @@ func (l *Limit) refused(asked int) error {
 		return nil // the next request is larger already
 	}
 	bound := max(largest, int(l.nc.MaxPayload())) + subjectBytes
-	if l.most > 0 {
-		bound = l.most
+	if l.max > 0 {
+		bound = l.max
 	}
 	if now >= bound {
 		return fmt.Errorf("%w: %d bytes (raise or clear the consumer's max_request_max_bytes)", ErrMessageTooLarge, now)

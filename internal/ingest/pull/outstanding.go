@@ -44,7 +44,7 @@ func (q *requests) refill() error {
 		q.forget()
 	}
 	none := q.live == [outstanding]ask{}
-	alone := q.turns.alone()
+	alone := q.turns.isUnclaimed()
 	for i := range q.live {
 		if q.live[i].number != 0 || alone && !none {
 			continue

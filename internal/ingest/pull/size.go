@@ -19,8 +19,8 @@ const (
 	// BeatsPerRequest is the duration of a request, in heartbeats.
 	BeatsPerRequest = 3
 
-	// LeastMessages is the smallest number of messages per request, unless the consumer allows fewer.
-	LeastMessages = 64
+	// MinMessages is the smallest number of messages per request, unless the consumer allows fewer.
+	MinMessages = 64
 
 	// MessageCost is a message's memory in the client in addition to its content, in bytes. It includes the message's channel
 	// slot.
@@ -30,14 +30,14 @@ const (
 // Size bounds a request's messages, bytes and heartbeats.
 type Size struct {
 	Messages int
-	Least    int           // byte limit of a request, unless the largest message is larger
-	Most     int           // the consumer's own bound (max_request_max_bytes); 0 means no bound
+	Min      int           // byte limit of a request, unless the largest message is larger
+	Max      int           // the consumer's own bound (max_request_max_bytes); 0 means no bound
 	Beat     time.Duration // interval between heartbeats
 }
 
 // NewSize returns the fastest size within the consumer's own bounds. The server refuses a request that exceeds these bounds.
 func NewSize(c jetstream.ConsumerConfig) Size {
-	s := Size{Messages: capacity.RequestMessages, Least: RequestBytes, Most: c.MaxRequestMaxBytes, Beat: heartbeat}
+	s := Size{Messages: capacity.RequestMessages, Min: RequestBytes, Max: c.MaxRequestMaxBytes, Beat: heartbeat}
 	if c.MaxRequestBatch > 0 {
 		s.Messages = min(s.Messages, c.MaxRequestBatch)
 	}
@@ -48,16 +48,16 @@ func NewSize(c jetstream.ConsumerConfig) Size {
 }
 
 // Within reduces s so that a pull over nc holds at most share bytes in the client. It exceeds share if the largest message or
-// LeastMessages requires it, because otherwise the consumer would stall.
+// MinMessages requires it, because otherwise the consumer would stall.
 func (s Size) Within(share int, nc Server) Size {
 	share /= outstanding
-	s.Least = min(s.Least, share/2)
-	s.Messages = max(min(s.Messages, (share-s.Limit(nc).Bytes())/MessageCost), min(s.Messages, LeastMessages))
+	s.Min = min(s.Min, share/2)
+	s.Messages = max(min(s.Messages, (share-s.Limit(nc).Bytes())/MessageCost), min(s.Messages, MinMessages))
 	return s
 }
 
 // Limit returns the byte limit of requests over nc. It follows the server's max_payload.
-func (s Size) Limit(nc Server) *Limit { return NewLimit(nc, s.Least, s.Most) }
+func (s Size) Limit(nc Server) *Limit { return NewLimit(nc, s.Min, s.Max) }
 
 // Memory returns the maximum number of bytes that a pull over nc holds in the client.
 func (s Size) Memory(nc Server) int64 {

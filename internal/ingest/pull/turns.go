@@ -175,8 +175,8 @@ func (t *turns) held() string {
 	return t.pin
 }
 
-// alone reports whether this client is in a priority group without a pin. Then only one request may be pending at the server.
-func (t *turns) alone() bool { return t.group != "" && t.held() == "" }
+// isUnclaimed reports whether this client is in a priority group without a pin. Then only one request may be pending at the server.
+func (t *turns) isUnclaimed() bool { return t.group != "" && t.held() == "" }
 
 // unspent records that a request on inbox on ended without delivering a message.
 func (t *turns) unspent(on *inbox) {

@@ -165,9 +165,9 @@ func (a *Attempts) erase(d *inflight.Delivery) {
 	}
 }
 
-// idle reports whether the consumer has no payload except the one that is being tried. In that case, no other payload can show
+// isIdle reports whether the consumer has no payload except the one that is being tried. In that case, no other payload can show
 // whether the device works.
-func (a *Attempts) idle(ctx context.Context) bool {
+func (a *Attempts) isIdle(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, natsconn.RequestTimeout)
 	defer cancel()
 	info, err := a.Consumer.Info(ctx)

@@ -16,8 +16,8 @@ type Search interface {
 	// Probe checks that the device works.
 	Probe(ctx context.Context) error
 
-	// Aside handles rows that failed with err, where err isn't an operator failure. If Aside returns an error, the search ends.
-	Aside(ctx context.Context, rows []int, err error) error
+	// SetAside handles rows that failed with err, where err isn't an operator failure. If Aside returns an error, the search ends.
+	SetAside(ctx context.Context, rows []int, err error) error
 }
 
 // Failing is a payload or a record on which the operators failed when it ran alone.
@@ -62,7 +62,7 @@ func search(ctx context.Context, r Search, rows []int, err error, found []Failin
 		case OperatorFailed(err):
 			found, err = search(ctx, r, part, err, found)
 		default:
-			err = r.Aside(ctx, part, err)
+			err = r.SetAside(ctx, part, err)
 		}
 		if err != nil {
 			return nil, err
@@ -87,7 +87,7 @@ func confirm(ctx context.Context, r Search, suspects []Failing) (guilty []Failin
 			guilty = append(guilty, Failing{s.Row, err})
 			err = nil
 		default:
-			err = r.Aside(ctx, one, err)
+			err = r.SetAside(ctx, one, err)
 		}
 		if err != nil {
 			return nil, err

@@ -20,8 +20,8 @@ type Bisector struct {
 }
 
 // NewBisector returns a Bisector with a queue for up to most batches. The deliveries of further batches are given back.
-func NewBisector(i Isolation, most int) *Bisector {
-	return &Bisector{queue: make(chan failed, most), trier: newTester(i)}
+func NewBisector(i Isolation, limit int) *Bisector {
+	return &Bisector{queue: make(chan failed, limit), trier: newTester(i)}
 }
 
 // Refused takes over a batch that failed with err. If an operator may be the cause, Run will search for the failing payload.

@@ -17,8 +17,8 @@ type environment interface {
 	// outstanding returns the number of unsettled deliveries of all workers, and the number of redeliveries among them.
 	outstanding(ctx context.Context) (all, redelivered int, err error)
 
-	// quiet waits until at most mine of the worker's deliveries are unsettled, and the server has processed the acknowledgements.
-	quiet(ctx context.Context, mine int) error
+	// awaitQuiet waits until at most mine of the worker's deliveries are unsettled, and the server has processed the acknowledgements.
+	awaitQuiet(ctx context.Context, mine int) error
 
 	// flow removes items from g and processes them outside quarantine. The items are first deliveries.
 	flow(ctx context.Context, g *inflight.Batch, items []int) error
@@ -36,7 +36,7 @@ type environment interface {
 type Controller struct {
 	around    environment
 	levels    Levels
-	most      int // maximum payload bytes of a batch
+	max       int // maximum payload bytes of a batch
 	caution   caution
 	held      heldSet
 	checkedAt time.Time // time of the last check of the consumer
@@ -54,8 +54,8 @@ func (c *Controller) Begin(ctx context.Context) {
 	c.caution.begin(all, redelivered, c.around.now())
 }
 
-// Due reports whether the source must pull through the Controller.
-func (c *Controller) Due() bool {
+// IsDue reports whether the source must pull through the Controller.
+func (c *Controller) IsDue() bool {
 	return len(c.held.left) > 0 || c.caution.level(c.around.now()) > relaxed
 }
 
@@ -72,7 +72,7 @@ func (c *Controller) Run(ctx context.Context) error {
 		if err := c.Play(ctx); err != nil {
 			return err
 		}
-		if ctx.Err() != nil || !c.Due() {
+		if ctx.Err() != nil || !c.IsDue() {
 			return nil
 		}
 		came, err := c.gather(ctx)
@@ -90,7 +90,7 @@ func (c *Controller) gather(ctx context.Context) (came int, err error) {
 	take := c.SetAside
 	came, err = c.around.fetch(ctx, 1, true, take)
 	for more := came; more > 0 && err == nil && ctx.Err() == nil; came += more {
-		n := min(c.held.room(c.levels, c.most), c.stride())
+		n := min(c.held.room(c.levels, c.max), c.stride())
 		if n == 0 {
 			break
 		}
@@ -119,13 +119,13 @@ func (c *Controller) check(ctx context.Context, now time.Time) {
 // Play tries all deliveries in the held set, one level at a time from the highest.
 func (c *Controller) Play(ctx context.Context) error {
 	for len(c.held.left) > 0 {
-		if err := c.around.quiet(ctx, len(c.held.left)); err != nil {
+		if err := c.around.awaitQuiet(ctx, len(c.held.left)); err != nil {
 			return err
 		}
 		if ctx.Err() != nil {
 			return nil
 		}
-		level, part := c.held.next(c.levels, c.most)
+		level, part := c.held.next(c.levels, c.max)
 		run := c.around.try
 		if level == 0 {
 			run = c.around.flow
@@ -137,7 +137,7 @@ func (c *Controller) Play(ctx context.Context) error {
 	if len(c.held.g.Items) == 0 {
 		return nil
 	}
-	if err := c.around.quiet(ctx, 0); err != nil {
+	if err := c.around.awaitQuiet(ctx, 0); err != nil {
 		return err
 	}
 	c.held.clear()

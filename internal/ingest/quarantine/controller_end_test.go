@@ -15,7 +15,7 @@ func (settledServer) now() time.Time { return time.Unix(1000, 0) }
 
 func (settledServer) outstanding(context.Context) (all, redelivered int, err error) { return 0, 0, nil }
 
-func (settledServer) quiet(context.Context, int) error { return nil }
+func (settledServer) awaitQuiet(context.Context, int) error { return nil }
 
 // TestSuspectsInHandAtTheEndAreLeft shows that a held set is given back if no time is left to try it. Its payloads
 // are then redelivered at once and not after AckWait.
@@ -23,7 +23,7 @@ func TestSuspectsInHandAtTheEndAreLeft(t *testing.T) {
 	over, end := context.WithCancel(t.Context())
 	end()
 	var left []uint64
-	c := &Controller{around: settledServer{}, levels: Levels{Full: 64, Limit: 10}, most: 100, held: heldSet{g: &inflight.Batch{}}}
+	c := &Controller{around: settledServer{}, levels: Levels{Full: 64, Limit: 10}, max: 100, held: heldSet{g: &inflight.Batch{}}}
 	for sequence := range uint64(2) {
 		c.SetAside(inflight.Delivery{Msg: &paperMsg{}, Sequence: sequence + 1, NumDelivered: 2, Level: 1})
 	}

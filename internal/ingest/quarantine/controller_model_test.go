@@ -57,9 +57,9 @@ var errDied = errors.New("died")
 
 func (m *crashModel) now() time.Time { return time.Unix(0, 0).Add(m.clock) }
 
-// ready returns the message that the server would deliver now, or -1 if there is none. Redeliveries precede new
+// prepare returns the message that the server would deliver now, or -1 if there is none. Redeliveries precede new
 // messages.
-func (m *crashModel) ready() int {
+func (m *crashModel) prepare() int {
 	best, seen := -1, 0
 	for _, i := range m.open {
 		msg := &m.msgs[i]
@@ -88,7 +88,7 @@ func (m *crashModel) deliver(i int, take func(inflight.Delivery)) {
 	}
 	level := msg.count - 1
 	if msg.count > m.levels.Limit {
-		level = max(level, m.levels.Alone())
+		level = max(level, m.levels.AloneLevel())
 	}
 	m.mine, msg.mine = append(m.mine, i), true
 	take(inflight.Delivery{Msg: &paperMsg{}, Sequence: uint64(i), NumDelivered: msg.count, Level: level})
@@ -96,7 +96,7 @@ func (m *crashModel) deliver(i int, take func(inflight.Delivery)) {
 
 func (m *crashModel) fetch(_ context.Context, n int, wait bool, take func(inflight.Delivery)) (came int, err error) {
 	for came < n {
-		i := m.ready()
+		i := m.prepare()
 		if i < 0 && wait && came == 0 {
 			m.clock += 250 * time.Millisecond
 			wait = false
@@ -120,7 +120,7 @@ func (m *crashModel) outstanding(context.Context) (all, redelivered int, err err
 	return len(m.open), redelivered, nil
 }
 
-func (m *crashModel) quiet(_ context.Context, mine int) error {
+func (m *crashModel) awaitQuiet(_ context.Context, mine int) error {
 	if len(m.mine) != mine {
 		return fmt.Errorf("%d deliveries in the process, and %d in hand", len(m.mine), mine)
 	}
@@ -136,7 +136,7 @@ func (m *crashModel) try(_ context.Context, g *inflight.Batch, items []int) erro
 	if len(items) > m.levels.size(level) {
 		return fmt.Errorf("%d payloads of level %d at once", len(items), level)
 	}
-	if level < m.levels.Alone() || len(items) > 1 {
+	if level < m.levels.AloneLevel() || len(items) > 1 {
 		return m.compute(g, items)
 	}
 	n := int(g.Items[items[0]].Sequence)
@@ -232,14 +232,14 @@ func (m *crashModel) die(g *inflight.Batch, items, batch []int, poisoned bool) e
 
 // process runs one process of a worker. It returns errDied, or nil when no messages are left.
 func (m *crashModel) process(ctx context.Context) error {
-	c := &Controller{around: m, levels: m.levels, most: 1, held: heldSet{g: &inflight.Batch{}}, caution: caution{horizon: m.ackWait}}
+	c := &Controller{around: m, levels: m.levels, max: 1, held: heldSet{g: &inflight.Batch{}}, caution: caution{horizon: m.ackWait}}
 	c.Begin(ctx)
 	for {
 		if all, _, _ := m.outstanding(ctx); all == 0 && m.fresh == len(m.msgs) {
 			return nil
 		}
 		step := m.pullAhead
-		if c.Due() {
+		if c.IsDue() {
 			step = func(c *Controller) error { return m.until(ctx, c) }
 		}
 		if err := step(c); err != nil {
@@ -320,7 +320,7 @@ const modelRuns = 400
 // TestPoisonCannotWedgeTheModel restarts a worker whose payloads kill it many times.
 func TestPoisonCannotWedgeTheModel(t *testing.T) {
 	t.Parallel()
-	history.Run(t, history.Bounds{Least: modelRuns}, func(h *history.History) map[string]int {
+	history.Run(t, history.Bounds{Min: modelRuns}, func(h *history.History) map[string]int {
 		survive(t, newCrashModel(rand.New(h)))
 		return nil
 	})
@@ -331,7 +331,7 @@ func TestPoisonCannotWedgeTheModel(t *testing.T) {
 func TestOtherEndsBlameNoPayloadInTheModel(t *testing.T) {
 	t.Parallel()
 	must := []string{"other ends", "good payloads that came 5 times more than the limit"}
-	history.Run(t, history.Bounds{Least: modelRuns, MustHappen: must}, func(h *history.History) map[string]int {
+	history.Run(t, history.Bounds{Min: modelRuns, MustHappen: must}, func(h *history.History) map[string]int {
 		m := newCrashModel(rand.New(h))
 		m.mishaps = 2 + m.rng.IntN(20)
 		survive(t, m)
@@ -354,14 +354,14 @@ func survive(t *testing.T, m *crashModel) {
 			poisons++
 		}
 	}
-	most := poisons * (m.levels.Alone() + LoneRuns)
+	maximum := poisons * (m.levels.AloneLevel() + LoneRuns)
 	for {
 		err := m.process(t.Context())
 		if err == nil {
 			break
 		}
-		if !errors.Is(err, errDied) || m.crashes > most {
-			t.Fatalf("after %d crashes, with at most %d expected: %v", m.crashes, most, err)
+		if !errors.Is(err, errDied) || m.crashes > maximum {
+			t.Fatalf("after %d crashes, with at most %d expected: %v", m.crashes, maximum, err)
 		}
 		m.clock += time.Second // the supervisor's restart delay
 	}
@@ -380,7 +380,7 @@ func (m *crashModel) judge(t *testing.T) {
 			t.Errorf("payload %d is good and was given up, or left", i)
 		}
 	}
-	if alone := m.levels.Alone(); m.worst > alone && m.mishaps == 0 {
+	if alone := m.levels.AloneLevel(); m.worst > alone && m.mishaps == 0 {
 		t.Errorf("a good payload came to level %d, and is tried alone from %d on (full %d, limit %d, hard %t)",
 			m.worst, alone, m.levels.Full, m.levels.Limit, m.hard)
 	}

@@ -23,15 +23,15 @@ func (s unanswered) outstanding(context.Context) (all, redelivered int, err erro
 // earlier process may have left a payload that breaks the device.
 func TestCarefulWhereNothingIsKnownAtTheStart(t *testing.T) {
 	c := &Controller{around: unanswered{at: time.Unix(1000, 0)}, levels: Levels{Full: 8192, Limit: 10}, caution: caution{horizon: time.Minute}}
-	if c.Due() {
+	if c.IsDue() {
 		t.Error("there is reason for caution before anything was asked")
 	}
 	c.Begin(t.Context())
-	if !c.Due() || c.stride() != 1 {
-		t.Errorf("without an answer it pulls carefully: %t, and %d at once; want so, and one by one", c.Due(), c.stride())
+	if !c.IsDue() || c.stride() != 1 {
+		t.Errorf("without an answer it pulls carefully: %t, and %d at once; want so, and one by one", c.IsDue(), c.stride())
 	}
 	c.check(t.Context(), c.around.now())
-	if !c.Due() || c.stride() != 1 {
+	if !c.IsDue() || c.stride() != 1 {
 		t.Error("a second question without an answer ended the caution")
 	}
 }

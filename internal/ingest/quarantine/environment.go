@@ -18,8 +18,8 @@ type Intake interface {
 	// HandOn processes a new delivery outside quarantine.
 	HandOn(d inflight.Delivery)
 
-	// Quiet waits until at most n of the worker's deliveries are unsettled, and the server has processed the acknowledgements.
-	Quiet(ctx context.Context, n int) error
+	// AwaitQuiet waits until at most n of the worker's deliveries are unsettled, and the server has processed the acknowledgements.
+	AwaitQuiet(ctx context.Context, n int) error
 }
 
 // liveEnvironment is the environment of a real worker. Only the goroutine that pulls may use it.
@@ -36,10 +36,10 @@ const fetchWait = 250 * time.Millisecond
 
 // NewController returns a Controller that pulls through in. most is the maximum number of payload bytes per batch. Batches may
 // finish until drainCtx ends.
-func NewController(drainCtx context.Context, in Intake, pipes []*streams.Pipeline, most int, ackWait time.Duration, i Isolation) *Controller {
+func NewController(drainCtx context.Context, in Intake, pipes []*streams.Pipeline, limit int, ackWait time.Duration, i Isolation) *Controller {
 	return &Controller{
 		around: &liveEnvironment{Intake: in, pipes: pipes, trier: newTester(i), drainCtx: drainCtx},
-		levels: i.Levels, most: most, held: heldSet{g: i.Pool.NewBatch()},
+		levels: i.Levels, max: limit, held: heldSet{g: i.Pool.NewBatch()},
 		caution: caution{horizon: ackWait + inflight.MaxNakDelay},
 	}
 }
@@ -58,7 +58,9 @@ func (s *liveEnvironment) outstanding(ctx context.Context) (all, redelivered int
 	return s.trier.Attempts.outstanding(ctx)
 }
 
-func (s *liveEnvironment) quiet(ctx context.Context, mine int) error { return s.Quiet(ctx, mine) }
+func (s *liveEnvironment) awaitQuiet(ctx context.Context, mine int) error {
+	return s.AwaitQuiet(ctx, mine)
+}
 
 // flow passes new payloads on. The end of ctx does not interrupt it, because received payloads are processed.
 func (s *liveEnvironment) flow(_ context.Context, g *inflight.Batch, items []int) error {
@@ -74,7 +76,7 @@ func (s *liveEnvironment) try(_ context.Context, g *inflight.Batch, items []int)
 	d := &g.Items[items[0]]
 	pipe := s.pipes[d.Level%len(s.pipes)]
 	run := s.trier.tryItems
-	if d.Level >= s.trier.Levels.Alone() && len(items) == 1 {
+	if d.Level >= s.trier.Levels.AloneLevel() && len(items) == 1 {
 		run = s.trier.tryAlone
 	}
 	err := run(s.drainCtx, pipe, g, items)

@@ -31,8 +31,8 @@ type failedOnce struct {
 	at     time.Time // time of the last failure
 }
 
-// mostRemembered is the maximum number of failed payloads that are remembered for each device.
-const mostRemembered = 1 << 16
+// maxRemembered is the maximum number of failed payloads that are remembered for each device.
+const maxRemembered = 1 << 16
 
 // heldFor is the time for which a failed payload is counted as held back. It is twice the longest delay of a redelivery.
 const heldFor = 2 * inflight.MaxNakDelay
@@ -96,7 +96,7 @@ func (e *evidence) note(d *inflight.Delivery) (before failedOnce, again bool) {
 		e.failed[d.Sequence] = failedOnce{d.Stored, before.right, before.times + 1, time.Now()}
 		return before, true
 	}
-	if e.failed == nil || len(e.failed) >= mostRemembered {
+	if e.failed == nil || len(e.failed) >= maxRemembered {
 		e.failed = map[uint64]failedOnce{} // bounds the map; a forgotten payload is held back once more
 	}
 	e.failed[d.Sequence] = failedOnce{d.Stored, e.right, 1, time.Now()}

@@ -25,8 +25,8 @@ func (h *heldSet) add(d inflight.Delivery) {
 
 // room returns the number of deliveries that may be added. All deliveries must fit into one batch of the highest level, with
 // about most bytes in total.
-func (h *heldSet) room(l Levels, most int) int {
-	if h.bytes >= most {
+func (h *heldSet) room(l Levels, limit int) int {
+	if h.bytes >= limit {
 		return 0
 	}
 	return max(l.size(h.top)-len(h.left), 0)
@@ -34,7 +34,7 @@ func (h *heldSet) room(l Levels, most int) int {
 
 // next removes the oldest items of the highest level and returns them. They fit into one batch of that level, with up to most
 // bytes. next returns no items if the set is empty.
-func (h *heldSet) next(l Levels, most int) (level int, part []int) {
+func (h *heldSet) next(l Levels, limit int) (level int, part []int) {
 	for _, i := range h.left {
 		level = max(level, h.g.Items[i].Level)
 	}
@@ -42,7 +42,7 @@ func (h *heldSet) next(l Levels, most int) (level int, part []int) {
 	h.left = slices.DeleteFunc(h.left, func(i int) bool {
 		d := &h.g.Items[i]
 		n := len(d.Msg.Data())
-		if d.Level != level || len(part) >= size || len(part) > 0 && bytes+n > most {
+		if d.Level != level || len(part) >= size || len(part) > 0 && bytes+n > limit {
 			return false
 		}
 		part = append(part, i)

@@ -30,8 +30,8 @@ func (l Levels) size(level int) int {
 	return max(size, 1)
 }
 
-// Alone returns the first level at which a payload is tried alone.
-func (l Levels) Alone() int {
+// AloneLevel returns the first level at which a payload is tried alone.
+func (l Levels) AloneLevel() int {
 	level := 1
 	for l.size(level) > 1 {
 		level++
@@ -39,6 +39,6 @@ func (l Levels) Alone() int {
 	return level
 }
 
-// guilty reports whether a payload of the given level may have broken the device twice while it ran alone. It is used only if the
+// isGuilty reports whether a payload of the given level may have broken the device twice while it ran alone. It is used only if the
 // consumer has no attemptNote.
-func (l Levels) guilty(level int) bool { return level >= l.Alone()+LoneRuns-1 }
+func (l Levels) isGuilty(level int) bool { return level >= l.AloneLevel()+LoneRuns-1 }

@@ -24,11 +24,11 @@ func TestLevelsEndAlone(t *testing.T) {
 		for level := range c.levels.Limit {
 			sizes = append(sizes, c.levels.size(level))
 		}
-		if !slices.Equal(sizes, c.sizes) || c.levels.Alone() != c.alone {
-			t.Errorf("%+v: batches of %v, alone from %d; want %v, %d", c.levels, sizes, c.levels.Alone(), c.sizes, c.alone)
+		if !slices.Equal(sizes, c.sizes) || c.levels.AloneLevel() != c.alone {
+			t.Errorf("%+v: batches of %v, alone from %d; want %v, %d", c.levels, sizes, c.levels.AloneLevel(), c.sizes, c.alone)
 		}
 		for level := range c.levels.Limit {
-			if got := c.levels.guilty(level); got != (level > c.alone) {
+			if got := c.levels.isGuilty(level); got != (level > c.alone) {
 				t.Errorf("%+v: guilty at level %d is %t, and it runs alone from %d on", c.levels, level, got, c.alone)
 			}
 		}

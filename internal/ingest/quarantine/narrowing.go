@@ -21,8 +21,8 @@ type Narrowing struct {
 // Run is a run of a frame's records, from First to First+Records-1.
 type Run struct{ First, Records int }
 
-// mostCondemned is the maximum number of records of a frame that are given up one by one. With more, the whole frame is given up.
-const mostCondemned = 64
+// maxCondemned is the maximum number of records of a frame that are given up one by one. With more, the whole frame is given up.
+const maxCondemned = 64
 
 // Next returns the runs in which a frame with the given number of records is tried, in order. It halves the run in which the last
 // process died. If that run is a single record that was tried LoneRuns times, Next condemns the record. ok is false if too many
@@ -45,7 +45,7 @@ func (n *Narrowing) Next(records int) (runs []Run, ok bool) {
 	for i := range len(cuts) - 1 {
 		runs = append(runs, Run{cuts[i], cuts[i+1] - cuts[i]})
 	}
-	return runs, len(n.Condemned) <= mostCondemned
+	return runs, len(n.Condemned) <= maxCondemned
 }
 
 // Begin returns the Narrowing to store while a run is on the device. n is the Narrowing from the last process.
@@ -76,7 +76,7 @@ func ParseNarrowing(text string) Narrowing {
 		}
 		numbers = append(numbers, i)
 	}
-	if len(numbers) < 3 || len(numbers) > 3+mostCondemned+1 {
+	if len(numbers) < 3 || len(numbers) > 3+maxCondemned+1 {
 		return Narrowing{}
 	}
 	return Narrowing{numbers[0], numbers[1], numbers[2], numbers[3:]}

@@ -22,8 +22,8 @@ func TestNarrowingCondemnsExactlyTheRecordsThatKill(t *testing.T) {
 				if !alive {
 					deaths++
 				}
-				if most := len(kills) * (18 + LoneRuns); deaths > most {
-					t.Fatalf("%d records, of which %d kill: more than %d deaths", records, len(kills), most)
+				if maximum := len(kills) * (18 + LoneRuns); deaths > maximum {
+					t.Fatalf("%d records, of which %d kill: more than %d deaths", records, len(kills), maximum)
 				}
 			}
 			condemned := ParseNarrowing(kept).Condemned
@@ -69,7 +69,7 @@ func simulateTrial(t *testing.T, records int, kills map[int]bool, kept string) (
 
 // TestNarrowingGivesUpAFrameOfPoison uses a frame with more lethal records than can be condemned one by one.
 func TestNarrowingGivesUpAFrameOfPoison(t *testing.T) {
-	n := Narrowing{First: 70, Records: 1, Deaths: LoneRuns, Condemned: make([]int, mostCondemned)}
+	n := Narrowing{First: 70, Records: 1, Deaths: LoneRuns, Condemned: make([]int, maxCondemned)}
 	if _, ok := n.Next(100); ok {
 		t.Error("one record more than the limit is condemned, and the frame is not given up")
 	}

@@ -54,7 +54,7 @@ func isolate(t *testing.T, d device.Device, lanes int) (*streams.Pipeline, Isola
 	if err != nil {
 		t.Fatal(err)
 	}
-	pipe, err := streams.New(d, streams.Config{Operators: ops, Lanes: lanes, BatchBytes: 1 << 20, BatchPayloads: 1024, ScratchLimit: 64 << 20})
+	pipe, err := streams.New(d, streams.Options{Operators: ops, Lanes: lanes, BatchBytes: 1 << 20, BatchPayloads: 1024, ScratchLimit: 64 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func isolate(t *testing.T, d device.Device, lanes int) (*streams.Pipeline, Isola
 		}
 	})
 	pipes := []*streams.Pipeline{pipe}
-	pool, err := inflight.NewPool(pipes, inflight.Settings{Costs: inflight.NewCosts(operator.JSON, ops)})
+	pool, err := inflight.NewPool(pipes, inflight.Options{Costs: inflight.NewCosts(operator.JSON, ops)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -118,7 +118,7 @@ func (t *tester) condemned(d *inflight.Delivery, err error) (results.Reason, boo
 	case !t.ran || !t.lone:
 		return "", false
 	case errors.Is(err, device.ErrKernelFault):
-		return results.DeviceFault, t.deaths >= LoneRuns-1 || t.deaths < 0 && t.Levels.guilty(d.Level)
+		return results.DeviceFault, t.deaths >= LoneRuns-1 || t.deaths < 0 && t.Levels.isGuilty(d.Level)
 	}
 	return results.MaxDeliver, errors.Is(err, device.ErrOutOfMemory) && d.NumDelivered > t.Limit
 }

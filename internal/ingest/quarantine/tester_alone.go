@@ -57,7 +57,7 @@ func (t *tester) tryFrame(ctx context.Context, pipe *streams.Pipeline, g *inflig
 	runs, ok := last.Next(d.Frame.Records())
 	if !ok {
 		g.Settle(item)
-		t.Ends.GiveUp(ctx, g.HandOver(item), results.DeviceFault, fmt.Errorf("more than %d of its records lost the device, each alone", mostCondemned))
+		t.Ends.GiveUp(ctx, g.HandOver(item), results.DeviceFault, fmt.Errorf("more than %d of its records lost the device, each alone", maxCondemned))
 		return nil
 	}
 	for _, i := range last.Condemned {

@@ -46,7 +46,7 @@ func TestASuspectThatNeverRanIsGivenBack(t *testing.T) {
 	pipe, isolated, ended := isolate(t, faultyDevice(t, sim.Fault{Kind: sim.DeviceLoss, Nth: 1}), 2)
 	suspect := paperInput(10)
 	suspect.Level = isolated.Limit
-	if !isolated.Levels.guilty(suspect.Level) {
+	if !isolated.Levels.isGuilty(suspect.Level) {
 		t.Fatalf("a payload of level %d is not tried for the last time", suspect.Level)
 	}
 	other, err := pipe.Acquire(t.Context())

@@ -22,7 +22,7 @@ func (r isolatedSearch) Run(ctx context.Context, rows []int) error {
 
 func (r isolatedSearch) Probe(ctx context.Context) error { return r.tester.probe(ctx, r.pipe) }
 
-func (r isolatedSearch) Aside(ctx context.Context, rows []int, err error) error {
+func (r isolatedSearch) SetAside(ctx context.Context, rows []int, err error) error {
 	return r.giveBack(ctx, r.g, rows, err)
 }
 
@@ -62,7 +62,7 @@ func (t *tester) blame(ctx context.Context, pipe *streams.Pipeline, g *inflight.
 	if len(guilty) == 0 {
 		return nil
 	}
-	ruled, err := t.Judge.Decide(pipe, g, guilty, Comparison{Since: since, Idle: func() bool { return t.Attempts.idle(ctx) }})
+	ruled, err := t.Judge.Decide(pipe, g, guilty, Comparison{Since: since, Idle: func() bool { return t.Attempts.isIdle(ctx) }})
 	for _, a := range guilty {
 		switch ruled {
 		case GiveUp:

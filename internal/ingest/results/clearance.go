@@ -15,7 +15,7 @@ import (
 // clearance decides whether a result or a dead letter may be published now (adr/0032). The stream drops a duplicate only within
 // its duplicate window. The worker publishes a message without a lookup only if no stored copy can be older than that window.
 type clearance struct {
-	s       Settings
+	o       Options
 	results duplicateWindow // window of the result stream
 	dead    duplicateWindow // window of the dead-letter stream, if apart is set
 	apart   bool            // whether dead letters have their own stream
@@ -24,25 +24,25 @@ type clearance struct {
 }
 
 // newClearance returns a clearance for s. It queries the stream of dead letters.
-func newClearance(ctx context.Context, js jetstream.JetStream, s Settings) *clearance {
-	c := &clearance{s: s}
-	streams := []string{s.ResultStream}
-	if name, err := topology.DeadLetterStream(ctx, js, s.Topology); err == nil && name != "" && name != s.ResultStream {
+func newClearance(ctx context.Context, js jetstream.JetStream, o Options) *clearance {
+	c := &clearance{o: o}
+	streams := []string{o.ResultStream}
+	if name, err := topology.DeadLetterStream(ctx, js, o.Topology); err == nil && name != "" && name != o.ResultStream {
 		asked := time.Now()
 		if stream, err := js.Stream(ctx, name); err == nil {
 			streams, c.apart, c.letters = append(streams, name), true, name
 			c.dead.saw(stream.CachedInfo(), asked)
 		}
 	}
-	c.lookup = lookup.New(js, lookup.Settings{
-		Input: s.Stream, Streams: streams, BySubject: s.Exclusive, Deliveries: HeaderDeliveries, Part: HeaderPart, Log: s.Log,
+	c.lookup = lookup.New(js, lookup.Options{
+		Input: o.Stream, Streams: streams, BySubject: o.Exclusive, Deliveries: HeaderDeliveries, Part: HeaderPart, Log: o.Log,
 	})
 	return c
 }
 
 // mayPublishUnchecked calls the method of c.results.
-func (c *clearance) mayPublishUnchecked(d *inflight.Delivery, now time.Time, most time.Duration) bool {
-	return c.results.mayPublishUnchecked(d, now, most)
+func (c *clearance) mayPublishUnchecked(d *inflight.Delivery, now time.Time, limit time.Duration) bool {
+	return c.results.mayPublishUnchecked(d, now, limit)
 }
 
 // until returns the deadline for publishing the results of the deliveries in items with the indices in left. These deliveries must
@@ -83,13 +83,13 @@ func (c *clearance) find(ctx context.Context, items []inflight.Delivery, stale, 
 	for n, i := range stale {
 		d := &items[i]
 		wanted[n] = lookup.Wanted{
-			Input: lookup.Input{Sequence: d.Sequence, Stored: d.Stored.UnixNano()}, Subject: topology.MapSubject(c.s.ResultPrefix, d.Subject),
+			Input: lookup.Input{Sequence: d.Sequence, Stored: d.Stored.UnixNano()}, Subject: topology.MapSubject(c.o.ResultPrefix, d.Subject),
 		}
 	}
 	found, began, err := c.lookup.Find(ctx, wanted)
 	if errors.Is(err, lookup.ErrImpossible) {
-		c.s.Log.Warn("results are published without looking whether they are stored already: they may be stored a second time",
-			"results", len(stale), "stream", c.s.ResultStream, "error", err)
+		c.o.Log.Warn("results are published without looking whether they are stored already: they may be stored a second time",
+			"results", len(stale), "stream", c.o.ResultStream, "error", err)
 		found, err = make([]lookup.Found, len(stale)), nil
 	}
 	if err != nil {
@@ -115,11 +115,11 @@ func (c *clearance) clearDeadLetters(ctx context.Context, all []*inflight.Delive
 		w = &c.dead
 	}
 	now := time.Now()
-	most := w.publishFor(now)
+	limit := w.publishFor(now)
 	var stale []*inflight.Delivery
 	var items []inflight.Delivery
 	for _, d := range all {
-		if !w.mayPublishUnchecked(d, now, most) {
+		if !w.mayPublishUnchecked(d, now, limit) {
 			stale, items = append(stale, d), append(items, *d)
 		}
 	}

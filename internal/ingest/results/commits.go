@@ -33,12 +33,12 @@ type Commits struct {
 }
 
 type markerAge struct {
-	most   time.Duration // the stream's MaxAge; 0 means no limit
+	max    time.Duration // the stream's MaxAge; 0 means no limit
 	stored time.Time     // time of the lease's last marker, or of its start
 }
 
-// due reports whether the marker must be stored again, which is after a quarter of most.
-func (a *markerAge) due() bool { return a.most > 0 && time.Since(a.stored) >= a.most/4 }
+// isDue reports whether the marker must be stored again, which is after a quarter of most.
+func (a *markerAge) isDue() bool { return a.max > 0 && time.Since(a.stored) >= a.max/4 }
 
 // NewCommits returns a Commits that stores to the chains results and letters. letters may be nil. prefix is the prefix of the
 // results' subjects.
@@ -80,9 +80,9 @@ func (c *Commits) Settled(ctx context.Context, d *inflight.Delivery) (bool, erro
 	return done, err
 }
 
-// certain reports whether d, which is unsettled, needs no lookup because it can't have a result.
-func (c *Commits) certain(d *inflight.Delivery) bool {
-	return d.First || c.results.Certain(position(d))
+// isCertain reports whether d, which is unsettled, needs no lookup because it can't have a result.
+func (c *Commits) isCertain(d *inflight.Delivery) bool {
+	return d.First || c.results.IsCertain(position(d))
 }
 
 // resultBatch has the messages of one commit.
@@ -128,7 +128,7 @@ func (c *Commits) Keep(ctx context.Context) error {
 		return nil // a marker is being stored
 	}
 	defer c.mu.Unlock()
-	if c.resultAge.due() {
+	if c.resultAge.isDue() {
 		c.resultAge.stored = time.Now()
 		if _, err := c.results.Commit(ctx, nil, c.settled); commit.Over(err) {
 			return err
@@ -140,7 +140,7 @@ func (c *Commits) Keep(ctx context.Context) error {
 // keepLetters renews the last marker of the dead letters if it is due. commit calls it too, because commits may follow each other
 // without a pause for Keep.
 func (c *Commits) keepLetters(ctx context.Context) error {
-	if c.letters == nil || !c.letterAge.due() {
+	if c.letters == nil || !c.letterAge.isDue() {
 		return nil
 	}
 	c.letterAge.stored = time.Now()
@@ -152,7 +152,7 @@ func (c *Commits) keepLetters(ctx context.Context) error {
 
 // ownID moves the id of m from the server's id header to commit.HeaderID, unless Settings.ResultIDs is set. It returns m.
 func (c *Commits) ownID(m *nats.Msg) *nats.Msg {
-	if !c.w.s.ResultIDs {
+	if !c.w.o.ResultIDs {
 		m.Header[commit.HeaderID] = m.Header[jetstream.MsgIDHeader]
 		delete(m.Header, jetstream.MsgIDHeader)
 	}

@@ -31,7 +31,7 @@ func TestMarkersAreStoredAgainBeforeTheyAge(t *testing.T) {
 			r.Create(jetstream.StreamConfig{Name: "INGEST", Subjects: []string{"ingest.>"}})
 			r.Create(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>", "commits.RESULTS.>"}, AllowAtomicPublish: true, MaxAge: c.results})
 			r.Create(jetstream.StreamConfig{Name: "DEAD", Subjects: []string{"deadletter.>", "commits.DEAD.>"}, AllowAtomicPublish: true, MaxAge: c.letters})
-			w := r.writerWith(func(s *Settings) { s.Exclusive, s.Consumer = true, "millrace" })
+			w := r.writerWith(func(o *Options) { o.Exclusive, o.Consumer = true, "millrace" })
 			commits, err := OpenCommits(r.Ctx(), w, Partition{Owner: "owner"})
 			if err != nil {
 				t.Fatal(err)
@@ -84,7 +84,7 @@ func TestADeadLetterRenewsItsMarker(t *testing.T) {
 func TestANewLeaseKnowsTheDeadLettersOfRecords(t *testing.T) {
 	t.Parallel()
 	r, w, _ := letterRig(t, true, 64<<10)
-	w.s.ResultIDs = false
+	w.o.ResultIDs = false
 	const sequence = 7
 	d := r.letterInput(w, letterCase{bytes: 1, framed: true}, sequence)
 	for n, records := range [][]int{{1}, {0, 1}} {

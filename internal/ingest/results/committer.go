@@ -26,14 +26,14 @@ type committer struct {
 }
 
 const (
-	// mostAtomic is the maximum number of messages in an atomic batch, including the marker. It is nats-server's default.
-	mostAtomic = 1000
+	// maxAtomic is the maximum number of messages in an atomic batch, including the marker. It is nats-server's default.
+	maxAtomic = 1000
 
-	// mostFast is the maximum number of messages in a fast batch, including the marker.
-	mostFast = 4096
+	// maxFast is the maximum number of messages in a fast batch, including the marker.
+	maxFast = 4096
 
-	// mostCommittedBytes is the maximum number of bytes in the result bodies of one commit, unless a single input has more.
-	mostCommittedBytes = 4 << 20
+	// maxCommittedBytes is the maximum number of bytes in the result bodies of one commit, unless a single input has more.
+	maxCommittedBytes = 4 << 20
 
 	// codeDuplicate is JetStream's error code for an atomic batch with an id that the stream already has.
 	codeDuplicate jetstream.ErrorCode = 10201
@@ -60,7 +60,7 @@ func (c *Commits) Settle(ctx context.Context, b *inflight.Batch, s *Buffers, sin
 		return err
 	}
 	w.following.Refresh(ctx)
-	if err := m.lookUp(ctx, func(d *inflight.Delivery) bool { return !c.certain(d) }); err != nil {
+	if err := m.lookUp(ctx, func(d *inflight.Delivery) bool { return !c.isCertain(d) }); err != nil {
 		return err
 	}
 	if err := m.storeLetters(ctx, given.letters); err != nil {
@@ -101,14 +101,14 @@ func (m *committer) settle(ctx context.Context, items []int, a publisher.Answer)
 		return
 	}
 	now := time.Now()
-	headroom := m.b.Headroom(now, m.Writer.s.AckWait)
+	headroom := m.b.Headroom(now, m.Writer.o.AckWait)
 	m.s.stored = m.s.stored[:0]
 	for _, i := range items {
 		d := &m.b.Items[i]
 		m.s.stored = append(m.s.stored, d)
 		m.b.Settle(i)
 		m.stored(d)
-		m.Writer.s.Observer.Settled(outcome(a), len(d.Msg.Data()), m.b.ResultBytes(i), now.Sub(d.Received), headroom)
+		m.Writer.o.Observer.Settled(outcome(a), len(d.Msg.Data()), m.b.ResultBytes(i), now.Sub(d.Received), headroom)
 		frameWriter{m.Writer}.observeFrame(d, a)
 	}
 	m.sink.Stored(ctx, m.s.stored)
@@ -119,14 +119,14 @@ func (m *committer) settle(ctx context.Context, items []int, a publisher.Answer)
 }
 
 // next returns the next batch of results to commit. It has up to most deliveries.
-func (m *committer) next(most int) (n resultBatch) {
-	bytes, messages := 0, mostAtomic
+func (m *committer) next(limit int) (n resultBatch) {
+	bytes, messages := 0, maxAtomic
 	if m.c.results.Way == commit.Fast {
-		messages = mostFast
+		messages = maxFast
 	}
 	now := time.Now()
 	soon := m.clearance.results.publishFor(now)
-	for k, i := range m.s.left[:min(most, len(m.s.left))] {
+	for k, i := range m.s.left[:min(limit, len(m.s.left))] {
 		if d := &m.b.Items[i]; !m.clearance.mayPublishUnchecked(d, now, soon) {
 			d.First = false // adds HeaderDeliveries to the result, which lookups need
 		}
@@ -134,7 +134,7 @@ func (m *committer) next(most int) (n resultBatch) {
 		for _, each := range msgs {
 			bytes += len(each.Data)
 		}
-		if k > 0 && (len(n.msgs)+len(msgs) >= messages || bytes > mostCommittedBytes) {
+		if k > 0 && (len(n.msgs)+len(msgs) >= messages || bytes > maxCommittedBytes) {
 			break
 		}
 		n.items, n.msgs = append(n.items, i), append(n.msgs, msgs...)
@@ -170,19 +170,19 @@ func (m *committer) storeResults(ctx context.Context) error {
 	if len(m.b.Items) == 0 {
 		return nil // the batch has only a part of a frame
 	}
-	most := len(m.b.Items)
+	limit := len(m.b.Items)
 	for attempt, done := 1, false; !done; {
-		n := m.next(most)
+		n := m.next(limit)
 		n.checked = attempt > 1 && len(n.items) == 1
 		stored, err := m.c.commit(ctx, n)
 		settled := n.done(stored)
 		done = err == nil && len(n.items) == len(m.s.left)
 		m.settle(ctx, settled, publisher.Answer{})
 		if len(settled) > 0 {
-			m.Writer.s.Progress()
+			m.Writer.o.Progress()
 		}
 		if err == nil {
-			most, attempt = min(2*most, len(m.b.Items)), 1
+			limit, attempt = min(2*limit, len(m.b.Items)), 1
 			continue
 		}
 		for k, each := range n.msgs {
@@ -190,7 +190,7 @@ func (m *committer) storeResults(ctx context.Context) error {
 				m.s.partial.add([]string{commit.ID(each.Header)})
 			}
 		}
-		if most, err = m.failed(ctx, n, slices.Contains(stored, true), err, attempt); err != nil {
+		if limit, err = m.failed(ctx, n, slices.Contains(stored, true), err, attempt); err != nil {
 			return err
 		}
 		attempt++
@@ -200,9 +200,9 @@ func (m *committer) storeResults(ctx context.Context) error {
 
 // failed handles err, the error of attempt to commit n. progressed reports whether some messages are stored. failed returns the
 // maximum number of deliveries in the next commit, or an error if the lease must end.
-func (m *committer) failed(ctx context.Context, n resultBatch, progressed bool, err error, attempt int) (most int, over error) {
+func (m *committer) failed(ctx context.Context, n resultBatch, progressed bool, err error, attempt int) (limit int, over error) {
 	var refused *jetstream.APIError
-	most = len(m.b.Items)
+	limit = len(m.b.Items)
 	unstorable := publisher.Unstorable(err)
 	if errors.As(err, &refused) {
 		unstorable = unstorable || refused.ErrorCode == codeTooMany || publisher.IncompleteBatch(err) && !n.checked
@@ -213,13 +213,13 @@ func (m *committer) failed(ctx context.Context, n resultBatch, progressed bool, 
 	case unstorable && len(n.items) == 1 && publisher.IncompleteBatch(err):
 		return 1, nil // the next attempt is checked
 	case unstorable && len(n.items) == 1:
-		return most, m.giveUp(ctx, n.items[0], TooLarge, errUnstorable(err))
+		return limit, m.giveUp(ctx, n.items[0], TooLarge, errUnstorable(err))
 	case unstorable && progressed:
 		return 1, nil // the first delivery in s.left is the cause
 	case unstorable:
 		return (len(n.items) + 1) / 2, nil
 	case refused != nil && refused.ErrorCode == codeDuplicate:
-		return most, m.lookUp(ctx, func(*inflight.Delivery) bool { return true })
+		return limit, m.lookUp(ctx, func(*inflight.Delivery) bool { return true })
 	}
 	m.s.warn(m.Writer, attempt, err)
 	if !m.awaitRetry(ctx, attempt) {
@@ -227,12 +227,12 @@ func (m *committer) failed(ctx context.Context, n resultBatch, progressed bool, 
 	}
 	m.following.Doubt()
 	m.following.Refresh(ctx)
-	return most, m.outdated()
+	return limit, m.checkCurrent()
 }
 
 func (s *Buffers) warn(w *Writer, attempt int, err error) {
-	w.s.Log.Warn(notStored,
-		"results", len(s.left), "attempt", attempt, "stream", w.s.ResultStream, "error", err)
+	w.o.Log.Warn(notStored,
+		"results", len(s.left), "attempt", attempt, "stream", w.o.ResultStream, "error", err)
 }
 
 // storeLetters stores letters, and the dead letters of failed records in the frames of s.left, in the order of their inputs. It
@@ -280,8 +280,8 @@ func (m *committer) giveUp(ctx context.Context, i int, why Reason, cause error) 
 // errSettingsChanged means that the lease must end because the result stream's settings require a different kind of commit.
 var errSettingsChanged = errors.New("the result stream's settings have changed")
 
-// outdated returns errSettingsChanged if the kind of commit has changed since the start of the lease.
-func (m *committer) outdated() error {
+// checkCurrent returns errSettingsChanged if the kind of commit has changed since the start of the lease.
+func (m *committer) checkCurrent() error {
 	if topology.Commits(m.way.Load()) != m.c.way {
 		return errSettingsChanged
 	}

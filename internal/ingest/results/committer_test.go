@@ -68,11 +68,11 @@ func (s *keptStream) ids() (ids []string) {
 func (r *rig) commits(w *Writer, s *keptStream) *Commits {
 	r.Helper()
 	again := func(context.Context, commit.Store, int, error) bool { return true }
-	results, _, err := commit.Open(r.Ctx(), commit.Settings{Owner: "owner", Created: time.Unix(1, 0), Way: commit.Fast, Again: again}, s, nil)
+	results, _, err := commit.Open(r.Ctx(), commit.Options{Owner: "owner", Created: time.Unix(1, 0), Way: commit.Fast, Again: again}, s, nil)
 	if err != nil {
 		r.Fatal(err)
 	}
-	c := NewCommits(results, nil, w.s.ResultPrefix)
+	c := NewCommits(results, nil, w.o.ResultPrefix)
 	c.w = w
 	return c
 }
@@ -90,7 +90,7 @@ func TestPartsBeforeAnErrorAreStoredOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.Create(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>", "deadletter.>"}})
-	w := r.writerWith(func(s *Settings) { s.ResultIDs = false })
+	w := r.writerWith(func(o *Options) { o.ResultIDs = false })
 	w.size.stream.Store(1000)
 	var lines []byte
 	for range 40 {

@@ -56,14 +56,14 @@ func (w *Writer) publishLogged(ctx context.Context, letters []*deadLetter) error
 }
 
 func (w *Writer) logUnstoredDeadLetter(d *inflight.Delivery, why Reason, err error) {
-	w.s.Log.Error("could not store a dead letter; its payload is delivered again (is there a stream for the "+
+	w.o.Log.Error("could not store a dead letter; its payload is delivered again (is there a stream for the "+
 		"dead-letter subjects, does it have room, and does it take messages of this size?)",
 		"stream", d.Stream, "sequence", d.Sequence, "reason", why, "error", err)
 }
 
 // ReportDeadLetter logs that the dead letter of d is stored, and notifies the observer.
 func (w *Writer) ReportDeadLetter(d *inflight.Delivery, why Reason, cause error) {
-	w.s.Log.Warn("payload dead-lettered", withOperator(cause, "stream", d.Stream, "sequence", d.Sequence, "subject", d.Subject,
+	w.o.Log.Warn("payload dead-lettered", withOperator(cause, "stream", d.Stream, "sequence", d.Sequence, "subject", d.Subject,
 		"bytes", len(d.Msg.Data()), "deliveries", d.NumDelivered, "reason", why, "cause", cause)...)
 	w.reportFault(why, cause)
 	w.observeLetter(d, noRecord, why, cause)
@@ -71,14 +71,14 @@ func (w *Writer) ReportDeadLetter(d *inflight.Delivery, why Reason, cause error)
 }
 
 func (w *Writer) observeLetter(d *inflight.Delivery, record int, why Reason, cause error) {
-	w.s.Observer.DeadLettered(inflight.DeadLetter{Subject: d.Subject, Sequence: d.Sequence, Record: record, Reason: string(why), Cause: cause})
+	w.o.Observer.DeadLettered(inflight.DeadLetter{Subject: d.Subject, Sequence: d.Sequence, Record: record, Reason: string(why), Cause: cause})
 }
 
 // reportFault notifies the observer of an operator that failed on a batch with only one payload. Other faults are reported where
 // they are detected.
 func (w *Writer) reportFault(why Reason, cause error) {
 	if name, fault := operator.FaultOfPayload(cause); why == OperatorError && name != "" {
-		w.s.Observer.OperatorFault(inflight.OperatorFault{Operator: name, Fault: fault, At: time.Now()})
+		w.o.Observer.OperatorFault(inflight.OperatorFault{Operator: name, Fault: fault, At: time.Now()})
 	}
 }
 
@@ -92,7 +92,7 @@ func withOperator(err error, attributes ...any) []any {
 
 func (w *Writer) newDeadLetter(d *inflight.Delivery, why Reason, cause error) *deadLetter {
 	return &deadLetter{
-		w: w, d: d, why: why, cause: cause, subject: shortSubject(topology.MapSubject(w.s.DeadLetterPrefix, d.Subject)),
+		w: w, d: d, why: why, cause: cause, subject: shortSubject(topology.MapSubject(w.o.DeadLetterPrefix, d.Subject)),
 		id: DeadLetterID(d, why), body: d.Msg.Data(), record: noRecord,
 	}
 }
@@ -140,7 +140,7 @@ func (w *Writer) clearLetters(ctx context.Context, letters []*deadLetter, known 
 		return letters, until, err
 	}
 	for d := range finished {
-		w.s.Log.Info("a result or a dead letter of an input is stored already", "sequence", d.Sequence)
+		w.o.Log.Info("a result or a dead letter of an input is stored already", "sequence", d.Sequence)
 	}
 	return slices.DeleteFunc(letters, func(l *deadLetter) bool { return finished[l.d] || (*known)[l.id] }), until, nil
 }

@@ -36,7 +36,7 @@ func TestAKeptInputHasAnID(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	for _, remembered := range []bool{true, false} {
-		w := r.writerWith(func(s *Settings) { s.ResultIDs = remembered })
+		w := r.writerWith(func(o *Options) { o.ResultIDs = remembered })
 		d := r.input([]byte("compressed"))
 		h := w.newDeadLetter(&d, TooLarge, errors.New("too large")).input().Header
 		if got := h[jetstream.MsgIDHeader] != nil; commit.ID(h) != inputID(&d) || got != remembered {

@@ -124,17 +124,17 @@ func (l *deadLetter) stored() {
 func (l *deadLetter) logOmission() {
 	switch l.form {
 	case ownOnly:
-		l.w.s.Log.Warn("the input's own headers were left out of a dead letter: with them it is more than the server takes",
+		l.w.o.Log.Warn("the input's own headers were left out of a dead letter: with them it is more than the server takes",
 			"sequence", l.d.Sequence, "headers", len(l.d.Msg.Headers()))
 	case apart:
-		l.w.s.Log.Warn("a dead letter is stored in two messages, payload and headers: together they are more than the server takes "+
+		l.w.o.Log.Warn("a dead letter is stored in two messages, payload and headers: together they are more than the server takes "+
 			"(raise max_payload, or max_msg_size of the stream)", "sequence", l.d.Sequence, "payload_sequence", l.payload)
 	case within:
-		l.w.s.Log.Warn("a record is larger than the server takes; its dead letter names the message with the whole input "+
+		l.w.o.Log.Warn("a record is larger than the server takes; its dead letter names the message with the whole input "+
 			"(raise max_payload, or max_msg_size of the stream)", "sequence", l.d.Sequence, "record", l.record, "payload_sequence", l.payload)
 	case bare:
-		l.w.s.Log.Error("a dead letter is stored without its payload, which is larger than the server takes; only the input stream may still have it "+
+		l.w.o.Log.Error("a dead letter is stored without its payload, which is larger than the server takes; only the input stream may still have it "+
 			"(raise max_payload, or max_msg_size of the stream)", "sequence", l.d.Sequence, "record", l.record, "bytes", len(l.body), "digest", digest(l.body))
-		l.w.s.Observer.PayloadLeftOut()
+		l.w.o.Observer.PayloadLeftOut()
 	}
 }

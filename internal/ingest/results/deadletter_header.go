@@ -39,8 +39,8 @@ func errUnstorable(err error) error { return fmt.Errorf("its result cannot be st
 
 // ErrExceedsBatch returns the error for a payload of the given bytes that is larger than a batch. most is the maximum size of a
 // batch in bytes.
-func ErrExceedsBatch(bytes, most int) error {
-	return errors.New("payload of " + unpack.ExceedsBatch(bytes, most))
+func ErrExceedsBatch(bytes, limit int) error {
+	return errors.New("payload of " + unpack.ExceedsBatch(bytes, limit))
 }
 
 // Blame returns an error with the given text as the cause of a dead letter. name is the operator at fault, or empty if it is
@@ -84,14 +84,14 @@ func DeadLetterID(d *inflight.Delivery, why Reason) string { return MessageID(d)
 
 // headerText returns the text of err as one header line of at most 512 bytes.
 func headerText(err error) string {
-	const most = 512
+	const limit = 512
 	text := []byte(err.Error())
 	for i, c := range text {
 		if c == '\n' || c == '\r' {
 			text[i] = ' '
 		}
 	}
-	return string(text[:min(len(text), most)])
+	return string(text[:min(len(text), limit)])
 }
 
 // shortSubject truncates a dead letter's subject to publisher.MaxSubject. The headers have the input's whole subject.

@@ -42,7 +42,7 @@ func (l *deadLetter) storeInput(ctx context.Context) (err error) {
 func (l *deadLetter) input() *nats.Msg {
 	h := inputHeader(l.d)
 	id := jetstream.MsgIDHeader
-	if !l.w.s.ResultIDs {
+	if !l.w.o.ResultIDs {
 		id = commit.HeaderID
 	}
 	h[id] = []string{inputID(l.d)}

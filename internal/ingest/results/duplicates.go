@@ -58,12 +58,12 @@ func (w *duplicateWindow) age(stored, now time.Time) (age time.Duration, ok bool
 // mayPublishUnchecked reports whether the result of d may be published now without a lookup. most is the maximum time since d's
 // clearance (see publishFor). If d's input is younger than most, mayPublishUnchecked clears d, because no result is older than its
 // input.
-func (w *duplicateWindow) mayPublishUnchecked(d *inflight.Delivery, now time.Time, most time.Duration) bool {
-	if !d.Cleared.IsZero() && pause.Elapsed(d.Cleared, now) < most {
+func (w *duplicateWindow) mayPublishUnchecked(d *inflight.Delivery, now time.Time, limit time.Duration) bool {
+	if !d.Cleared.IsZero() && pause.Elapsed(d.Cleared, now) < limit {
 		return true
 	}
 	age, ok := w.age(d.Stored, now)
-	if !ok || age >= most {
+	if !ok || age >= limit {
 		return false
 	}
 	d.Cleared = now.Add(-age)

@@ -80,15 +80,15 @@ func (w frameWriter) encodeFrame(d *inflight.Delivery) (err error) {
 	f := d.Frame
 	first := *d
 	first.First = true // without HeaderDeliveries
-	most := w.size.most() - headerBytes(w.frameHeader(&first, 1)) - partSpace - w.extra
+	limit := w.size.maxBytes() - headerBytes(w.frameHeader(&first, 1)) - partSpace - w.extra
 	compress, done := w.compressor()
 	defer done()
 	if !f.Framed() {
-		return f.EncodeSingle(w.s.Format, compress)
+		return f.EncodeSingle(w.o.Format, compress)
 	}
 	for {
 		var single *table.RecordTooLargeError
-		if err := f.EncodeParts(w.s.Format, most, compress); !errors.As(err, &single) || f.Table.Status(single.Record) != record.OK {
+		if err := f.EncodeParts(w.o.Format, limit, compress); !errors.As(err, &single) || f.Table.Status(single.Record) != record.OK {
 			return err
 		}
 		f.Mark(single.Record, record.TooLarge)
@@ -106,7 +106,7 @@ func (w frameWriter) part(d *inflight.Delivery, n int) nats.Msg {
 			h[jetstream.MsgIDHeader] = []string{partID(d, n+1, cut)}
 		}
 	}
-	return nats.Msg{Subject: topology.MapSubject(w.s.ResultPrefix, d.Subject), Header: h, Data: d.Frame.Parts[n].Body}
+	return nats.Msg{Subject: topology.MapSubject(w.o.ResultPrefix, d.Subject), Header: h, Data: d.Frame.Parts[n].Body}
 }
 
 // frameHeader returns the headers of a frame's result. body is the size of the result's body in bytes.
@@ -123,7 +123,7 @@ func (w frameWriter) frameHeader(d *inflight.Delivery, body int) nats.Header {
 // an earlier delivery reported that frame.
 func (w frameWriter) observeFrame(d *inflight.Delivery, a publisher.Answer) {
 	if d.Frame != nil && (d.First || !a.Duplicate) {
-		w.s.Observer.Frame(d.Frame.Stats())
+		w.o.Observer.Frame(d.Frame.Stats())
 	}
 }
 

@@ -37,8 +37,8 @@ type modelInput struct {
 }
 
 const (
-	modelMostRecords = 200
-	modelMostBytes   = 600 // maximum size of a record; some batches are smaller
+	modelMaxRecords = 200
+	modelMaxBytes   = 600 // maximum size of a record; some batches are smaller
 )
 
 // newInput returns a random message. It is plain, compressed, a frame of any number of records, or broken.
@@ -46,16 +46,16 @@ func (m *model) newInput(sequence uint64) *modelInput {
 	in := &modelInput{header: nats.Header{}}
 	n := 1
 	if in.framed = m.random.IntN(3) > 0; in.framed {
-		n = []int{0, 1, m.random.IntN(10), m.random.IntN(modelMostRecords + 1)}[m.random.IntN(4)]
+		n = []int{0, 1, m.random.IntN(10), m.random.IntN(modelMaxRecords + 1)}[m.random.IntN(4)]
 	}
-	most := 1 + m.random.IntN(modelMostBytes)
+	maximum := 1 + m.random.IntN(modelMaxBytes)
 	if n > 50 {
-		most = min(most, 60)
+		maximum = min(maximum, 60)
 	}
 	for i := range n {
-		text := corpus.Text(m.random.Uint64(), m.random.IntN(most))
+		text := corpus.Text(m.random.Uint64(), m.random.IntN(maximum))
 		if n <= 10 && m.random.IntN(6) == 0 {
-			text = bytes.Repeat([]byte{'x'}, modelMostBytes) // fits a message when compressed, unlike the record
+			text = bytes.Repeat([]byte{'x'}, modelMaxBytes) // fits a message when compressed, unlike the record
 		}
 		r := slices.Concat(fmt.Appendf(nil, "%d/%d/", sequence, i), text)
 		in.records = append(in.records, r)
@@ -151,7 +151,7 @@ func (m *model) checkStored(sequence uint64, in *modelInput) {
 		m.checkFrame(sequence, in, parts, letters)
 		return
 	}
-	want := table.Reference(m.s.Operators, in.records, nil).AppendSingle(nil, m.s.Format)
+	want := table.Reference(m.o.Operators, in.records, nil).AppendSingle(nil, m.o.Format)
 	if len(parts) != 1 || !bytes.Equal(m.decoded(parts[0]), want) {
 		m.t.Errorf("seed %d: message %d of one record has %d results, or another result than the reference", m.seed, sequence, len(parts))
 	}
@@ -183,14 +183,14 @@ func (m *model) collect(sequence uint64) (result, letters []modelStored) {
 func (m *model) checkFrame(sequence uint64, in *modelInput, parts, letters []modelStored) {
 	m.t.Helper()
 	statuses := m.statuses(in)
-	want, last, from := table.Reference(m.s.Operators, in.records, statuses), parts[len(parts)-1], 0
+	want, last, from := table.Reference(m.o.Operators, in.records, statuses), parts[len(parts)-1], 0
 	for n, p := range parts {
 		to := len(in.records)
 		if n+1 < len(parts) {
 			m.did("part")
 			to, _ = strconv.Atoi(parts[n+1].Header.Get(HeaderFirstRecord))
 		}
-		if err := want.Check(m.decoded(p), m.s.Format, from, to); err != nil {
+		if err := want.Check(m.decoded(p), m.o.Format, from, to); err != nil {
 			m.t.Errorf("seed %d: part %d of %d of the result of message %d: %v", m.seed, n+1, len(parts), sequence, err)
 		}
 		if p.at > last.at {
@@ -231,7 +231,7 @@ func (m *model) hasPayload(l modelStored, in *modelInput, i int) bool {
 		return bytes.Equal(m.stream.stored[at-1].Data, in.records[i])
 	}
 	m.did("payload left out")
-	return l.Header.Get(HeaderPayloadDigest) == digest(in.records[i]) && len(in.records[i]) > m.stream.mostLetter && len(in.body) > m.stream.mostLetter
+	return l.Header.Get(HeaderPayloadDigest) == digest(in.records[i]) && len(in.records[i]) > m.stream.maxLetter && len(in.body) > m.stream.maxLetter
 }
 
 // decoded returns the decompressed body of a result.
@@ -253,10 +253,10 @@ func (m *model) decoded(p modelStored) []byte {
 
 // modelStream is a publisher that stores its messages. It loses some messages and some answers.
 type modelStream struct {
-	m          *model
-	mostLetter int            // size of the largest dead letter in bytes
-	stored     []modelStored  // guarded by m.mu
-	byID       map[string]int // guarded by m.mu
+	m         *model
+	maxLetter int            // size of the largest dead letter in bytes
+	stored    []modelStored  // guarded by m.mu
+	byID      map[string]int // guarded by m.mu
 }
 
 // modelJetStream stores messages in the stream of a model.
@@ -307,7 +307,7 @@ func (s *modelStream) Publish(ctx context.Context, msgs []*nats.Msg, dst []publi
 		case a.Err != nil:
 		case msg.Size()-len(msg.Subject) > modelMaxPayload && !isLetter(msg):
 			a.Err = nats.ErrMaxPayload
-		case msg.Size()-len(msg.Subject) > s.mostLetter && isLetter(msg):
+		case msg.Size()-len(msg.Subject) > s.maxLetter && isLetter(msg):
 			a.Err = &jetstream.APIError{ErrorCode: 10054} // exceeds the stream's max_msg_size
 		case s.m.chance(25):
 			s.m.did("publish lost")

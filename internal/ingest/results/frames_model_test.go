@@ -36,7 +36,7 @@ import (
 func TestFramesSettleOnceWhateverFails(t *testing.T) {
 	t.Parallel()
 	r := natstest.New(t, func(o *server.Options) { o.MaxPayload = modelMaxPayload })
-	bounds := history.Bounds{Least: modelLeast, Most: modelMost, Parallel: 4, MustHappen: modelMustHappen}
+	bounds := history.Bounds{Min: modelMin, Max: modelMax, Parallel: 4, MustHappen: modelMustHappen}
 	history.Run(t, bounds, func(h *history.History) map[string]int {
 		d, err := host.Open(host.Options{Cores: 2, Kernels: operator.HostKernels()})
 		if err != nil {
@@ -50,11 +50,11 @@ func TestFramesSettleOnceWhateverFails(t *testing.T) {
 	})
 }
 
-// TestFramesSettleOnceWhateverFails makes at least modelLeast runs, and at most modelMost until every required event
+// TestFramesSettleOnceWhateverFails makes at least modelMin runs, and at most modelMax until every required event
 // has happened.
 const (
-	modelLeast = 48
-	modelMost  = 2000
+	modelMin = 48
+	modelMax = 2000
 )
 
 var modelMustHappen = []string{
@@ -73,7 +73,7 @@ const (
 type model struct {
 	t    *testing.T
 	seed uint64
-	s    Settings
+	o    Options
 	// Either Writer settles a batch. They may compress and cut results in different ways.
 	w    [2]*Writer
 	pipe *streams.Pipeline
@@ -99,33 +99,33 @@ func newModel(t *testing.T, h *history.History, d device.Device, nc *nats.Conn) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.s = Settings{
+	m.o = Options{
 		Topology: topology.Topology{
 			Stream: "INGEST", Subjects: []string{"ingest.>"}, ResultStream: "RESULTS", ResultPrefix: "results", DeadLetterPrefix: "deadletter", CommitPrefix: "commits", ResultIDs: true,
 		},
 		Operators: ops, Format: []operator.Format{operator.JSON, operator.Binary, operator.Arrow}[m.random.IntN(3)],
 		AckWait: time.Minute, Log: slog.New(slog.DiscardHandler), Observer: nobody{}, Progress: func() {},
 	}
-	m.stream = modelStream{m: m, byID: map[string]int{}, mostLetter: []int{modelMaxPayload, 800, 480, 480}[m.random.IntN(4)]}
+	m.stream = modelStream{m: m, byID: map[string]int{}, maxLetter: []int{modelMaxPayload, 800, 480, 480}[m.random.IntN(4)]}
 	for i := range m.w {
-		s := m.s
-		s.Encoding = []compression.Encoding{compression.None, compression.Zstd, compression.LZ4, compression.Snappy}[m.random.IntN(4)]
-		if m.w[i], err = NewWriter(t.Context(), natsconn.Connections{nc}, s); err != nil {
+		o := m.o
+		o.Encoding = []compression.Encoding{compression.None, compression.Zstd, compression.LZ4, compression.Snappy}[m.random.IntN(4)]
+		if m.w[i], err = NewWriter(t.Context(), natsconn.Connections{nc}, o); err != nil {
 			t.Fatal(err)
 		}
 		m.w[i].first, m.w[i].again, m.w[i].js = &m.stream, &m.stream, modelJetStream{m.w[i].js, &m.stream}
 		m.w[i].size.stream.Store([]int64{-1, 2 << 10, 3 << 10}[m.random.IntN(3)])
 	}
-	m.pipe, err = streams.New(d, streams.Config{
+	m.pipe, err = streams.New(d, streams.Options{
 		Operators: ops, Lanes: 1 + m.random.IntN(3), BatchPayloads: []int{1, 2, 7, 64}[m.random.IntN(4)],
 		BatchBytes: []int{256, 1024, 8192}[m.random.IntN(3)], ScratchLimit: 64 << 20,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.pool, err = inflight.NewPool([]*streams.Pipeline{m.pipe}, inflight.Settings{
-		Costs: inflight.NewCosts(m.s.Format, ops), Decompress: compression.Auto,
-		Split: frame.Splitter{Framing: frame.Auto, MaxRecords: modelMostRecords, MaxBytes: 64 << 10},
+	m.pool, err = inflight.NewPool([]*streams.Pipeline{m.pipe}, inflight.Options{
+		Costs: inflight.NewCosts(m.o.Format, ops), Decompress: compression.Auto,
+		Split: frame.Splitter{Framing: frame.Auto, MaxRecords: modelMaxRecords, MaxBytes: 64 << 10},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -190,7 +190,7 @@ func (m *model) round() {
 	defer cancel()
 	inputs := m.waiting
 	m.waiting = nil
-	queue := inflight.NewQueue([]int{0, 3, inflight.QueueMost}[m.random.IntN(3)])
+	queue := inflight.NewQueue([]int{0, 3, inflight.QueueMax}[m.random.IntN(3)])
 	batcher := m.pool.NewBatcher(m.pipe, queue, time.Millisecond, inflight.NewWindow(1), func(d inflight.Delivery) {
 		m.did("unread")
 		m.giveBack(&d)

@@ -23,8 +23,8 @@ import (
 // its result.
 func (r *rig) failedFrame(w *Writer, header nats.Header, lines []byte) inflight.Delivery {
 	r.Helper()
-	pool, err := inflight.NewPool([]*streams.Pipeline{r.pipeline(w)}, inflight.Settings{
-		Costs: inflight.NewCosts(w.s.Format, w.s.Operators), Split: frame.Splitter{Framing: frame.NewlineDelimited},
+	pool, err := inflight.NewPool([]*streams.Pipeline{r.pipeline(w)}, inflight.Options{
+		Costs: inflight.NewCosts(w.o.Format, w.o.Operators), Split: frame.Splitter{Framing: frame.NewlineDelimited},
 	})
 	if err != nil {
 		r.Fatal(err)

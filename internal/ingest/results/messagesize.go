@@ -30,14 +30,14 @@ type messageSize struct {
 
 func (m *messageSize) saw(info *jetstream.StreamInfo) { m.stream.Store(int64(info.Config.MaxMsgSize)) }
 
-// most returns the maximum size of a message with a result, in bytes including headers. If the result stream's limit is unknown,
+// maxBytes returns the maximum size of a message with a result, in bytes including headers. If the result stream's limit is unknown,
 // most returns the server's.
-func (m *messageSize) most() int {
-	most := m.conns[0].MaxPayload()
+func (m *messageSize) maxBytes() int {
+	limit := m.conns[0].MaxPayload()
 	if stream := m.stream.Load(); stream > 0 {
-		most = min(most, stream)
+		limit = min(limit, stream)
 	}
-	return int(most)
+	return int(limit)
 }
 
 // learn reports whether the server might store the payload of d after a publish has failed with err. The server reports its

@@ -22,7 +22,7 @@ func TestTheLargestMessageIsTheSmallerLimit(t *testing.T) {
 		{-1, natstest.MaxPayload}, {0, natstest.MaxPayload}, {1000, 1000}, {natstest.MaxPayload, natstest.MaxPayload}, {natstest.MaxPayload + 1, natstest.MaxPayload},
 	} {
 		m.saw(&jetstream.StreamInfo{Config: jetstream.StreamConfig{MaxMsgSize: int32(c.stream)}})
-		if got := m.most(); got != c.want {
+		if got := m.maxBytes(); got != c.want {
 			t.Errorf("with max_msg_size %d: %d, want %d", c.stream, got, c.want)
 		}
 	}

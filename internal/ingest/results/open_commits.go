@@ -26,7 +26,7 @@ type Partition struct {
 // result stream exists. It returns nil, nil with shared delivery, if ExactlyOnce is off, or if the result stream supports no
 // commit markers. If only the stream of dead letters supports no markers, dead letters have ids but no markers.
 func OpenCommits(ctx context.Context, w *Writer, p Partition) (*Commits, error) {
-	if !w.s.Exclusive || w.s.ExactlyOnce == topology.Off {
+	if !w.o.Exclusive || w.o.ExactlyOnce == topology.Off {
 		return nil, nil
 	}
 	stored, err := awaitResultStream(ctx, w)
@@ -37,11 +37,11 @@ func OpenCommits(ctx context.Context, w *Writer, p Partition) (*Commits, error) 
 	if way == topology.NoCommits {
 		return nil, nil
 	}
-	inputs, err := w.js.Stream(ctx, w.s.Stream)
+	inputs, err := w.js.Stream(ctx, w.o.Stream)
 	if err != nil {
-		return nil, fmt.Errorf("look up the input stream %q: %w", w.s.Stream, err)
+		return nil, fmt.Errorf("look up the input stream %q: %w", w.o.Stream, err)
 	}
-	s := commit.Settings{
+	o := commit.Options{
 		Owner: p.Owner, Created: inputs.CachedInfo().Created, Way: chainWay(way),
 		Start: commit.Position{Sequence: p.Floor}, LookUp: p.Delivered, Loose: p.Loose,
 	}
@@ -49,13 +49,13 @@ func OpenCommits(ctx context.Context, w *Writer, p Partition) (*Commits, error) 
 	if err != nil {
 		return nil, err
 	}
-	s.Again = waitsFor(w, p.Number, dead)
-	results, letters, err := commit.Open(ctx, s, commitStream(w, stored.CachedInfo().Config, p.Number), dead)
+	o.Again = waitsFor(w, p.Number, dead)
+	results, letters, err := commit.Open(ctx, o, commitStream(w, stored.CachedInfo().Config, p.Number), dead)
 	if err != nil {
 		return nil, err
 	}
-	c := NewCommits(results, letters, w.s.ResultPrefix)
-	c.w, c.way, c.resultAge.most, c.letterAge.most = w, way, stored.CachedInfo().Config.MaxAge, kept
+	c := NewCommits(results, letters, w.o.ResultPrefix)
+	c.w, c.way, c.resultAge.max, c.letterAge.max = w, way, stored.CachedInfo().Config.MaxAge, kept
 	return c, nil
 }
 
@@ -63,13 +63,13 @@ func OpenCommits(ctx context.Context, w *Writer, p Partition) (*Commits, error) 
 func awaitResultStream(ctx context.Context, w *Writer) (jetstream.Stream, error) {
 	for attempt := 1; ; attempt++ {
 		asked := time.Now()
-		stored, err := w.js.Stream(ctx, w.s.ResultStream)
+		stored, err := w.js.Stream(ctx, w.o.ResultStream)
 		switch {
 		case err == nil:
 			w.sawStream(stored.CachedInfo(), asked)
 			return stored, nil
 		case !errors.Is(err, jetstream.ErrStreamNotFound):
-			return nil, fmt.Errorf("look up the result stream %q: %w", w.s.ResultStream, err)
+			return nil, fmt.Errorf("look up the result stream %q: %w", w.o.ResultStream, err)
 		}
 		warnUnstored(w, attempt, err)
 		if !w.awaitRetry(ctx, attempt) {
@@ -81,15 +81,15 @@ func awaitResultStream(ctx context.Context, w *Writer) (jetstream.Stream, error)
 // lookEvery is the number of attempts to store a marker between two queries of the stream's settings.
 const lookEvery = 5
 
-// waitsFor returns the function commit.Settings.Again for a partition. letters is the stream of its dead letters, or nil. The
+// waitsFor returns the function commit.Options.Again for a partition. letters is the stream of its dead letters, or nil. The
 // function returns true for a retry while a stream is full, missing or unreachable. It returns false to end the lease if the
 // stream no longer supports commit markers. The next lease stores without markers.
 func waitsFor(w *Writer, partition int, letters commit.Store) func(context.Context, commit.Store, int, error) bool {
 	return func(ctx context.Context, s commit.Store, attempts int, err error) bool {
-		stream, commitsOf := w.s.ResultStream, w.s.CommitsOf
+		stream, commitsOf := w.o.ResultStream, w.o.CommitsOf
 		if s == letters {
-			stream, commitsOf = w.clearance.letters, w.s.LetterCommitsOf
-			w.s.Log.Warn(lettersNotStored, "partition", partition, "attempt", attempts, "stream", stream, "error", err)
+			stream, commitsOf = w.clearance.letters, w.o.LetterCommitsOf
+			w.o.Log.Warn(lettersNotStored, "partition", partition, "attempt", attempts, "stream", stream, "error", err)
 		} else {
 			warnUnstored(w, attempts, err)
 		}
@@ -106,7 +106,7 @@ func waitsFor(w *Writer, partition int, letters commit.Store) func(context.Conte
 }
 
 func warnUnstored(w *Writer, attempt int, err error) {
-	w.s.Log.Warn(notStored, "attempt", attempt, "stream", w.s.ResultStream, "error", err)
+	w.o.Log.Warn(notStored, "attempt", attempt, "stream", w.o.ResultStream, "error", err)
 }
 
 // letterStore returns the stream of dead letters and its MaxAge. It returns nil, 0, nil if that stream supports no commit markers,
@@ -120,7 +120,7 @@ func letterStore(ctx context.Context, w *Writer, partition int) (s commit.Store,
 		return nil, 0, fmt.Errorf("look up the stream of dead letters %q: %w", w.clearance.letters, err)
 	}
 	c := stream.CachedInfo().Config
-	if way, _, _ := w.s.LetterCommitsOf(c, w.conns[0].ConnectedServerVersion()); way != topology.AtomicCommits {
+	if way, _, _ := w.o.LetterCommitsOf(c, w.conns[0].ConnectedServerVersion()); way != topology.AtomicCommits {
 		return nil, 0, nil
 	}
 	return commitStream(w, c, partition), c.MaxAge, nil
@@ -129,7 +129,7 @@ func letterStore(ctx context.Context, w *Writer, partition int) (s commit.Store,
 // commitStream returns the stream with settings c as the store of a partition's commit markers.
 func commitStream(w *Writer, c jetstream.StreamConfig, partition int) *commit.Stream {
 	return &commit.Stream{
-		Name: c.Name, Subject: topology.CommitSubject(w.s.CommitPrefix, c.Name, w.s.Stream, w.s.Consumer, partition),
+		Name: c.Name, Subject: topology.CommitSubject(w.o.CommitPrefix, c.Name, w.o.Stream, w.o.Consumer, partition),
 		Rollup: c.Retention == jetstream.WorkQueuePolicy && c.AllowRollup, Publisher: w.singles, JS: w.js,
 	}
 }

@@ -23,24 +23,24 @@ func newRig(t testing.TB) *rig { return &rig{natstest.New(t)} }
 
 func (r *rig) writer() *Writer {
 	r.Helper()
-	return r.writerWith(func(*Settings) {})
+	return r.writerWith(func(*Options) {})
 }
 
 // writerWith is like writer, with settings modified by change.
-func (r *rig) writerWith(change func(*Settings)) *Writer {
+func (r *rig) writerWith(change func(*Options)) *Writer {
 	r.Helper()
 	ops, err := operator.ParseList("crc32c")
 	if err != nil {
 		r.Fatal(err)
 	}
-	s := Settings{
+	o := Options{
 		Topology: topology.Topology{
 			Stream: "INGEST", Subjects: []string{"ingest.>"}, ResultStream: "RESULTS", ResultPrefix: "results", DeadLetterPrefix: "deadletter", CommitPrefix: "commits", ResultIDs: true,
 		},
 		Operators: ops, Format: operator.JSON, AckWait: time.Minute, Log: r.Log.Logger(), Observer: nobody{}, Progress: func() {},
 	}
-	change(&s)
-	w, err := NewWriter(r.Ctx(), natsconn.Connections{r.NC}, s)
+	change(&o)
+	w, err := NewWriter(r.Ctx(), natsconn.Connections{r.NC}, o)
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func (r *rig) pipeline(w *Writer) *streams.Pipeline {
 	if err != nil {
 		r.Fatal(err)
 	}
-	pipe, err := streams.New(d, streams.Config{Operators: w.s.Operators, Lanes: 1, BatchPayloads: 64, BatchBytes: 1 << 20, ScratchLimit: 64 << 20})
+	pipe, err := streams.New(d, streams.Options{Operators: w.o.Operators, Lanes: 1, BatchPayloads: 64, BatchBytes: 1 << 20, ScratchLimit: 64 << 20})
 	if err != nil {
 		r.Fatal(err)
 	}

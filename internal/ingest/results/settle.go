@@ -18,7 +18,7 @@ import (
 // Encode writes the results of completed into b, and into the tables of its frames. The buffers of completed may be released
 // afterwards.
 func (w *Writer) Encode(b *inflight.Batch, completed *streams.Batch, s *Buffers) {
-	b.Bodies.Reserve(w.mostBodies(b, completed))
+	b.Bodies.Reserve(w.maxBodies(b, completed))
 	compress, done := w.compressor()
 	defer done()
 	for row, span := range b.Spans {
@@ -38,45 +38,45 @@ func (w *Writer) Encode(b *inflight.Batch, completed *streams.Batch, s *Buffers)
 	b.Collected()
 }
 
-// mostBodies returns the maximum total size of the results of b's messages that aren't frames, in bytes.
-func (w *Writer) mostBodies(b *inflight.Batch, completed *streams.Batch) int {
-	f, ops, n := w.s.Format, w.s.Operators, len(b.Items)
-	most, strings := n*f.Most(ops, 0), operator.StringBytes(ops, n, completed.Bytes())
+// maxBodies returns the maximum total size of the results of b's messages that aren't frames, in bytes.
+func (w *Writer) maxBodies(b *inflight.Batch, completed *streams.Batch) int {
+	f, ops, n := w.o.Format, w.o.Operators, len(b.Items)
+	limit, strings := n*f.MaxBytes(ops, 0), operator.StringBytes(ops, n, completed.Bytes())
 	if strings > 0 {
-		most += f.Most(ops, strings) - f.Most(ops, 0)
+		limit += f.MaxBytes(ops, strings) - f.MaxBytes(ops, 0)
 	}
-	return most
+	return limit
 }
 
 // encodeRow encodes the result of the i-th delivery, which is one record, from the given row of completed. It compresses the
 // result unless compress is nil. A delivery that an operator refused has no result.
 func (w *Writer) encodeRow(b *inflight.Batch, i int, completed *streams.Batch, row int, s *Buffers, compress func(dst, src []byte) []byte) {
-	if w.refusals.Possible() {
+	if w.refusals.CanRefuse() {
 		if found := w.refusals.Find(completed, row); found.Reason != "" {
 			w.sawRefusal(found)
-			name := w.s.Operators[found.Op].Name()
+			name := w.o.Operators[found.Op].Name()
 			b.Refuse(i, &operator.RecordError{Operator: name, Text: operator.RefusalText(name, found.Reason)})
 			b.Bodies.Add(b.Bodies.Data)
 			return
 		}
 	}
 	s.records, s.strings = s.records[:0], s.strings[:0]
-	for op, o := range w.s.Operators {
+	for op, o := range w.o.Operators {
 		s.records = append(s.records, operator.Value(o, completed.Results(op), completed.Offsets(), row, &s.strings))
 	}
 	bytes := len(b.Items[i].Msg.Data())
 	if compress == nil {
-		b.Bodies.Add(w.s.Format.Append(b.Bodies.Data, w.s.Operators, bytes, s.records))
+		b.Bodies.Add(w.o.Format.Append(b.Bodies.Data, w.o.Operators, bytes, s.records))
 		return
 	}
-	s.body = w.s.Format.Append(s.body[:0], w.s.Operators, bytes, s.records)
+	s.body = w.o.Format.Append(s.body[:0], w.o.Operators, bytes, s.records)
 	b.Bodies.Add(compress(b.Bodies.Data, s.body))
 }
 
 // sawRefusal notifies the observer if the refusal found is an operator's fault.
 func (w *Writer) sawRefusal(found inflight.Refused) {
 	if found.Fault != "" {
-		w.s.Observer.OperatorFault(inflight.OperatorFault{Operator: w.s.Operators[found.Op].Name(), Fault: found.Fault, At: time.Now()})
+		w.o.Observer.OperatorFault(inflight.OperatorFault{Operator: w.o.Operators[found.Op].Name(), Fault: found.Fault, At: time.Now()})
 	}
 }
 
@@ -115,8 +115,8 @@ func (w *Writer) Settle(ctx context.Context, pipe *streams.Pipeline, b *inflight
 		case w.conns.Closed():
 			return jetstream.ErrConnectionClosed
 		}
-		w.s.Log.Warn(notStored,
-			"results", len(s.left), "attempt", attempt, "stream", w.s.ResultStream, "error", err)
+		w.o.Log.Warn(notStored,
+			"results", len(s.left), "attempt", attempt, "stream", w.o.ResultStream, "error", err)
 		if !w.awaitRetry(ctx, attempt) {
 			return ctx.Err()
 		}
@@ -161,7 +161,7 @@ func (w *Writer) publish(ctx context.Context, b *inflight.Batch, s *Buffers, att
 		if a.Err != nil {
 			last = a.Err
 		} else {
-			w.s.Progress()
+			w.o.Progress()
 		}
 	}
 	return last
@@ -175,7 +175,7 @@ func (w *Writer) result(b *inflight.Batch, i int) nats.Msg {
 	}
 	body, h := b.Result(i), ResultHeader(d, w.operators)
 	w.content.describe(h, false, len(body))
-	return nats.Msg{Subject: topology.MapSubject(w.s.ResultPrefix, d.Subject), Header: h, Data: body}
+	return nats.Msg{Subject: topology.MapSubject(w.o.ResultPrefix, d.Subject), Header: h, Data: body}
 }
 
 // settleAnswered passes deliveries to the sink if their results are stored or can never be stored. It keeps the other deliveries
@@ -183,7 +183,7 @@ func (w *Writer) result(b *inflight.Batch, i int) nats.Msg {
 func (w *Writer) settleAnswered(ctx context.Context, pipe *streams.Pipeline, b *inflight.Batch, s *Buffers, sink Sink) (err error) {
 	start := pipe.Now()
 	now := time.Now()
-	headroom := b.Headroom(now, w.s.AckWait)
+	headroom := b.Headroom(now, w.o.AckWait)
 	rest := s.left[:0]
 	s.stored = s.stored[:0]
 	for n, i := range s.left {
@@ -193,7 +193,7 @@ func (w *Writer) settleAnswered(ctx context.Context, pipe *streams.Pipeline, b *
 			s.stored = append(s.stored, d)
 			b.Settle(i)
 			w.stored(d)
-			w.s.Observer.Settled(outcome(a), len(d.Msg.Data()), b.ResultBytes(i), now.Sub(d.Received), headroom)
+			w.o.Observer.Settled(outcome(a), len(d.Msg.Data()), b.ResultBytes(i), now.Sub(d.Received), headroom)
 			frameWriter{w}.observeFrame(d, a)
 		case publisher.Unstorable(a.Err) && err == nil:
 			err = sink.Undeliverable(ctx, b, i, TooLarge, errUnstorable(a.Err))
@@ -219,9 +219,9 @@ func outcome(a publisher.Answer) inflight.Outcome {
 func (w *Writer) settleKnown(ctx context.Context, pipe *streams.Pipeline, b *inflight.Batch, s *Buffers, sink Sink) error {
 	s.stale, s.known = s.stale[:0], s.known[:0]
 	now := time.Now()
-	most := w.clearance.results.publishFor(now)
+	limit := w.clearance.results.publishFor(now)
 	for _, i := range s.left {
-		if !w.clearance.mayPublishUnchecked(&b.Items[i], now, most) {
+		if !w.clearance.mayPublishUnchecked(&b.Items[i], now, limit) {
 			s.stale = append(s.stale, i)
 		}
 	}

@@ -67,7 +67,7 @@ func letterRig(t *testing.T, exclusive bool, maxPayload int32) (*rig, *Writer, *
 		t.Fatal(err)
 	}
 	counts := &countsLeftOut{}
-	s := Settings{
+	o := Options{
 		Topology: topology.Topology{
 			Stream: "INGEST", Subjects: []string{"ingest.>"}, Consumer: "millrace", ResultStream: "RESULTS", ResultPrefix: "results",
 			DeadLetterPrefix: "deadletter", CommitPrefix: "commits", ResultIDs: true, Exclusive: exclusive, Partitions: 1,
@@ -75,10 +75,10 @@ func letterRig(t *testing.T, exclusive bool, maxPayload int32) (*rig, *Writer, *
 		},
 		Operators: ops, Format: operator.JSON, AckWait: time.Minute, Log: r.Log.Logger(), Observer: counts, Progress: func() {},
 	}
-	if err := topology.Provision(r.Ctx(), r.JS, s.Topology, s.Log); err != nil {
+	if err := topology.Provision(r.Ctx(), r.JS, o.Topology, o.Log); err != nil {
 		t.Fatal(err)
 	}
-	w, err := NewWriter(r.Ctx(), natsconn.Connections{r.NC}, s)
+	w, err := NewWriter(r.Ctx(), natsconn.Connections{r.NC}, o)
 	if err != nil {
 		t.Fatal(err)
 	}

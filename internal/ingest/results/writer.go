@@ -21,7 +21,7 @@ import (
 
 // Writer stores results and dead letters. Its methods are safe for concurrent use.
 type Writer struct {
-	s         Settings
+	o         Options
 	conns     natsconn.Connections // all connections of the worker
 	js        jetstream.JetStream
 	clearance *clearance
@@ -43,17 +43,17 @@ type Writer struct {
 
 // NewWriter returns a Writer over conns, which the caller still owns. It queries the result stream's settings, and logs the way in
 // which results are stored.
-func NewWriter(ctx context.Context, conns natsconn.Connections, s Settings) (*Writer, error) {
-	js, err := s.API.New(conns[0])
+func NewWriter(ctx context.Context, conns natsconn.Connections, o Options) (*Writer, error) {
+	js, err := o.API.New(conns[0])
 	if err != nil {
 		return nil, err
 	}
 	w := &Writer{
-		s: s, conns: conns, js: js, operators: OperatorNames(s.Operators), content: newContent(s.Format, s.Encoding),
-		refusals: inflight.NewRefusals(s.Operators), size: messageSize{conns: conns, log: s.Log}, extra: commitBytes(s.Topology),
+		o: o, conns: conns, js: js, operators: OperatorNames(o.Operators), content: newContent(o.Format, o.Encoding),
+		refusals: inflight.NewRefusals(o.Operators), size: messageSize{conns: conns, log: o.Log}, extra: commitBytes(o.Topology),
 	}
 	w.refused = w.sawRefusal
-	w.clearance = newClearance(ctx, js, s)
+	w.clearance = newClearance(ctx, js, o)
 	if err := w.openPublisher(ctx); err != nil {
 		return nil, err
 	}
@@ -71,24 +71,24 @@ func OperatorNames(operators []operator.Operator) string {
 
 // compressor returns the function that compresses result bodies, or nil without compression. The caller must call done.
 func (w *Writer) compressor() (compress func(dst, src []byte) []byte, done func()) {
-	if w.s.Encoding == compression.None {
+	if w.o.Encoding == compression.None {
 		return nil, func() {}
 	}
 	c, _ := w.compressors.Get().(*compression.Compressor)
 	if c == nil {
 		c = &compression.Compressor{}
 	}
-	return func(dst, src []byte) []byte { return c.Append(dst, w.s.Encoding, src) }, func() { w.compressors.Put(c) }
+	return func(dst, src []byte) []byte { return c.Append(dst, w.o.Encoding, src) }, func() { w.compressors.Put(c) }
 }
 
 // openPublisher opens the publishers for the result stream's current settings.
 func (w *Writer) openPublisher(ctx context.Context) error {
-	singles, err := publisher.NewWindowed(w.s.API, w.s.Timeout, w.conns.ForResults(w.s.Exclusive)...)
+	singles, err := publisher.NewWindowed(w.o.API, w.o.Timeout, w.conns.ForResults(w.o.Exclusive)...)
 	if err != nil {
 		return err
 	}
 	first, found, err := publisher.Open(ctx, singles, publisher.Options{
-		Stream: w.s.ResultStream, Changed: w.logCapability, Trouble: w.logFailedBatch, Read: w.sawStream,
+		Stream: w.o.ResultStream, Changed: w.logCapability, Trouble: w.logFailedBatch, Read: w.sawStream,
 	})
 	if err != nil {
 		return err
@@ -102,9 +102,9 @@ func (w *Writer) openPublisher(ctx context.Context) error {
 func (w *Writer) sawStream(info *jetstream.StreamInfo, asked time.Time) {
 	w.clearance.results.saw(info, asked)
 	w.size.saw(info)
-	way, found, _ := w.s.CommitsOf(info.Config, w.conns[0].ConnectedServerVersion())
+	way, found, _ := w.o.CommitsOf(info.Config, w.conns[0].ConnectedServerVersion())
 	if w.way.Swap(int32(way)) != int32(way) && way != topology.NoCommits {
-		w.s.Log.Info("results are stored "+found, "stream", w.s.ResultStream)
+		w.o.Log.Info("results are stored "+found, "stream", w.o.ResultStream)
 	}
 }
 
@@ -113,12 +113,12 @@ func (w *Writer) logCapability(c publisher.Capability) {
 	if topology.Commits(w.way.Load()) != topology.NoCommits {
 		return
 	}
-	w.s.Log.Info("results are stored with "+c.Found, "stream", w.s.ResultStream, "advice", c.Advice,
+	w.o.Log.Info("results are stored with "+c.Found, "stream", w.o.ResultStream, "advice", c.Advice,
 		"looked_up_when_older_than", w.clearance.results.publishFor(time.Now()).String())
 }
 
 func (w *Writer) logFailedBatch(err error) {
-	w.s.Log.Warn("a batch of results was not confirmed; they are published again one by one", "stream", w.s.ResultStream, "error", err)
+	w.o.Log.Warn("a batch of results was not confirmed; they are published again one by one", "stream", w.o.ResultStream, "error", err)
 }
 
 // publishAttempt publishes msgs and appends the server's answers to answers. After the first attempt, it publishes one by one,
@@ -134,13 +134,13 @@ func (w *Writer) publishAttempt(ctx context.Context, attempt int, msgs []*nats.M
 // awaitRetry waits for the pause before the n-th retry, counted from 1, and then until a connection for results is up. It returns
 // false if ctx ends first.
 func (w *Writer) awaitRetry(ctx context.Context, n int) bool {
-	return retry.Sleep(ctx, retry.Delay(n)) && w.conns.ForResults(w.s.Exclusive).AwaitConnected(ctx)
+	return retry.Sleep(ctx, retry.Delay(n)) && w.conns.ForResults(w.o.Exclusive).AwaitConnected(ctx)
 }
 
 // stored calls Settings.Stored.
 func (w *Writer) stored(d *inflight.Delivery) {
-	if w.s.Stored != nil {
-		w.s.Stored(d.Sequence, d.Stored)
+	if w.o.Stored != nil {
+		w.o.Stored(d.Sequence, d.Stored)
 	}
 }
 
@@ -153,5 +153,5 @@ func (w *Writer) AlreadyStored(d *inflight.Delivery) {
 // Report notifies the observer of the outcome o of d, which has no new result.
 func (w *Writer) Report(o inflight.Outcome, d *inflight.Delivery) {
 	since := time.Since(d.Received)
-	w.s.Observer.Settled(o, len(d.Msg.Data()), 0, since, w.s.AckWait-since)
+	w.o.Observer.Settled(o, len(d.Msg.Data()), 0, since, w.o.AckWait-since)
 }

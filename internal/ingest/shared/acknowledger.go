@@ -41,10 +41,10 @@ const (
 	deadLetterWindow = 64
 )
 
-func newAcknowledger(s Settings) *acknowledger {
+func newAcknowledger(o Options) *acknowledger {
 	return &acknowledger{
-		ledger: newLedger(), pool: s.Pool, results: s.Results, judge: s.Judge, batches: s.Batches, records: s.Records, log: s.Log,
-		confirm: s.Confirm, confirming: make(chan struct{}, confirmAtOnce), deadLetters: make(chan struct{}, deadLetterWindow),
+		ledger: newLedger(), pool: o.Pool, results: o.Results, judge: o.Judge, batches: o.Batches, records: o.Records, log: o.Log,
+		confirm: o.Confirm, confirming: make(chan struct{}, confirmAtOnce), deadLetters: make(chan struct{}, deadLetterWindow),
 	}
 }
 

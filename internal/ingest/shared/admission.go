@@ -65,7 +65,7 @@ func (a *admission) levelOf(d *inflight.Delivery) int {
 		level = 0
 	}
 	if d.NumDelivered > a.limit || a.ends.judge.Holds(d) {
-		level = max(level, a.levels.Alone())
+		level = max(level, a.levels.AloneLevel())
 	}
 	return level
 }

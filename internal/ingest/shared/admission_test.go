@@ -46,12 +46,12 @@ func TestWhatIsNotProcessedHoldsNoMemory(t *testing.T) {
 	m := r.mode()
 	admit := func(name string, d inflight.Delivery, want bool) (admitted inflight.Delivery) {
 		t.Helper()
-		before := m.s.Pool.Memory().Used
-		if !m.s.Pool.Hold(t.Context(), &d) {
+		before := m.o.Pool.Memory().Used
+		if !m.o.Pool.Hold(t.Context(), &d) {
 			t.Fatal("no memory")
 		}
 		got := m.admission.admit(t.Context(), &d)
-		if held := m.s.Pool.Memory().Used > before; got != want || held != want {
+		if held := m.o.Pool.Memory().Used > before; got != want || held != want {
 			t.Errorf("%s: it is processed: %v, and holds memory: %v; want %v", name, got, held, want)
 		}
 		return d

@@ -15,17 +15,17 @@ func unacknowledged(info *jetstream.ConsumerInfo) uint64 { return uint64(max(inf
 
 // watchBacklog queries the consumer every stall.Interval until ctx is done. It passes the backlog to the observer, and
 // the consumer's state to the stall detector. occupied reports whether this worker itself has paused the pull.
-func watchBacklog(ctx context.Context, s Settings, occupied *atomic.Bool) {
+func watchBacklog(ctx context.Context, o Options, occupied *atomic.Bool) {
 	for {
 		asked, done := context.WithTimeout(ctx, stall.Interval)
-		info, err := s.Consumer.Info(asked)
+		info, err := o.Consumer.Info(asked)
 		done()
 		if err == nil {
-			s.Observer.Pending(info.NumPending)
-			s.Observer.Unacknowledged(unacknowledged(info))
-			s.Stalls.Saw(0, info, occupied.Load(), time.Now())
+			o.Observer.Pending(info.NumPending)
+			o.Observer.Unacknowledged(unacknowledged(info))
+			o.Stalls.Saw(0, info, occupied.Load(), time.Now())
 		} else {
-			s.Stalls.Unknown(0, time.Now())
+			o.Stalls.MarkUnknown(0, time.Now())
 		}
 		if !retry.Sleep(ctx, stall.Interval) {
 			return

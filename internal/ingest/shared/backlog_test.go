@@ -20,8 +20,8 @@ func TestBacklogCountsWhatIsUnderWay(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	var occupied atomic.Bool
-	s := Settings{Consumer: r.consumer(r.NC), Observer: r.counts, Stalls: stall.NewDetector(1, r.Log.Logger(), r.counts)}
-	go func() { defer close(done); watchBacklog(ctx, s, &occupied) }()
+	o := Options{Consumer: r.consumer(r.NC), Observer: r.counts, Stalls: stall.NewDetector(1, r.Log.Logger(), r.counts)}
+	go func() { defer close(done); watchBacklog(ctx, o, &occupied) }()
 	r.Until("three messages wait and two are under way", func() bool { return r.counts.pending.Load() == 3 && r.counts.unacked.Load() == 2 })
 	stop()
 	<-done

@@ -58,7 +58,7 @@ func TestADeadLetterThatFindsNoPlaceIsGivenBack(t *testing.T) {
 	r.publish(0, 1, document)
 	m := r.mode()
 	d := r.input()
-	if !m.s.Pool.Hold(t.Context(), &d) {
+	if !m.o.Pool.Hold(t.Context(), &d) {
 		t.Fatal("no memory")
 	}
 	for range deadLetterWindow {
@@ -67,7 +67,7 @@ func TestADeadLetterThatFindsNoPlaceIsGivenBack(t *testing.T) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	m.ends.GiveUp(over, d, results.MaxDeliver, errors.New("delivered too often"))
-	if used := m.s.Pool.Memory().Used; used != 0 {
+	if used := m.o.Pool.Memory().Used; used != 0 {
 		t.Errorf("it still holds %d bytes", used)
 	}
 	if again := r.input(); again.Sequence != d.Sequence || again.NumDelivered != 2 {

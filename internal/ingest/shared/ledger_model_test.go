@@ -29,7 +29,7 @@ const (
 // TestModelOfSharedDelivery runs random histories.
 func TestModelOfSharedDelivery(t *testing.T) {
 	t.Parallel()
-	history.Run(t, history.Bounds{Least: ledgerRuns, MustHappen: ledgerMustHappen}, func(h *history.History) map[string]int {
+	history.Run(t, history.Bounds{Min: ledgerRuns, MustHappen: ledgerMustHappen}, func(h *history.History) map[string]int {
 		m := newLedgerModel(rand.New(h))
 		if err := m.run(ledgerSteps); err != nil {
 			t.Error(err)

@@ -14,7 +14,7 @@ import (
 
 // Mode runs shared delivery in one worker. Run may be called only once.
 type Mode struct {
-	s         Settings
+	o         Options
 	ends      *acknowledger
 	admission *admission
 	bisector  *quarantine.Bisector
@@ -25,18 +25,18 @@ type Mode struct {
 }
 
 // New returns a Mode for the settings s.
-func New(s Settings) *Mode {
+func New(o Options) *Mode {
 	slots := 0
-	for _, p := range s.Pipes {
+	for _, p := range o.Pipes {
 		slots += p.Slots()
 	}
-	ends := newAcknowledger(s)
+	ends := newAcknowledger(o)
 	m := &Mode{
-		s: s, ends: ends, window: inflight.NewWindow(len(s.Conns.ForResults(false))),
+		o: o, ends: ends, window: inflight.NewWindow(len(o.Conns.ForResults(false))),
 		buffers: inflight.NewFreeList(inflight.BatchesPerSlot*slots, func() *results.Buffers { return &results.Buffers{} }),
 		admission: &admission{
-			ends: ends, maxBytes: inflight.SmallestBatchBytes(s.Pipes), limit: s.Limit, last: s.Consumer.CachedInfo().Config.MaxDeliver,
-			levels: quarantine.Levels{Full: fullBatch(s.Pipes), Limit: s.Limit},
+			ends: ends, maxBytes: inflight.SmallestBatchBytes(o.Pipes), limit: o.Limit, last: o.Consumer.CachedInfo().Config.MaxDeliver,
+			levels: quarantine.Levels{Full: fullBatch(o.Pipes), Limit: o.Limit},
 		},
 	}
 	m.bisector = quarantine.NewBisector(m.isolation(), slots)
@@ -54,8 +54,8 @@ func fullBatch(pipes []*streams.Pipeline) int {
 
 func (m *Mode) isolation() quarantine.Isolation {
 	return quarantine.Isolation{
-		Pool: m.s.Pool, Judge: m.s.Judge, Ends: m.ends, Levels: m.admission.levels, Limit: m.s.Limit, Log: m.s.Log,
-		Attempts: &quarantine.Attempts{JS: m.s.JS, Consumer: m.s.Consumer, Stream: m.s.Consumer.CachedInfo().Stream, Log: m.s.Log},
+		Pool: m.o.Pool, Judge: m.o.Judge, Ends: m.ends, Levels: m.admission.levels, Limit: m.o.Limit, Log: m.o.Log,
+		Attempts: &quarantine.Attempts{JS: m.o.JS, Consumer: m.o.Consumer, Stream: m.o.Consumer.CachedInfo().Stream, Log: m.o.Log},
 	}
 }
 
@@ -71,17 +71,17 @@ func (m *Mode) Run(intake, drainCtx context.Context, stop context.CancelCauseFun
 
 	intakers.Wait()
 	m.giveBackUnread()
-	m.s.Pool.AwaitIdle(drainCtx)
+	m.o.Pool.AwaitIdle(drainCtx)
 	close(settled)
 	settlers.Wait()
 	m.ends.publishing.Wait()
-	m.s.Pool.Abandon(func(b *inflight.Batch) { m.ends.giveBackAll(b, context.Canceled) })
+	m.o.Pool.Abandon(func(b *inflight.Batch) { m.ends.giveBackAll(b, context.Canceled) })
 	m.noteFaults(drainCtx)
 }
 
 // noteFaults writes the operators that have lost a device to the consumer's metadata.
 func (m *Mode) noteFaults(ctx context.Context) {
-	for _, pipe := range m.s.Pipes {
+	for _, pipe := range m.o.Pipes {
 		if f, ok := inflight.FaultOf(pipe); ok {
 			m.isolation().Attempts.NoteFault(context.WithoutCancel(ctx), f)
 		}
@@ -91,9 +91,9 @@ func (m *Mode) noteFaults(ctx context.Context) {
 // startSettlers starts one settler for each batch that a pipeline can have in flight. With fewer settlers, a completed
 // batch could keep its buffers while other results wait for the server.
 func (m *Mode) startSettlers(wg *sync.WaitGroup, done <-chan struct{}, drainCtx context.Context) {
-	for _, p := range m.s.Pipes {
+	for _, p := range m.o.Pipes {
 		for range inflight.BatchesPerSlot * p.Slots() {
-			s := &settler{pipe: p, pool: m.s.Pool, ends: m.ends, bisector: m.bisector, free: m.buffers}
+			s := &settler{pipe: p, pool: m.o.Pool, ends: m.ends, bisector: m.bisector, free: m.buffers}
 			wg.Go(func() { s.run(done, drainCtx) })
 		}
 	}
@@ -103,7 +103,7 @@ func (m *Mode) startSettlers(wg *sync.WaitGroup, done <-chan struct{}, drainCtx 
 func (m *Mode) startBacklogWatch() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
-	wg.Go(func() { watchBacklog(ctx, m.s, &m.occupied) })
+	wg.Go(func() { watchBacklog(ctx, m.o, &m.occupied) })
 	return func() {
 		cancel()
 		wg.Wait()
@@ -118,8 +118,8 @@ func (m *Mode) startIntake(wg *sync.WaitGroup, intake, drainCtx context.Context,
 			stop(err)
 		}
 	})
-	for _, p := range m.s.Pipes {
-		s := &submitter{pool: m.s.Pool, bisector: m.bisector, batcher: m.s.Pool.NewBatcher(p, src.out, m.s.Linger, m.window, m.unread.add)}
+	for _, p := range m.o.Pipes {
+		s := &submitter{pool: m.o.Pool, bisector: m.bisector, batcher: m.o.Pool.NewBatcher(p, src.out, m.o.Linger, m.window, m.unread.add)}
 		for range inflight.Batchers(p) {
 			wg.Go(func() {
 				if err := s.run(drainCtx); err != nil {
@@ -139,14 +139,14 @@ func (m *Mode) startIntake(wg *sync.WaitGroup, intake, drainCtx context.Context,
 }
 
 func (m *Mode) newSource(drainCtx context.Context) *source {
-	nc, pool := m.s.Conns[0], m.s.Pool
+	nc, pool := m.o.Conns[0], m.o.Pool
 	src := &source{
-		nc: nc, conns: m.s.Conns, api: jsapi.Of(m.s.JS), consumer: m.s.Consumer, size: m.s.Size, limit: m.s.Size.Limit(nc), out: inflight.NewQueue(inflight.QueueMost),
-		occupied: &m.occupied, ledger: m.ends.ledger, drainCtx: drainCtx, log: m.s.Log, observer: m.s.Observer,
+		nc: nc, conns: m.o.Conns, api: jsapi.Of(m.o.JS), consumer: m.o.Consumer, size: m.o.Size, limit: m.o.Size.Limit(nc), out: inflight.NewQueue(inflight.QueueMax),
+		occupied: &m.occupied, ledger: m.ends.ledger, drainCtx: drainCtx, log: m.o.Log, observer: m.o.Observer,
 		unread: m.unread.add, hold: pool.Hold, force: pool.Force, admit: func(d *inflight.Delivery) bool { return m.admission.admit(drainCtx, d) },
 	}
-	ackWait := m.s.Consumer.CachedInfo().Config.AckWait
-	src.isolated = quarantine.NewController(drainCtx, src, m.s.Pipes, m.admission.maxBytes, ackWait, m.isolation())
+	ackWait := m.o.Consumer.CachedInfo().Config.AckWait
+	src.isolated = quarantine.NewController(drainCtx, src, m.o.Pipes, m.admission.maxBytes, ackWait, m.isolation())
 	return src
 }
 
@@ -154,7 +154,7 @@ func (m *Mode) newSource(drainCtx context.Context) *source {
 func (m *Mode) giveBackUnread() {
 	for _, d := range m.unread.takeAll() {
 		m.ends.nak(&d, 0)
-		m.s.Pool.Release(&d)
+		m.o.Pool.Release(&d)
 	}
 }
 

@@ -108,18 +108,18 @@ func (r *rig) input() inflight.Delivery {
 func (r *rig) mode() *Mode {
 	r.Helper()
 	log, conns, pipes := r.Log.Logger(), natsconn.Connections{r.NC}, []*streams.Pipeline{r.pipeline()}
-	writer, err := results.NewWriter(r.Ctx(), conns, results.Settings{
+	writer, err := results.NewWriter(r.Ctx(), conns, results.Options{
 		Topology: r.topology, Operators: r.operators, Format: operator.JSON, AckWait: r.topology.AckWait, Log: log, Observer: r.counts, Progress: func() {},
 	})
 	if err != nil {
 		r.Fatal(err)
 	}
-	pool, err := inflight.NewPool(pipes, inflight.Settings{Costs: inflight.NewCosts(operator.JSON, r.operators)})
+	pool, err := inflight.NewPool(pipes, inflight.Options{Costs: inflight.NewCosts(operator.JSON, r.operators)})
 	if err != nil {
 		r.Fatal(err)
 	}
 	consumer := r.consumer(r.NC)
-	return New(Settings{
+	return New(Options{
 		Pipes: pipes, Conns: conns, JS: r.JS, Consumer: consumer, Size: pull.NewSize(consumer.CachedInfo().Config), Pool: pool, Results: writer,
 		Judge: quarantine.NewJudge(pipes, r.topology.MaxDeliver, func() {}, log), Stalls: stall.NewDetector(1, log, r.counts),
 		Limit: r.topology.MaxDeliver, Linger: time.Millisecond, Log: log, Observer: r.counts,
@@ -137,7 +137,7 @@ func (r *rig) pipeline() *streams.Pipeline {
 			r.Errorf("closing the device: %v", err)
 		}
 	})
-	p, err := streams.New(d, streams.Config{Operators: r.operators, Lanes: 2, BatchBytes: 1 << 20, BatchPayloads: 1024, ScratchLimit: 64 << 20})
+	p, err := streams.New(d, streams.Options{Operators: r.operators, Lanes: 2, BatchBytes: 1 << 20, BatchPayloads: 1024, ScratchLimit: 64 << 20})
 	if err != nil {
 		r.Fatal(err)
 	}

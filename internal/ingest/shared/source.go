@@ -47,7 +47,7 @@ type source struct {
 // isolatedPull pulls while quarantined payloads may arrive; see quarantine.Controller.
 type isolatedPull interface {
 	Begin(ctx context.Context)
-	Due() bool
+	IsDue() bool
 	SetAside(d inflight.Delivery)
 	Run(ctx context.Context) error
 	Play(ctx context.Context) error
@@ -100,7 +100,7 @@ func (s *source) pullOnce(intake context.Context) error {
 }
 
 // mustIsolate reports whether the source must pull through quarantine.
-func (s *source) mustIsolate() bool { return s.isolated != nil && s.isolated.Due() }
+func (s *source) mustIsolate() bool { return s.isolated != nil && s.isolated.IsDue() }
 
 // prefetch runs one pull until the pull fails, intake is done, or the source must switch to quarantine.
 func (s *source) prefetch(intake context.Context) error {
@@ -203,7 +203,7 @@ func (s *source) awaitConsumer(ctx context.Context) {
 	for retry.Sleep(ctx, recreateWait) {
 		_, err := s.consumer.Info(ctx)
 		if err == nil {
-			s.size.Most = s.consumer.CachedInfo().Config.MaxRequestMaxBytes
+			s.size.Max = s.consumer.CachedInfo().Config.MaxRequestMaxBytes
 			s.limit = s.size.Limit(s.nc) // the consumer's byte limit may have changed
 		}
 		if err == nil || errors.Is(err, nats.ErrConnectionClosed) {

@@ -21,9 +21,9 @@ func (s *source) Fetch(n int, wait time.Duration, take func(inflight.Delivery)) 
 	})
 }
 
-// Quiet implements quarantine.Intake. It also flushes the acknowledgements. If a crash lost one, a settled payload
+// AwaitQuiet implements quarantine.Intake. It also flushes the acknowledgements. If a crash lost one, a settled payload
 // would be quarantined. It ignores errors while the connection is temporarily down.
-func (s *source) Quiet(ctx context.Context, n int) error {
+func (s *source) AwaitQuiet(ctx context.Context, n int) error {
 	if s.ledger.await(ctx, n) != nil {
 		return nil // the caller checks ctx
 	}

@@ -41,7 +41,7 @@ func TestQuietIsWhenNothingElseIsInFlight(t *testing.T) {
 		src.ledger.take(suspect)
 		src.ledger.take(other)
 		quiet := make(chan error, 1)
-		go func() { quiet <- src.Quiet(t.Context(), 1) }()
+		go func() { quiet <- src.AwaitQuiet(t.Context(), 1) }()
 		synctest.Wait()
 		select {
 		case err := <-quiet:

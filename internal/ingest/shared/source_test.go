@@ -72,10 +72,10 @@ func TestPullIsBounded(t *testing.T) {
 		name    string
 		payload func(int) []byte
 		size    pull.Size
-		most    int // maximum number of deliveries that the test has not received
+		max     int // maximum number of deliveries that the test has not received
 	}{
-		{"by messages", someBytes(10), pull.Size{Messages: 25, Most: 1 << 20}, 50},
-		{"by bytes", someBytes(10000), pull.Size{Messages: 4096, Most: 100000}, 20},
+		{"by messages", someBytes(10), pull.Size{Messages: 25, Max: 1 << 20}, 50},
+		{"by bytes", someBytes(10000), pull.Size{Messages: 4096, Max: 100000}, 20},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -90,8 +90,8 @@ func TestPullIsBounded(t *testing.T) {
 			for range 5 {
 				got = append(got, p.next(t))
 			}
-			if pending := r.consumer(r.NC).CachedInfo().NumAckPending; pending < len(got) || pending-len(got) > c.most {
-				t.Errorf("%d delivered and %d of them taken, want at most %d more", pending, len(got), c.most)
+			if pending := r.consumer(r.NC).CachedInfo().NumAckPending; pending < len(got) || pending-len(got) > c.max {
+				t.Errorf("%d delivered and %d of them taken, want at most %d more", pending, len(got), c.max)
 			}
 			for len(got) < n {
 				got = append(got, p.next(t))
@@ -113,7 +113,7 @@ func TestStoppedSourceHandsOnWhatTheClientHolds(t *testing.T) {
 	r.provision()
 	const n = 100
 	r.publish(0, n, document)
-	p := r.pull(pull.Size{Messages: n, Most: 1 << 20}, time.Second)
+	p := r.pull(pull.Size{Messages: n, Max: 1 << 20}, time.Second)
 	seen := map[uint64]bool{p.next(t).Sequence: true}
 	r.AwaitDelivered(r.topology.Stream, n, p.nc)
 	p.stop()
@@ -143,7 +143,7 @@ func TestPullIsRenewedWhenTheServerFallsSilent(t *testing.T) {
 	r.provision()
 	proxy := r.Proxy()
 	r.url = proxy.URL()
-	p := r.pull(pull.Size{Messages: 10, Most: 1 << 20}, 500*time.Millisecond)
+	p := r.pull(pull.Size{Messages: 10, Max: 1 << 20}, 500*time.Millisecond)
 	r.publish(0, 1, document)
 	if d := p.next(t); d.Sequence != 1 || d.Msg.Ack() != nil {
 		t.Fatalf("input %d came first, or could not be acknowledged", d.Sequence)

@@ -86,8 +86,8 @@ func (d *Detector) Saw(i int, info *jetstream.ConsumerInfo, excused bool, now ti
 	d.notify(now)
 }
 
-// Unknown records that the query for the i-th consumer failed. The time until the consumer is stalled starts again.
-func (d *Detector) Unknown(i int, now time.Time) {
+// MarkUnknown records that the query for the i-th consumer failed. The time until the consumer is stalled starts again.
+func (d *Detector) MarkUnknown(i int, now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.consumers[i].since = time.Time{}

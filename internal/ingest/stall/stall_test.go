@@ -89,7 +89,7 @@ func TestStallsHaveBounds(t *testing.T) {
 		t.Errorf("after a delivery: %v, %d stalled", err, counts.stalled)
 	}
 	at(125 * time.Second)
-	d.Unknown(1, start.Add(126*time.Second))
+	d.MarkUnknown(1, start.Add(126*time.Second))
 	at(200 * time.Second)
 	if err := d.Err(start.Add(200 * time.Second)); err != nil || counts.stalled != 0 {
 		t.Errorf("after a time without a server: %v, %d stalled", err, counts.stalled)

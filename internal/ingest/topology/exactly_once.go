@@ -72,18 +72,18 @@ func (l Topology) noMarkers(c jetstream.StreamConfig, version, flag string) (fou
 	case c.DiscardNewPerSubject && c.MaxMsgsPerSubject > 0:
 		return fmt.Sprintf("the server refuses commit markers of a partition after %d of them (max_msgs_per_subject, discard_new_per_subject)", c.MaxMsgsPerSubject),
 			"use a stream without discard_new_per_subject"
-	case c.MaxMsgSize > 0 && c.MaxMsgSize < leastMarker:
+	case c.MaxMsgSize > 0 && c.MaxMsgSize < minMarker:
 		return fmt.Sprintf("the stream takes no message of the size of a commit marker (max_msg_size %d)", c.MaxMsgSize),
-			fmt.Sprintf("raise it (nats stream edit %s --max-msg-size %d --force)", c.Name, leastMarker)
+			fmt.Sprintf("raise it (nats stream edit %s --max-msg-size %d --force)", c.Name, minMarker)
 	case !takes(c, subjects):
 		return "the stream does not take commit markers (subject " + subjects + ")", l.howToCommit(c, flag)
 	}
 	return "", ""
 }
 
-// leastMarker is the smallest max_msg_size, in bytes, of a stream that supports commit markers. A marker of results has about 400
+// minMarker is the smallest max_msg_size, in bytes, of a stream that supports commit markers. A marker of results has about 400
 // bytes with its headers.
-const leastMarker = 1024
+const minMarker = 1024
 
 // howToCommit returns advice with the command that makes a stream support commit markers. The stream keeps its present subjects.
 func (l Topology) howToCommit(c jetstream.StreamConfig, flag string) string {

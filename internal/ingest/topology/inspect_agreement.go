@@ -11,8 +11,8 @@ import (
 
 // The smallest and largest value of MILLRACE_ACK_WAIT.
 const (
-	leastAckWait = time.Second
-	mostAckWait  = time.Hour
+	minAckWait = time.Second
+	maxAckWait = time.Hour
 )
 
 // agreement compares a consumer's settings with the worker's variables. The variables apply only when a consumer is
@@ -22,7 +22,7 @@ func agreement(l Topology, u Use, c jetstream.ConsumerConfig, say func(level fin
 	acknowledges := c.AckPolicy != jetstream.AckNonePolicy // ack wait applies only with acknowledgements
 	if acknowledges && c.AckWait != l.AckWait {
 		set := ""
-		if c.AckWait >= leastAckWait && c.AckWait <= mostAckWait {
+		if c.AckWait >= minAckWait && c.AckWait <= maxAckWait {
 			set = fmt.Sprintf("set MILLRACE_ACK_WAIT=%s, or ", c.AckWait)
 		}
 		say(finding.Warning, fmt.Sprintf("ack wait %s, and MILLRACE_ACK_WAIT is %s", c.AckWait, l.AckWait),

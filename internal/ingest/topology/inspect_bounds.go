@@ -50,9 +50,9 @@ const nearlyFull = 8
 
 // room returns the advised max_bytes for a stream with the present size holds. It is the larger of least and twice that size,
 // rounded up to whole GiB.
-func room(holds, least int64) int64 {
+func room(holds, minimum int64) int64 {
 	const gib = 1 << 30
-	return max(least, (2*holds+gib-1)/gib*gib)
+	return max(minimum, (2*holds+gib-1)/gib*gib)
 }
 
 // unbounded reports whether a stream has no limit on its size.

@@ -27,18 +27,18 @@ func (i consumerInspector) inspect() {
 	}
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrConsumerNotFound):
-		i.missing(what, "not there"+i.dropped(), addConsumer(i.l))
+		i.reportMissing(what, "not there"+i.dropped(), addConsumer(i.l))
 		return
 	case err != nil:
 		i.failed(what, err, "it must be a pull consumer, and the account must be allowed to read it")
 		return
 	}
 	i.settings(what, c.CachedInfo().Config)
-	i.paused(what, c.CachedInfo())
+	i.reportPaused(what, c.CachedInfo())
 }
 
-// paused reports a paused consumer, which delivers nothing.
-func (i *inspection) paused(what string, c *jetstream.ConsumerInfo) {
+// reportPaused reports a reportPaused consumer, which delivers nothing.
+func (i *inspection) reportPaused(what string, c *jetstream.ConsumerInfo) {
 	if c.Paused {
 		i.say(finding.Warning, what, fmt.Sprintf("is paused for %s, and delivers nothing until then", short(c.PauseRemaining.Round(time.Second))),
 			fmt.Sprintf("resume it, unless that's meant (nats consumer resume %s %s --force)", c.Stream, c.Name))

@@ -20,7 +20,7 @@ func (i deadLetterInspector) inspect() {
 		i.sayStreamOf(what, err, "MILLRACE_DEADLETTER_PREFIX")
 		return
 	case name == "":
-		i.missing(what, "no stream stores them, so payloads that cannot be processed would be redelivered forever", addStream(i.replicated(deadLetterSettings(i.js, i.l))))
+		i.reportMissing(what, "no stream stores them, so payloads that cannot be processed would be redelivered forever", addStream(i.withReplicas(deadLetterSettings(i.js, i.l))))
 		return
 	}
 	wanted := deadLetterSettings(i.js, i.l)
@@ -79,7 +79,7 @@ func (i deadLetterInspector) howToMove(results jetstream.StreamConfig) string {
 		slices.Sort(keep)
 		keep = slices.Compact(keep)
 	}
-	apart := i.replicated(deadLetterSettings(i.js, i.l))
+	apart := i.withReplicas(deadLetterSettings(i.js, i.l))
 	apart.Name, apart.Duplicates = results.Name+deadLetterSuffix, results.Duplicates
 	if apart.MaxAge > 0 {
 		apart.Duplicates = min(apart.Duplicates, apart.MaxAge) // the server accepts no longer window

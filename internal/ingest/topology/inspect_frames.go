@@ -10,8 +10,8 @@ import (
 // the server's limit if the stream's is unknown.
 func (i *inspection) limitOfResults() limit {
 	if s, err := i.js.Stream(i.ctx, i.l.ResultStream); err == nil {
-		if most := int64(s.CachedInfo().Config.MaxMsgSize); most > 0 && most < i.maxPayload {
-			return limit{most, "stream " + i.l.ResultStream, "raise max_msg_size of stream " + i.l.ResultStream}
+		if maximum := int64(s.CachedInfo().Config.MaxMsgSize); maximum > 0 && maximum < i.maxPayload {
+			return limit{maximum, "stream " + i.l.ResultStream, "raise max_msg_size of stream " + i.l.ResultStream}
 		}
 	}
 	return limitOfServer(i.maxPayload)

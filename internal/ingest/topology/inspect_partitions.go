@@ -72,7 +72,7 @@ func (i partitionInspector) missingFrom(list []int) []int {
 	if n > 1 {
 		what = fmt.Sprintf("consumers %s to %d", PartitionConsumer(i.l.Consumer, first), last)
 	}
-	i.missing(what, "not there"+i.dropped(), addPartitionConsumers(i.l, first, last))
+	i.reportMissing(what, "not there"+i.dropped(), addPartitionConsumers(i.l, first, last))
 	return list[n:]
 }
 
@@ -88,7 +88,7 @@ func (i partitionInspector) consumer(p int) (worst finding.Level, there bool) {
 		i.failed(what, err, "it must be a pull consumer, and the account must be allowed to read it")
 		return finding.Error, true
 	}
-	i.paused(what, c.CachedInfo())
+	i.reportPaused(what, c.CachedInfo())
 	got := c.CachedInfo().Config
 	say := func(l finding.Level, found, advice string) { worst = max(worst, l); i.say(l, what, found, advice) }
 	if got.AckPolicy != jetstream.AckAllPolicy || got.PriorityPolicy != jetstream.PriorityPolicyPinned {

@@ -44,11 +44,11 @@ func (i resultInspector) inspect() {
 }
 
 // fits warns if the result of one payload may exceed most, the size limit of messages.
-func (i resultInspector) fits(what string, most limit) {
+func (i resultInspector) fits(what string, maximum limit) {
 	need := int64(i.use.Frames.Result + resultHeaders)
-	if most.bytes < need {
+	if maximum.bytes < need {
 		i.say(finding.Warning, what, fmt.Sprintf("a result with its headers may have %d bytes, and %s takes messages of %d: payloads with larger results go to the dead-letter subject (too_large)",
-			need, most.of, most.bytes), most.raise+", or use MILLRACE_RESULT_FORMAT=binary or smaller operators")
+			need, maximum.of, maximum.bytes), maximum.raise+", or use MILLRACE_RESULT_FORMAT=binary or smaller operators")
 	}
 }
 
@@ -95,5 +95,5 @@ func (i resultInspector) duplicates(what string, c jetstream.StreamConfig) {
 
 // lookups checks whether the worker can look up stored results.
 func (i resultInspector) lookups(stream string) error {
-	return lookup.New(i.js, lookup.Settings{Input: i.l.Stream, Streams: []string{stream}}).Check(i.ctx)
+	return lookup.New(i.js, lookup.Options{Input: i.l.Stream, Streams: []string{stream}}).Check(i.ctx)
 }

@@ -18,12 +18,12 @@ func (i serverInspector) inspect() bool {
 	nc, batchBytes := i.nc, i.use.BatchBytes
 	what := "server " + nc.ConnectedServerName()
 	if _, err := i.js.AccountInfo(i.ctx); err != nil {
-		i.silent(what, err)
+		i.reportSilence(what, err)
 		return false
 	}
 	level, err := apiLevel(i.ctx, nc, i.l.API)
 	if err != nil {
-		i.silent(what, err)
+		i.reportSilence(what, err)
 		return false
 	}
 	if found, advice := tooOld(nc.ConnectedServerVersion(), level, i.l); found != "" {
@@ -45,9 +45,9 @@ func (i serverInspector) inspect() bool {
 	return true
 }
 
-// silent reports that JetStream doesn't answer. A missing permission to send a request, or to receive its answer, also has this
+// reportSilence reports that JetStream doesn't answer. A missing permission to send a request, or to receive its answer, also has this
 // symptom.
-func (i serverInspector) silent(what string, err error) {
+func (i serverInspector) reportSilence(what string, err error) {
 	absent := errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount)
 	if absent || !i.refused() {
 		i.failed(what, fmt.Errorf("JetStream does not answer: %w", err), i.whyNoAnswer())

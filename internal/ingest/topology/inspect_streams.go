@@ -20,7 +20,7 @@ func (i streamInspector) stream(wanted jetstream.StreamConfig, role string) (*je
 	s, err := i.js.Stream(i.ctx, wanted.Name)
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
-		i.missing(what, "not there ("+role+")", addStream(i.replicated(wanted)))
+		i.reportMissing(what, "not there ("+role+")", addStream(i.withReplicas(wanted)))
 		return nil, false
 	case err != nil:
 		i.failed(what, err, "check the account's permissions on the JetStream API")

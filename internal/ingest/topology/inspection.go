@@ -34,9 +34,9 @@ func (i *inspection) say(l finding.Level, what, found, advice string) {
 	i.findings = append(i.findings, finding.Finding{Level: l, What: what, Found: found, Advice: advice})
 }
 
-// missing reports a missing stream or consumer that provisioning would create, and the command that creates
+// reportMissing reports a missing stream or consumer that provisioning would create, and the command that creates
 // it.
-func (i *inspection) missing(what, found, command string) {
+func (i *inspection) reportMissing(what, found, command string) {
 	i.findings = append(i.findings, finding.Finding{Level: finding.Error, What: what, Found: found, Missing: true,
 		Advice: "create it (" + command + "), or set MILLRACE_PROVISION=true to have it created"})
 }
@@ -45,8 +45,8 @@ func (i *inspection) failed(what string, err error, advice string) {
 	i.findings = append(i.findings, finding.Finding{Level: finding.Error, What: what, Found: err.Error(), Advice: advice, Unanswered: Unavailable(err)})
 }
 
-// replicated returns c with the number of replicas that provisioning would try first.
-func (i *inspection) replicated(c jetstream.StreamConfig) jetstream.StreamConfig {
+// withReplicas returns c with the number of replicas that provisioning would try first.
+func (i *inspection) withReplicas(c jetstream.StreamConfig) jetstream.StreamConfig {
 	if c.Replicas == 0 && i.cluster != "" {
 		c.Replicas = clusterReplicas
 	}

@@ -93,9 +93,9 @@ func missingPartitionConsumers(ctx context.Context, js jetstream.JetStream, l To
 		return nil, fmt.Errorf("look up stream %q: %w", l.Stream, err)
 	}
 	info := s.CachedInfo()
-	if most, there := info.Config.MaxConsumers, info.State.Consumers; most > 0 && there+len(missing) > most {
+	if limit, there := info.Config.MaxConsumers, info.State.Consumers; limit > 0 && there+len(missing) > limit {
 		return nil, fmt.Errorf("create %d consumers on stream %q, which has %d: its maximum consumers limit is %d: raise how many consumers it allows, or "+
-			"lower MILLRACE_PARTITIONS", len(missing), l.Stream, there, most)
+			"lower MILLRACE_PARTITIONS", len(missing), l.Stream, there, limit)
 	}
 	return missing, nil
 }

@@ -14,8 +14,8 @@ const (
 	// clusterReplicas is the default number of replicas in a cluster.
 	clusterReplicas = 3
 
-	// leastBytes is the smallest max_bytes that a stream gets if the server has no space for the default.
-	leastBytes = 64 << 20
+	// minBytes is the smallest max_bytes that a stream gets if the server has no space for the default.
+	minBytes = 64 << 20
 )
 
 // Error codes of the server that the client library doesn't name.
@@ -84,7 +84,7 @@ func (cr *creator) createShrinking(ctx context.Context, b Bounds, c jetstream.St
 			return s, err
 		}
 		switch {
-		case noRoom(refused) && !b.AskedBytes && c.MaxBytes/2 >= leastBytes:
+		case noRoom(refused) && !b.AskedBytes && c.MaxBytes/2 >= minBytes:
 			c.MaxBytes /= 2
 			cr.log.Warn("the server has no room for streams of the default size", "stream", c.Name, "max_bytes", sizeFlag(c.MaxBytes))
 			if err := cr.halve(ctx, c.MaxBytes); err != nil {

@@ -131,8 +131,8 @@ func TestProvisionAddsAStreamForDeadLetters(t *testing.T) {
 	r.provision()
 	r.wantSubjects("RESULTS", "results.>")
 	r.wantSubjects("RESULTS_DEADLETTER", "deadletter", "deadletter.>")
-	if most := r.StreamConfig("RESULTS").MaxMsgs; most != 1000 {
-		t.Errorf("the stream that was there now takes %d messages, want 1000 as before", most)
+	if maximum := r.StreamConfig("RESULTS").MaxMsgs; maximum != 1000 {
+		t.Errorf("the stream that was there now takes %d messages, want 1000 as before", maximum)
 	}
 }
 

@@ -15,8 +15,8 @@ import (
 
 // The input stream's subject transform and its retention determine which consumers can receive its messages.
 
-// mostPartitions is the highest value that MILLRACE_PARTITIONS may have.
-const mostPartitions = 256
+// maxPartitions is the highest value that MILLRACE_PARTITIONS may have.
+const maxPartitions = 256
 
 // unfit returns the reason why a worker can't receive its inputs from an input stream with the configuration c, and advice. Both
 // are empty if it can. filters are the consumer's filters with shared delivery; no filters means all subjects.
@@ -33,7 +33,7 @@ func unfit(c jetstream.StreamConfig, l Topology, filters []string) (found, advic
 	}
 	found = fmt.Sprintf("maps subjects (%q to %q), so messages published under %v are stored where the consumer's filters %v match nothing: it would "+
 		"process nothing", c.SubjectTransform.Source, c.SubjectTransform.Destination, l.Subjects, filters)
-	if n := partitionsOf(c.SubjectTransform); n > 0 && n <= mostPartitions && c.Retention != jetstream.WorkQueuePolicy {
+	if n := partitionsOf(c.SubjectTransform); n > 0 && n <= maxPartitions && c.Retention != jetstream.WorkQueuePolicy {
 		return found, fmt.Sprintf("set MILLRACE_DELIVERY=exclusive and MILLRACE_PARTITIONS=%d, which is what the stream is set up for, or set "+
 			"MILLRACE_STREAM to a stream without a subject transform", n)
 	}
@@ -55,8 +55,8 @@ func unfitForPartitions(c jetstream.StreamConfig, l Topology) (found, advice str
 				"transform, and MILLRACE_DELIVERY=shared", want.Source, want.Destination)
 	case c.SubjectTransform != nil && *c.SubjectTransform == *want:
 		return "", ""
-	case n > mostPartitions:
-		return fmt.Sprintf("puts one of %d partitions before its subjects, and workers support %d", n, mostPartitions),
+	case n > maxPartitions:
+		return fmt.Sprintf("puts one of %d partitions before its subjects, and workers support %d", n, maxPartitions),
 			fmt.Sprintf("set MILLRACE_STREAM to a stream with the subject transform %q to %q", want.Source, want.Destination)
 	case n > 0:
 		return fmt.Sprintf("puts one of %d partitions before its subjects, and MILLRACE_PARTITIONS is %d", n, l.Partitions),

@@ -6,22 +6,22 @@ import (
 )
 
 const (
-	// lateMost is the maximum sum of two delays. One is the delay of a published result on its way to the stream. The
+	// lateMax is the maximum sum of two delays. One is the delay of a published result on its way to the stream. The
 	// other is the delay of a delivered input on its way to this worker.
-	lateMost = 20 * time.Second
+	lateMax = 20 * time.Second
 
-	// latePart limits lateMost to half of a short duplicate window.
+	// latePart limits lateMax to half of a short duplicate window.
 	latePart = 2
 
 	// safeWindow is the shortest duplicate window that allows the full delay.
-	safeWindow = latePart * lateMost
+	safeWindow = latePart * lateMax
 )
 
 // PublishFor returns the maximum time from an input's clearance to the publish of its result, given the stream's
 // duplicate window. It is the window minus 20 s, or half of the window if that is longer. It is at least a second,
 // because otherwise nothing could be published.
 func PublishFor(window time.Duration) time.Duration {
-	return max(window-min(lateMost, window/latePart), time.Second)
+	return max(window-min(lateMax, window/latePart), time.Second)
 }
 
 // window formats a duration for the nats command.

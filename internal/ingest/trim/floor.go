@@ -186,17 +186,17 @@ func (r *reader) floor(ctx context.Context, s State, consumers []*jetstream.Cons
 // idleFloor returns the floor of a consumer that has nothing pending, or most if the consumer needs no message up to
 // most. The consumer's pending count isn't proof: it is updated after the stream, and in a cluster by a server whose
 // copy of the stream may be behind. idleFloor therefore requests the consumer's next message from the stream's leader.
-func (r *reader) idleFloor(ctx context.Context, c *jetstream.ConsumerInfo, most uint64) (uint64, error) {
+func (r *reader) idleFloor(ctx context.Context, c *jetstream.ConsumerInfo, limit uint64) (uint64, error) {
 	for _, filter := range filters(c.Config) {
 		m, err := jsapi.Next(ctx, r.js, r.stream, c.AckFloor.Stream+1, filter)
 		if err != nil {
 			return 0, fmt.Errorf("look for messages of consumer %q: %w", c.Name, err)
 		}
 		if m != nil {
-			most = min(most, m.Sequence-1)
+			limit = min(limit, m.Sequence-1)
 		}
 	}
-	return most, nil
+	return limit, nil
 }
 
 func filters(c jetstream.ConsumerConfig) []string {

@@ -24,7 +24,7 @@ func TestABeginningThatMovesByItself(t *testing.T) {
 	r.store(make([]int, inputs)...)
 	r.process("p-0", inputs)
 	trimmer := r.trimmer(Auto)
-	for step := range uint64(mostYields + 1) {
+	for step := range uint64(maxYields + 1) {
 		if r.removed > 0 {
 			t.Errorf("a worker removes inputs in step %d, while the beginning of the stream moves", step)
 		}
@@ -35,8 +35,8 @@ func TestABeginningThatMovesByItself(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if want := uint64(inputs - mostYields - 1); r.removed != want {
-		t.Errorf("after %d steps %d inputs are removed, want %d", mostYields+1, r.removed, want)
+	if want := uint64(inputs - maxYields - 1); r.removed != want {
+		t.Errorf("after %d steps %d inputs are removed, want %d", maxYields+1, r.removed, want)
 	}
 }
 
@@ -146,7 +146,7 @@ func TestARefusalAboutAnotherStream(t *testing.T) {
 			last := r.NC.LastError()
 			return last != nil && strings.Contains(last.Error(), `"`+subject+`"`)
 		})
-		if got := trimmer.forbidden(); got != c.want {
+		if got := trimmer.isForbidden(); got != c.want {
 			t.Errorf("after a refusal about stream %s, that of INGEST may not be trimmed: %v, want %v", c.stream, got, c.want)
 		}
 	}
@@ -200,7 +200,7 @@ func TestAnEmptyStreamFillsNothing(t *testing.T) {
 func TestTheLogSaysWhatHoldsAStreamForLong(t *testing.T) {
 	t.Parallel()
 	log := natstest.NewLog(t)
-	trimmer := New(Settings{Stream: "INGEST", Log: log.Logger(), Observer: &rig{}})
+	trimmer := New(Options{Stream: "INGEST", Log: log.Logger(), Observer: &rig{}})
 	lines := 0
 	for _, c := range []struct {
 		held Reason

@@ -28,8 +28,8 @@ type Observer interface {
 	Trim(removed uint64, s State)
 }
 
-// Settings configures a Trimmer.
-type Settings struct {
+// Options configures a Trimmer.
+type Options struct {
 	JS        jetstream.JetStream
 	Stream    string
 	Policy    Policy
@@ -41,7 +41,7 @@ type Settings struct {
 // Trimmer trims a stream. Every worker that reads the stream has a Trimmer. The workers don't communicate. If a worker
 // sees that the first sequence of the stream has moved, it leaves the work to other workers for some time.
 type Trimmer struct {
-	Settings
+	Options
 	reader reader
 
 	first  uint64        // first sequence of the stream at the last step, or after the last purge; 0 before the first step
@@ -52,8 +52,8 @@ type Trimmer struct {
 }
 
 // New returns a Trimmer.
-func New(s Settings) *Trimmer {
-	return &Trimmer{Settings: s, reader: reader{js: s.JS, stream: s.Stream, policy: s.Policy}}
+func New(o Options) *Trimmer {
+	return &Trimmer{Options: o, reader: reader{js: o.JS, stream: o.Stream, policy: o.Policy}}
 }
 
 // Register registers the consumers of this worker's deployment. Call it before the worker relies on them.
@@ -65,10 +65,10 @@ const (
 	// busyPause is the time between two purges while there is something to remove.
 	busyPause = 250 * time.Millisecond
 
-	// leastPause and mostPause bound the time until the next step if another worker trims, or if nothing can be
+	// minPause and maxPause bound the time until the next step if another worker trims, or if nothing can be
 	// removed.
-	leastPause = time.Second
-	mostPause  = 8 * time.Second
+	minPause = time.Second
+	maxPause = 8 * time.Second
 
 	// stepTimeout is the timeout of all requests of a step together. In a cluster the server itself waits up to 4 s for
 	// the consumers' leaders.
@@ -77,9 +77,9 @@ const (
 	// forbiddenPause is the time until the next step if the worker's user lacks a permission.
 	forbiddenPause = 10 * time.Minute
 
-	// mostYields is the maximum number of consecutive steps in which a worker leaves the work to other workers. The
+	// maxYields is the maximum number of consecutive steps in which a worker leaves the work to other workers. The
 	// first sequence of the stream also moves when messages expire, or when an administrator purges the stream.
-	mostYields = 3
+	maxYields = 3
 )
 
 // Run trims until ctx is done.
@@ -91,7 +91,7 @@ func (t *Trimmer) Run(ctx context.Context) {
 		var err error
 		switch pause, err = t.step(ctx); {
 		case err == nil || ctx.Err() != nil:
-		case t.forbidden():
+		case t.isForbidden():
 			t.Log.Warn("this worker may not remove processed inputs, so the stream fills unless others do: see docs/security.md, or set MILLRACE_STREAM_TRIM=false",
 				"stream", t.Stream, "error", t.JS.Conn().LastError())
 			t.Observer.Trim(0, State{Held: Forbidden})
@@ -103,8 +103,8 @@ func (t *Trimmer) Run(ctx context.Context) {
 	}
 }
 
-// forbidden reports whether the server has refused a request about the stream. A request without permission gets no answer.
-func (t *Trimmer) forbidden() bool {
+// isForbidden reports whether the server has refused a request about the stream. A request without permission gets no answer.
+func (t *Trimmer) isForbidden() bool {
 	last := t.JS.Conn().LastError()
 	return errors.Is(last, nats.ErrPermissionViolation) && strings.Contains(last.Error(), "."+t.Stream+`"`)
 }
@@ -114,7 +114,7 @@ func about(d time.Duration) time.Duration { return d + rand.N(d) }
 
 // wait returns the pause after a step that removed nothing. The pause grows with each consecutive step.
 func (t *Trimmer) wait() time.Duration {
-	t.idle = min(max(2*t.idle, leastPause), mostPause)
+	t.idle = min(max(2*t.idle, minPause), maxPause)
 	return about(t.idle) / 2
 }
 
@@ -130,10 +130,10 @@ func (t *Trimmer) step(ctx context.Context) (pause time.Duration, err error) {
 	info := s.CachedInfo()
 	moved := info.State.FirstSeq != t.first
 	t.first = info.State.FirstSeq
-	if leave := moved && t.yields < mostYields && !nearlyFull(info); leave || info.State.Msgs == 0 {
+	if leave := moved && t.yields < maxYields && !nearlyFull(info); leave || info.State.Msgs == 0 {
 		t.yields++
 		t.report(0, State{})
-		return about(leastPause), nil
+		return about(minPause), nil
 	}
 	t.yields = 0
 	state, err := t.look(ctx, info)
@@ -155,8 +155,8 @@ func (t *Trimmer) step(ctx context.Context) (pause time.Duration, err error) {
 // nearlyFull reports whether the stream uses more than half of its byte limit. In that case, this worker trims even if
 // another worker does.
 func nearlyFull(info *jetstream.StreamInfo) bool {
-	most := info.Config.MaxBytes
-	return most > 0 && info.State.Bytes > uint64(most)/2
+	limit := info.Config.MaxBytes
+	return limit > 0 && info.State.Bytes > uint64(limit)/2
 }
 
 // look reads the state of the stream. If this worker's consumers aren't registered, look registers them, and nothing is

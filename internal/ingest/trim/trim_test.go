@@ -74,7 +74,7 @@ func (r *rig) Trim(removed uint64, s State) {
 }
 
 func (r *rig) trimmer(policy Policy) *Trimmer {
-	return New(Settings{JS: r.JS, Stream: "INGEST", Policy: policy, Consumers: []string{"p-0", "p-1"}, Log: r.Log.Logger(), Observer: r})
+	return New(Options{JS: r.JS, Stream: "INGEST", Policy: policy, Consumers: []string{"p-0", "p-1"}, Log: r.Log.Logger(), Observer: r})
 }
 
 // trim runs two steps of a worker, because in the first one it leaves the work to other workers.
@@ -295,7 +295,7 @@ func TestOneWorkerTrims(t *testing.T) {
 	r.store(0, 0)
 	r.process("p-0", 1)
 	r.trim(one)
-	for range mostYields {
+	for range maxYields {
 		r.process("p-0", 1)
 		r.store(0)
 		if _, err := two.step(r.Ctx()); err != nil {

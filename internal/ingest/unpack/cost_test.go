@@ -18,11 +18,11 @@ func jsonResults(t *testing.T) Results {
 	return Results{Operators: ops, Format: operator.JSON}
 }
 
-// TestMostCoversALargestMessage shows that the maximum memory for a message depends on the limits of frames and on
+// TestMaxBytesCoversALargestMessage shows that the maximum memory for a message depends on the limits of frames and on
 // framing and compression.
-func TestMostCoversALargestMessage(t *testing.T) {
+func TestMaxBytesCoversALargestMessage(t *testing.T) {
 	t.Parallel()
-	const payload, most, records = 1 << 20, 64 << 20, 1000
+	const payload, limit, records = 1 << 20, 64 << 20, 1000
 	plain := jsonResults(t)
 	twice := plain
 	twice.Compressed = true
@@ -36,14 +36,14 @@ func TestMostCoversALargestMessage(t *testing.T) {
 		"neither framed nor compressed":   {frame.None, compression.None, plain, records, 0},
 		"framed":                          {frame.NewlineDelimited, compression.None, plain, records, plain.cost(records, 0)},
 		"framed, at most a record a byte": {frame.VarintLengthDelimited, compression.None, plain, 2 * payload, plain.cost(payload+1, 0)},
-		"compressed":                      {frame.None, compression.Gzip, plain, records, most + plain.cost(1, 0)},
-		"framed and compressed":           {frame.LengthDelimited, compression.Auto, plain, records, most + plain.cost(records, 0)},
-		"Arrow, which compresses itself":  {frame.Arrow, compression.None, plain, records, most + plain.cost(records, 0)},
-		"by the headers":                  {frame.Auto, compression.Auto, plain, records, 2*most + plain.cost(records, 0)},
+		"compressed":                      {frame.None, compression.Gzip, plain, records, limit + plain.cost(1, 0)},
+		"framed and compressed":           {frame.LengthDelimited, compression.Auto, plain, records, limit + plain.cost(records, 0)},
+		"Arrow, which compresses itself":  {frame.Arrow, compression.None, plain, records, limit + plain.cost(records, 0)},
+		"by the headers":                  {frame.Auto, compression.Auto, plain, records, 2*limit + plain.cost(records, 0)},
 		"framed, with compressed results": {frame.NewlineDelimited, compression.None, twice, records, twice.cost(records, 0)},
 	} {
-		s := Settings{Split: frame.Splitter{Framing: c.framing, MaxRecords: c.records, MaxBytes: most}, Decompress: c.decompress, Results: c.results}
-		if got := s.Most(payload); got != c.want {
+		o := Options{Split: frame.Splitter{Framing: c.framing, MaxRecords: c.records, MaxBytes: limit}, Decompress: c.decompress, Results: c.results}
+		if got := o.MaxBytes(payload); got != c.want {
 			t.Errorf("%s: a message takes %d bytes, want %d", name, got, c.want)
 		}
 	}
@@ -54,7 +54,7 @@ func TestMostCoversALargestMessage(t *testing.T) {
 
 type variable struct{ operator.Operator }
 
-func (variable) MostStrings() (most, perByte int)                      { return 10, 3 }
+func (variable) MaxStrings() (maximum, perByte int)                    { return 10, 3 }
 func (variable) AppendStrings(dst, _ []byte, _ []uint32, _ int) []byte { return dst }
 
 // TestCostsCountByteStrings shows that byte strings cost their size in the table, and twice their size in the JSON
@@ -65,14 +65,14 @@ func TestCostsCountByteStrings(t *testing.T) {
 	texts := plain
 	texts.Operators = []operator.Operator{variable{plain.Operators[0]}}
 	const records, bytes = 1000, 1 << 20
-	if got, least := texts.cost(records, bytes)-plain.cost(records, bytes), int64(3*(10*records+3*bytes)); got < least {
-		t.Errorf("byte strings take %d bytes, want at least %d", got, least)
+	if got, minimum := texts.cost(records, bytes)-plain.cost(records, bytes), int64(3*(10*records+3*bytes)); got < minimum {
+		t.Errorf("byte strings take %d bytes, want at least %d", got, minimum)
 	}
-	if got, least := texts.cost(records, 2*bytes)-texts.cost(records, bytes), int64(3*3*bytes); got < least {
-		t.Errorf("a MiB more of records takes %d bytes, want at least %d", got, least)
+	if got, minimum := texts.cost(records, 2*bytes)-texts.cost(records, bytes), int64(3*3*bytes); got < minimum {
+		t.Errorf("a MiB more of records takes %d bytes, want at least %d", got, minimum)
 	}
-	s := Settings{Split: frame.Splitter{Framing: frame.NewlineDelimited, MaxRecords: records, MaxBytes: 64 << 20}, Results: texts}
-	if got, want := s.Most(bytes), texts.cost(records, bytes); got != want {
+	o := Options{Split: frame.Splitter{Framing: frame.NewlineDelimited, MaxRecords: records, MaxBytes: 64 << 20}, Results: texts}
+	if got, want := o.MaxBytes(bytes), texts.cost(records, bytes); got != want {
 		t.Errorf("the largest message takes %d bytes, want %d", got, want)
 	}
 }

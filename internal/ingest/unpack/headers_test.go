@@ -24,7 +24,7 @@ func TestHeadersInAnySpelling(t *testing.T) {
 	const lines = "a\nb\n"
 	packed := string(gzipped(t, []byte(lines)))
 	twice := string(gzipped(t, []byte(packed)))
-	s := Settings{Split: frame.Splitter{Framing: frame.Auto, MaxBytes: 1 << 20, MaxRecord: 1 << 20}, Decompress: compression.Auto, Results: jsonResults(t)}
+	o := Options{Split: frame.Splitter{Framing: frame.Auto, MaxBytes: 1 << 20, MaxRecord: 1 << 20}, Decompress: compression.Auto, Results: jsonResults(t)}
 	const ndjson = "application/x-ndjson"
 	for name, c := range map[string]struct {
 		header  nats.Header
@@ -46,24 +46,24 @@ func TestHeadersInAnySpelling(t *testing.T) {
 		"headers that can't be read": {jsapi.Unreadable, lines, 0, ""},
 	} {
 		in := headed{input(c.body), c.header}
-		m := &Message{u: New(s, &limited{limit: 1 << 30}, func(int64, int64) bool { return false }), in: in}
+		m := &Message{u: New(o, &limited{limit: 1 << 30}, func(int64, int64) bool { return false }), in: in}
 		m.Open()
 		var fault *frame.Error
 		if got := m.Records(); got != c.records || (m.Fault() == nil) != (c.records > 0) || errors.As(m.Fault(), &fault) != (c.reason != "") {
 			t.Errorf("%s: %d records, %v", name, got, m.Fault())
 		}
-		if plain := s.Plain(in); plain && (c.records != 1 || m.Fault() != nil) {
+		if plain := o.IsPlain(in); plain && (c.records != 1 || m.Fault() != nil) {
 			t.Errorf("%s: it counts as one record", name)
 		}
 	}
 	// No setting requires the headers here.
-	s.Split.Framing, s.Decompress = frame.NewlineDelimited, compression.None
-	m := &Message{u: New(s, &limited{limit: 1 << 30}, func(int64, int64) bool { return false }), in: headed{input(lines), jsapi.Unreadable}}
+	o.Split.Framing, o.Decompress = frame.NewlineDelimited, compression.None
+	m := &Message{u: New(o, &limited{limit: 1 << 30}, func(int64, int64) bool { return false }), in: headed{input(lines), jsapi.Unreadable}}
 	if m.Open(); m.Records() != 2 {
 		t.Errorf("%d records, %v, want 2 whatever the headers say", m.Records(), m.Fault())
 	}
-	s.Split.Framing, s.Decompress = frame.Auto, compression.None
-	m = &Message{u: New(s, &limited{limit: 1 << 30}, func(int64, int64) bool { return false }), in: headed{input(lines), jsapi.Unreadable}}
+	o.Split.Framing, o.Decompress = frame.Auto, compression.None
+	m = &Message{u: New(o, &limited{limit: 1 << 30}, func(int64, int64) bool { return false }), in: headed{input(lines), jsapi.Unreadable}}
 	if m.Open(); !errors.As(m.Fault(), new(*frame.Error)) {
 		t.Errorf("%d records, %v, want a fault of the frame", m.Records(), m.Fault())
 	}

@@ -161,21 +161,21 @@ func (m *Message) decompressed(must bool) ([]byte, error) {
 // decompress decompresses the body. Unless must is set, it first takes memory for the declared size, or else for a guessed size.
 // If the guess is too small, it retries with a larger size.
 func (m *Message) decompress(e compression.Encoding, must bool) ([]byte, error) {
-	packed, most := m.in.Data(), m.u.Split.MaxBytes
+	packed, maximum := m.in.Data(), m.u.Split.MaxBytes
 	if must {
-		return m.decompressWithin(e, most, true)
+		return m.decompressWithin(e, maximum, true)
 	}
 	expected, ok := compression.Declared(e, packed)
 	if !ok {
 		expected = guessedRatio * int64(len(packed))
 	}
-	for limit := min(most, expected); ; limit = min(most, guessedRatio*max(limit, 1<<10)) {
+	for limit := min(maximum, expected); ; limit = min(maximum, guessedRatio*max(limit, 1<<10)) {
 		m.release()
 		if !m.take(limit, false) {
 			return nil, errShort
 		}
-		body, err := m.decompressWithin(e, limit, limit == most)
-		if err == nil || limit == most || !errors.Is(err, compression.ErrTooLarge) {
+		body, err := m.decompressWithin(e, limit, limit == maximum)
+		if err == nil || limit == maximum || !errors.Is(err, compression.ErrTooLarge) {
 			return body, err
 		}
 	}
@@ -218,8 +218,8 @@ func (m *Message) splitBody(body []byte) error {
 	}
 	m.Splitting += time.Since(start)
 	if err == nil && !m.Framed() && m.split.Status(0) == record.TooLarge {
-		most := m.u.Split.MaxRecord
-		err = &frame.Error{Reason: frame.TooLarge, Offset: int64(most), Text: ExceedsBatch(m.split.Length(0), most)}
+		maximum := m.u.Split.MaxRecord
+		err = &frame.Error{Reason: frame.TooLarge, Offset: int64(maximum), Text: ExceedsBatch(m.split.Length(0), maximum)}
 	}
 	return err
 }

@@ -39,7 +39,7 @@ func TestAMessageHoldsItsMemory(t *testing.T) {
 	if size < 100*len(packed) {
 		t.Fatalf("%d bytes are too many: the ratio must be far from the guess", len(packed))
 	}
-	settings := Settings{
+	settings := Options{
 		Split: frame.Splitter{Framing: frame.NewlineDelimited, MaxBytes: 64 << 20}, Decompress: compression.Gzip, Results: jsonResults(t),
 	}
 	for _, c := range []struct {
@@ -76,9 +76,9 @@ func TestAMessageHoldsItsMemory(t *testing.T) {
 // reuses large buffers holds all of their memory.
 func TestIdleBuffersAreBounded(t *testing.T) {
 	t.Parallel()
-	const most = 1 << 20
-	memory, kept := &limited{limit: 1 << 40}, &limited{limit: most}
-	u := New(Settings{Split: frame.Splitter{Framing: frame.NewlineDelimited}, Results: jsonResults(t)}, memory, func(before, now int64) bool {
+	const limit = 1 << 20
+	memory, kept := &limited{limit: 1 << 40}, &limited{limit: limit}
+	u := New(Options{Split: frame.Splitter{Framing: frame.NewlineDelimited}, Results: jsonResults(t)}, memory, func(before, now int64) bool {
 		kept.Give(before)
 		if kept.Try(now) {
 			return true
@@ -104,8 +104,8 @@ func TestIdleBuffersAreBounded(t *testing.T) {
 		for _, b := range u.idle.stack {
 			idle += b.size()
 		}
-		if idle != kept.used || idle > most || idle == 0 || memory.used != 0 {
-			t.Errorf("%d lines: idle buffers have %d bytes, %d are counted, and %d may be", lines, idle, kept.used, most)
+		if idle != kept.used || idle > limit || idle == 0 || memory.used != 0 {
+			t.Errorf("%d lines: idle buffers have %d bytes, %d are counted, and %d may be", lines, idle, kept.used, limit)
 		}
 	}
 	stack := u.idle.stack

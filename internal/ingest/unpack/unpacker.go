@@ -25,8 +25,8 @@ import (
 	"millrace/internal/table"
 )
 
-// Settings defines how messages are unpacked.
-type Settings struct {
+// Options defines how messages are unpacked.
+type Options struct {
 	Split      frame.Splitter       // framing of messages, and the limits of a frame
 	Decompress compression.Encoding // compression of messages
 	Results    Results              // the results of the records
@@ -47,7 +47,7 @@ type Input interface {
 
 // Unpacker unpacks messages.
 type Unpacker struct {
-	Settings
+	Options
 	memory        Memory
 	ahead         chan struct{} // limits the goroutines that unpack ahead
 	decompressors sync.Pool     // contains *compression.Decompressor
@@ -56,23 +56,23 @@ type Unpacker struct {
 
 // New returns an Unpacker whose messages take their memory from memory. The Unpacker calls retain before the size of an idle
 // buffer changes from before to now bytes. If retain returns false, the Unpacker doesn't keep the buffer.
-func New(s Settings, memory Memory, retain func(before, now int64) bool) *Unpacker {
-	s.Split.MaxBytes = cmp.Or(s.Split.MaxBytes, frame.DefaultMaxBytes)
-	return &Unpacker{Settings: s, memory: memory, ahead: make(chan struct{}, runtime.GOMAXPROCS(0)), idle: idleBuffers{retain: retain}}
+func New(o Options, memory Memory, retain func(before, now int64) bool) *Unpacker {
+	o.Split.MaxBytes = cmp.Or(o.Split.MaxBytes, frame.DefaultMaxBytes)
+	return &Unpacker{Options: o, memory: memory, ahead: make(chan struct{}, runtime.GOMAXPROCS(0)), idle: idleBuffers{retain: retain}}
 }
 
 // Splits reports whether messages may be frames or compressed. If not, each message is one record.
-func (s *Settings) Splits() bool {
-	return s.Split.Framing != frame.None || s.Decompress != compression.None
+func (o *Options) Splits() bool {
+	return o.Split.Framing != frame.None || o.Decompress != compression.None
 }
 
-// Plain reports whether in is a single uncompressed record that fits into a batch.
-func (s *Settings) Plain(in Input) bool {
-	if !s.Splits() {
+// IsPlain reports whether in is a single uncompressed record that fits into a batch.
+func (o *Options) IsPlain(in Input) bool {
+	if !o.Splits() {
 		return true
 	}
 	h := in.Headers()
-	return s.isSingle(h) && s.isAsIs(h) && len(in.Data()) <= s.Split.MaxRecord
+	return o.isSingle(h) && o.isAsIs(h) && len(in.Data()) <= o.Split.MaxRecord
 }
 
 // Start starts a goroutine that unpacks in into m, if enough memory is free. m must be zero.
@@ -107,8 +107,8 @@ func valuesOf(h nats.Header, name string) (values []string) {
 }
 
 // isSingle reports whether the message with headers h is one record according to its framing.
-func (s *Settings) isSingle(h nats.Header) bool {
-	switch s.Split.Framing {
+func (o *Options) isSingle(h nats.Header) bool {
+	switch o.Split.Framing {
 	case frame.None:
 		return true
 	case frame.Auto:
@@ -118,15 +118,15 @@ func (s *Settings) isSingle(h nats.Header) bool {
 	return false
 }
 
-func (s *Settings) isAsIs(h nats.Header) bool {
-	return s.Decompress == compression.None ||
-		s.Decompress == compression.Auto && !jsapi.IsUnreadable(h) && len(valuesOf(h, contentEncoding)) == 0
+func (o *Options) isAsIs(h nats.Header) bool {
+	return o.Decompress == compression.None ||
+		o.Decompress == compression.Auto && !jsapi.IsUnreadable(h) && len(valuesOf(h, contentEncoding)) == 0
 }
 
 // mediaType returns the Content-Type of the message with headers h. It returns "" if the framing doesn't depend on the
 // Content-Type.
-func (s *Settings) mediaType(h nats.Header) (string, error) {
-	if s.Split.Framing != frame.Auto {
+func (o *Options) mediaType(h nats.Header) (string, error) {
+	if o.Split.Framing != frame.Auto {
 		return "", nil
 	}
 	values := slices.Compact(valuesOf(h, contentType))
@@ -140,10 +140,10 @@ func (s *Settings) mediaType(h nats.Header) (string, error) {
 }
 
 // encoding returns the compression of the message with headers h.
-func (s *Settings) encoding(h nats.Header) (compression.Encoding, error) {
+func (o *Options) encoding(h nats.Header) (compression.Encoding, error) {
 	switch {
-	case s.Decompress != compression.Auto:
-		return s.Decompress, nil
+	case o.Decompress != compression.Auto:
+		return o.Decompress, nil
 	case jsapi.IsUnreadable(h):
 		return compression.None, errUnreadable
 	}
@@ -161,29 +161,29 @@ type Results struct {
 // size.
 func (r *Results) cost(records int, bytes int64) int64 {
 	strings := operator.StringBytes(r.Operators, records, int(bytes))
-	body := int64(table.MostBytes(r.Format, r.Operators, records, strings))
+	body := int64(table.MaxBytes(r.Format, r.Operators, records, strings))
 	if r.Compressed {
 		body *= 2
 	}
-	return int64(records)*frame.IndexBytes + table.MostSize(r.Format, r.Operators, records, strings) + body + body/8
+	return int64(records)*frame.IndexBytes + table.MaxSize(r.Format, r.Operators, records, strings) + body + body/8
 }
 
-// Most returns the maximum memory for the decompressed body, the index and the results of one message, in bytes. received is the
+// MaxBytes returns the maximum memory for the decompressed body, the index and the results of one message, in bytes. received is the
 // message's maximum size in bytes. Most returns 0 if every message is a single uncompressed record.
-func (s *Settings) Most(received int64) int64 {
-	if !s.Splits() {
+func (o *Options) MaxBytes(received int64) int64 {
+	if !o.Splits() {
 		return 0
 	}
-	most, records := s.Split.Limits()
-	body, content := int64(0), min(most, received)
-	if s.Decompress != compression.None {
-		body, content = most, most
+	limit, records := o.Split.Limits()
+	body, content := int64(0), min(limit, received)
+	if o.Decompress != compression.None {
+		body, content = limit, limit
 	}
-	if s.Split.Framing == frame.Arrow || s.Split.Framing == frame.Auto {
-		body, content = body+most, most // the buffers of the stream may be compressed
+	if o.Split.Framing == frame.Arrow || o.Split.Framing == frame.Auto {
+		body, content = body+limit, limit // the buffers of the stream may be compressed
 	}
-	if s.Split.Framing == frame.None {
+	if o.Split.Framing == frame.None {
 		records = 1
 	}
-	return body + s.Results.cost(int(min(int64(records), content+1)), content)
+	return body + o.Results.cost(int(min(int64(records), content+1)), content)
 }

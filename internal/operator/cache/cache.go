@@ -25,13 +25,13 @@ const (
 	// suffix is the suffix of image files. The cache ignores other files in the folder.
 	suffix = ".image"
 
-	// mostImages and mostBytes limit the number and the total size of the images in the folder. Beyond these limits, the cache removes the
+	// maxImages and maxBytes limit the number and the total size of the images in the folder. Beyond these limits, the cache removes the
 	// least recently used images.
-	mostImages = 256
-	mostBytes  = 1 << 30
+	maxImages = 256
+	maxBytes  = 1 << 30
 
-	// mostImage is the maximum size of an image in bytes.
-	mostImage = 64 << 20
+	// maxImage is the maximum size of an image in bytes.
+	maxImage = 64 << 20
 )
 
 // Key has all inputs that determine an image.
@@ -113,7 +113,7 @@ func (c *Cache) Image(k Key, compile func() ([]byte, error)) (image []byte, hit 
 // read returns the image in a file, or nil if the file is missing or damaged.
 func (c *Cache) read(path string) []byte {
 	info, err := os.Stat(path)
-	if err != nil || !info.Mode().IsRegular() || info.Size() > mostImage+sha256.Size {
+	if err != nil || !info.Mode().IsRegular() || info.Size() > maxImage+sha256.Size {
 		return nil
 	}
 	data, err := os.ReadFile(path)
@@ -131,8 +131,8 @@ func (c *Cache) read(path string) []byte {
 
 // write writes the SHA-256 of the image and the image to a file. Other processes see the complete file or no file.
 func (c *Cache) write(path string, image []byte) (err error) {
-	if len(image) == 0 || len(image) > mostImage {
-		return fmt.Errorf("an image of %d bytes: the cache keeps images of 1 byte to %d MiB", len(image), mostImage>>20)
+	if len(image) == 0 || len(image) > maxImage {
+		return fmt.Errorf("an image of %d bytes: the cache keeps images of 1 byte to %d MiB", len(image), maxImage>>20)
 	}
 	f, err := os.CreateTemp(c.folder, ".new-*")
 	if err != nil {
@@ -176,7 +176,7 @@ func (c *Cache) trim(path string) {
 		}
 	}
 	slices.SortFunc(images, func(a, b file) int { return cmp.Or(a.used.Compare(b.used), strings.Compare(a.path, b.path)) })
-	for left := len(images); len(images) > 0 && (left > mostImages || sum > mostBytes); images = images[1:] {
+	for left := len(images); len(images) > 0 && (left > maxImages || sum > maxBytes); images = images[1:] {
 		if oldest := images[0]; oldest.path != path && os.Remove(oldest.path) == nil {
 			left, sum = left-1, sum-oldest.bytes
 		}

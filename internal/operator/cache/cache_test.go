@@ -155,13 +155,13 @@ func TestTheFolderIsBounded(t *testing.T) {
 		k.Source = fmt.Append(nil, i)
 		return k
 	}
-	for i := range mostImages {
+	for i := range maxImages {
 		want(t, c, numbered(i), "image", false)
 		name, err := (&Key{Source: numbered(i).Source, Headers: key().Headers, Options: key().Options, Architecture: "9.0", Compiler: "12.4"}).name()
 		if err != nil {
 			t.Fatal(err)
 		}
-		at := time.Now().Add(time.Duration(i-2*mostImages) * time.Minute)
+		at := time.Now().Add(time.Duration(i-2*maxImages) * time.Minute)
 		if err := os.Chtimes(filepath.Join(folder, name), at, at); err != nil {
 			t.Fatal(err)
 		}
@@ -178,14 +178,14 @@ func TestTheFolderIsBounded(t *testing.T) {
 	}
 	want(t, c, numbered(0), "image", true) // makes it the most recently used image
 	for i := range 3 {
-		want(t, c, numbered(mostImages+i), "image", false)
+		want(t, c, numbered(maxImages+i), "image", false)
 	}
 	entries, err := os.ReadDir(folder)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(entries) != mostImages+1 || entries[0].Name() != ".new-2" {
-		t.Errorf("%d files, the first is %s; want %d images and the unfinished file that is new", len(entries), entries[0].Name(), mostImages)
+	if len(entries) != maxImages+1 || entries[0].Name() != ".new-2" {
+		t.Errorf("%d files, the first is %s; want %d images and the unfinished file that is new", len(entries), entries[0].Name(), maxImages)
 	}
 	want(t, c, numbered(0), "image", true)
 	want(t, c, numbered(4), "image", true)

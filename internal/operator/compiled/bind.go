@@ -30,8 +30,8 @@ type place struct {
 	before    string
 }
 
-// settings are the values of all parameters.
-type settings struct {
+// parameterValues are the values of all parameters.
+type parameterValues struct {
 	values []Number
 	tables []table // values of the parameters of type Table, in order
 }
@@ -40,11 +40,11 @@ type settings struct {
 // aren't in the query have their defaults. A table is a file in Folder and has no default. The error names every problem and the
 // permitted values.
 func (d *Description) Bind(query string) (*Operator, error) {
-	s, err := d.parse(query)
+	values, err := d.parse(query)
 	if err != nil {
 		return nil, fmt.Errorf("operator %q: %w", d.Name, err)
 	}
-	return d.bind(s), nil
+	return d.bind(values), nil
 }
 
 // BindBlock returns the operator with the parameters in a block from Operator.Params. A spec from such a block doesn't contain the
@@ -59,7 +59,7 @@ func (d *Description) BindBlock(block []byte) (*Operator, error) {
 		tables = block[start:]
 	}
 	var (
-		s       = settings{values: make([]Number, len(d.Parameters))}
+		values  = parameterValues{values: make([]Number, len(d.Parameters))}
 		at, end = 0, 0
 		err     error
 	)
@@ -73,25 +73,25 @@ func (d *Description) BindBlock(block []byte) (*Operator, error) {
 			if t, end, err = p.tableIn(place, tables, end); err != nil {
 				return nil, err
 			}
-			s.add(i, t)
+			values.add(i, t)
 			continue
 		}
 		n := p.number(place)
 		if !p.permits(n) {
-			return nil, fmt.Errorf("parameter %q is %s: give %s to %s", p.Name, p.format(n), p.format(p.Least), p.format(p.Most))
+			return nil, fmt.Errorf("parameter %q is %s: give %s to %s", p.Name, p.format(n), p.format(p.Min), p.format(p.Max))
 		}
-		s.values[i] = n
+		values.values[i] = n
 	}
 	if end != len(tables) {
 		return nil, fmt.Errorf("the parameter block has %d bytes of tables: give %d", len(tables), end)
 	}
-	return d.bind(s), nil
+	return d.bind(values), nil
 }
 
 // add sets parameter i to a table.
-func (s *settings) add(i int, t table) {
-	s.values[i] = Number(len(t.contents))
-	s.tables = append(s.tables, t)
+func (values *parameterValues) add(i int, t table) {
+	values.values[i] = Number(len(t.contents))
+	values.tables = append(values.tables, t)
 }
 
 // tablesAt returns the position of the tables after the parameter block, or -1 if there are no tables.
@@ -104,9 +104,9 @@ func (d *Description) tablesAt() int {
 	return -1
 }
 
-func (d *Description) bind(s settings) *Operator {
-	o := &Operator{description: d, values: s.values, spec: d.Name}
-	separator, tables, end := "?", s.tables, 0
+func (d *Description) bind(values parameterValues) *Operator {
+	o := &Operator{description: d, values: values.values, spec: d.Name}
+	separator, tables, end := "?", values.tables, 0
 	for i, p := range d.Parameters {
 		o.block = append(o.block, make([]byte, alignUp(len(o.block), p.Type.Size())-len(o.block))...)
 		var text string
@@ -117,13 +117,13 @@ func (d *Description) bind(s settings) *Operator {
 			o.block = binary.LittleEndian.AppendUint32(o.block, uint32(end-at))
 			text, tables = tables[0].format(), tables[1:]
 		} else {
-			o.block = p.append(o.block, s.values[i])
-			text = p.format(s.values[i])
+			o.block = p.append(o.block, values.values[i])
+			text = p.format(values.values[i])
 		}
 		o.spec += separator + p.Name + "=" + text
 		separator = "&"
 	}
-	o.block = appendTables(o.block, s.tables)
+	o.block = appendTables(o.block, values.tables)
 	o.place()
 	o.bindJSON()
 	return o
@@ -145,9 +145,9 @@ func (o *Operator) place() {
 }
 
 // parse returns the values of all parameters for a query.
-func (d *Description) parse(query string) (settings, error) {
+func (d *Description) parse(query string) (parameterValues, error) {
 	texts, errs := d.split(query)
-	s := settings{values: make([]Number, len(d.Parameters))}
+	values := parameterValues{values: make([]Number, len(d.Parameters))}
 	for i, p := range d.Parameters {
 		text, given := texts[i]
 		switch {
@@ -156,16 +156,16 @@ func (d *Description) parse(query string) (settings, error) {
 		case p.Type == Table:
 			t, err := d.readTable(p, text)
 			errs = append(errs, err)
-			s.add(i, t)
+			values.add(i, t)
 		case given:
 			n, err := p.parse(text)
 			errs = append(errs, err)
-			s.values[i] = n
+			values.values[i] = n
 		default:
-			s.values[i] = p.Default
+			values.values[i] = p.Default
 		}
 	}
-	return s, errors.Join(errs...)
+	return values, errors.Join(errs...)
 }
 
 // split returns the text for each parameter in a query, keyed by the parameter's index. It also returns all errors
@@ -213,11 +213,11 @@ func (p Parameter) parse(text string) (Number, error) {
 		bits = 8 * p.Type.Size()
 	)
 	switch {
-	case p.Type.unsigned():
+	case p.Type.isUnsigned():
 		var v uint64
 		v, err = strconv.ParseUint(text, 10, bits)
 		n = Number(v)
-	case p.Type.signed():
+	case p.Type.isSigned():
 		var v int64
 		v, err = strconv.ParseInt(text, 10, bits)
 		n = Number(v)
@@ -228,21 +228,21 @@ func (p Parameter) parse(text string) (Number, error) {
 		n = Number(math.Float64bits(v))
 	}
 	if err != nil || !p.permits(n) {
-		return 0, fmt.Errorf("parameter %q is %q: give a %s from %s to %s", p.Name, text, kind, p.format(p.Least), p.format(p.Most))
+		return 0, fmt.Errorf("parameter %q is %q: give a %s from %s to %s", p.Name, text, kind, p.format(p.Min), p.format(p.Max))
 	}
 	return n, nil
 }
 
 func (p Parameter) permits(n Number) bool {
-	return p.representable(n) && !p.less(n, p.Least) && !p.less(p.Most, n)
+	return p.canRepresent(n) && !p.less(n, p.Min) && !p.less(p.Max, n)
 }
 
 // format returns the value in the format that parse accepts.
 func (p Parameter) format(n Number) string {
 	switch {
-	case p.Type.unsigned():
+	case p.Type.isUnsigned():
 		return strconv.FormatUint(uint64(n), 10)
-	case p.Type.signed():
+	case p.Type.isSigned():
 		return strconv.FormatInt(int64(n), 10)
 	}
 	return strconv.FormatFloat(n.Float(), 'g', -1, 8*p.Type.Size())
@@ -262,7 +262,7 @@ func (p Parameter) number(data []byte) Number {
 	switch unused := 64 - 8*len(data); {
 	case p.Type == Float32:
 		return Number(math.Float64bits(float64(math.Float32frombits(uint32(bits)))))
-	case p.Type.signed():
+	case p.Type.isSigned():
 		return Number(int64(bits) << unused >> unused)
 	}
 	return Number(bits)

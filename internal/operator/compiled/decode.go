@@ -40,14 +40,14 @@ type entries struct{ Count, Size, At uint32 }
 type parameterEntry struct {
 	Name                      [nameBytes]byte
 	Type, Flags, At, Reserved uint32
-	Preset, Least, Most       uint64
+	Preset, Min, Max          uint64
 }
 
 // fieldEntry has the layout of struct millrace_field.
 type fieldEntry struct {
-	Name                                [nameBytes]byte
-	Type, Flags, Count, CountParameter  uint32
-	Array, MostBytes, PerByte, Reserved uint32
+	Name                               [nameBytes]byte
+	Type, Flags, Count, CountParameter uint32
+	Array, MaxBytes, PerByte, Reserved uint32
 }
 
 // VersionError is the error for an operator that needs a newer contract than this program implements.
@@ -86,7 +86,7 @@ func Decode(data []byte) (*Description, error) {
 }
 
 func (d *Description) decode(h *head, data []byte) error {
-	if h.Size < descriptionBytes || h.Bytes < h.Size || h.Bytes > mostDescription || uint64(h.Bytes) > uint64(len(data)) {
+	if h.Size < descriptionBytes || h.Bytes < h.Size || h.Bytes > maxDescription || uint64(h.Bytes) > uint64(len(data)) {
 		return fmt.Errorf("it has %d bytes, of which %d follow its first %d", len(data), h.Bytes, h.Size)
 	}
 	data = data[:h.Bytes]
@@ -96,16 +96,16 @@ func (d *Description) decode(h *head, data []byte) error {
 	if d.Version == 0 {
 		return errors.New("version 0")
 	}
-	if err := h.Parameters.each(data, "parameters", parameterBytes, mostParameters, d.addParameter); err != nil {
+	if err := h.Parameters.each(data, "parameters", parameterBytes, maxParameters, d.addParameter); err != nil {
 		return err
 	}
-	if err := h.Fields.each(data, "fields", fieldBytes, mostFields, d.addField); err != nil {
+	if err := h.Fields.each(data, "fields", fieldBytes, maxFields, d.addField); err != nil {
 		return err
 	}
-	if err := h.Reasons.each(data, "reasons", reasonBytes, mostReasons, d.addReason); err != nil {
+	if err := h.Reasons.each(data, "reasons", reasonBytes, maxReasons, d.addReason); err != nil {
 		return err
 	}
-	if err := h.Passes.each(data, "passes", passBytes, mostPasses, d.addPass); err != nil {
+	if err := h.Passes.each(data, "passes", passBytes, maxPasses, d.addPass); err != nil {
 		return err
 	}
 	if err := d.setScratch(h.Scratch); err != nil {
@@ -126,7 +126,7 @@ func (d *Description) checkForm() error {
 		lanes = d.Threads / d.Teams
 	}
 	switch {
-	case d.Threads <= 0 || d.Threads > mostThreads || d.Threads%warp != 0 || d.Teams <= 0 || lanes*d.Teams != d.Threads:
+	case d.Threads <= 0 || d.Threads > maxThreads || d.Threads%warp != 0 || d.Teams <= 0 || lanes*d.Teams != d.Threads:
 	case d.Form == Thread && lanes == 1, d.Form == Warp && lanes == warp, d.Form == Block && d.Teams == 1:
 		return nil
 	}
@@ -134,9 +134,9 @@ func (d *Description) checkForm() error {
 }
 
 // each checks the bounds of the entries and calls add for each entry.
-func (e entries) each(data []byte, what string, least, most uint32, add func(entry []byte) error) error {
+func (e entries) each(data []byte, what string, minimum, maximum uint32, add func(entry []byte) error) error {
 	end := uint64(e.At) + uint64(e.Count)*uint64(e.Size)
-	if e.Count > most || e.Size < least || end > uint64(len(data)) {
+	if e.Count > maximum || e.Size < minimum || end > uint64(len(data)) {
 		return fmt.Errorf("%d %s of %d bytes from byte %d on, in %d bytes", e.Count, what, e.Size, e.At, len(data))
 	}
 	for i := range e.Count {
@@ -156,11 +156,11 @@ func (d *Description) addParameter(entry []byte) error {
 		return err
 	}
 	p := Parameter{Name: name, Type: Type(e.Type), Shown: e.Flags&flagShown != 0,
-		Default: Number(e.Preset), Least: Number(e.Least), Most: Number(e.Most)}
+		Default: Number(e.Preset), Min: Number(e.Min), Max: Number(e.Max)}
 	switch {
 	case !goodName(name):
 		return fmt.Errorf("name %q", name)
-	case !p.Type.valid() || p.Type == Bytes:
+	case !p.Type.isValid() || p.Type == Bytes:
 		return fmt.Errorf("%s has type %d", name, e.Type)
 	case uint64(e.At) != uint64(alignUp(d.blockBytes(), p.Type.Size())):
 		return fmt.Errorf("%s is at byte %d of the parameter block, after %d bytes of others", name, e.At, d.blockBytes())
@@ -168,22 +168,22 @@ func (d *Description) addParameter(entry []byte) error {
 		if err := d.checkTable(p); err != nil {
 			return err
 		}
-	case !p.representable(p.Default) || !p.representable(p.Least) || !p.representable(p.Most):
+	case !p.canRepresent(p.Default) || !p.canRepresent(p.Min) || !p.canRepresent(p.Max):
 		return fmt.Errorf("%s has a bound that its type %v can't have", name, p.Type)
-	case p.less(p.Default, p.Least) || p.less(p.Most, p.Default):
-		return fmt.Errorf("%s has the default %s, which isn't from %s to %s", name, p.format(p.Default), p.format(p.Least), p.format(p.Most))
+	case p.less(p.Default, p.Min) || p.less(p.Max, p.Default):
+		return fmt.Errorf("%s has the default %s, which isn't from %s to %s", name, p.format(p.Default), p.format(p.Min), p.format(p.Max))
 	}
 	d.Parameters = append(d.Parameters, p)
 	return nil
 }
 
-// representable reports whether the parameter's type can represent the value.
-func (p Parameter) representable(n Number) bool {
+// canRepresent reports whether the parameter's type can represent the value.
+func (p Parameter) canRepresent(n Number) bool {
 	bits := 8 * p.Type.Size()
 	switch {
-	case p.Type.unsigned():
+	case p.Type.isUnsigned():
 		return bits == 64 || uint64(n)>>bits == 0
-	case p.Type.signed():
+	case p.Type.isSigned():
 		return int64(n)<<(64-bits)>>(64-bits) == int64(n)
 	case p.Type == Float32:
 		return !math.IsNaN(n.Float()) && float64(float32(n.Float())) == n.Float()
@@ -193,9 +193,9 @@ func (p Parameter) representable(n Number) bool {
 
 func (p Parameter) less(a, b Number) bool {
 	switch {
-	case p.Type.unsigned():
+	case p.Type.isUnsigned():
 		return a < b
-	case p.Type.signed():
+	case p.Type.isSigned():
 		return int64(a) < int64(b)
 	}
 	return a.Float() < b.Float()
@@ -210,20 +210,20 @@ func (d *Description) addField(entry []byte) error {
 	}
 	f := Field{Name: name, Type: Type(e.Type), Array: e.Array != 0, Count: int(e.Count), CountParameter: int(e.CountParameter) - 1,
 		Hex: e.Flags&flagHex != 0, BareJSON: e.Flags&flagBareJSON != 0, BareColumn: e.Flags&flagBareColumn != 0,
-		MostBytes: int(e.MostBytes), MostPerByte: int(e.PerByte)}
+		MaxBytes: int(e.MaxBytes), MaxPerByte: int(e.PerByte)}
 	switch {
 	case !goodName(name):
 		return fmt.Errorf("name %q", name)
-	case !f.Type.valid() || f.Type == Table:
+	case !f.Type.isValid() || f.Type == Table:
 		return fmt.Errorf("%s has type %d", name, e.Type)
 	case f.Array && f.Type == Bytes || !f.Array && (e.Count != 1 || e.CountParameter != 0):
 		return fmt.Errorf("%s of type %v has %d elements", name, f.Type, e.Count)
-	case (f.Count == 0) == (f.CountParameter < 0) || f.Count > mostNumbers:
+	case (f.Count == 0) == (f.CountParameter < 0) || f.Count > maxNumbers:
 		return fmt.Errorf("%s is an array of %d elements", name, e.Count)
-	case f.Hex && !f.Type.unsigned() && f.Type != Bytes:
+	case f.Hex && !f.Type.isUnsigned() && f.Type != Bytes:
 		return fmt.Errorf("%s of type %v has hexadecimal digits", name, f.Type)
-	case e.MostBytes > mostStringBytes || e.PerByte > mostPerByte || f.Type != Bytes && (e.MostBytes != 0 || e.PerByte != 0):
-		return fmt.Errorf("%s has at most %d bytes and %d per byte of its record", name, e.MostBytes, e.PerByte)
+	case e.MaxBytes > maxStringBytes || e.PerByte > maxPerByte || f.Type != Bytes && (e.MaxBytes != 0 || e.PerByte != 0):
+		return fmt.Errorf("%s has at most %d bytes and %d per byte of its record", name, e.MaxBytes, e.PerByte)
 	}
 	d.Fields = append(d.Fields, f)
 	return nil
@@ -240,11 +240,11 @@ func (d *Description) addReason(entry []byte) error {
 
 // Limits of passes and scratch memory. With them, no size and no number of blocks overflows.
 const (
-	mostConstantBlocks = 1 << 16
-	mostScratch        = 1 << 30
-	mostScratchPerRow  = 1 << 20
-	mostScratchPerByte = 1 << 10
-	faultBytes         = 4 // scratch memory begins with a uint32 for faults of passes
+	maxConstantBlocks = 1 << 16
+	maxScratch        = 1 << 30
+	maxScratchPerRow  = 1 << 20
+	maxScratchPerByte = 1 << 10
+	faultBytes        = 4 // scratch memory begins with a uint32 for faults of passes
 )
 
 // passEntry has the layout of struct millrace_pass.
@@ -267,9 +267,9 @@ func (d *Description) addPass(entry []byte) error {
 	switch {
 	case !goodName(name):
 		return fmt.Errorf("name %q", name)
-	case e.Threads == 0 || e.Threads > mostThreads || e.Threads%warp != 0:
+	case e.Threads == 0 || e.Threads > maxThreads || e.Threads%warp != 0:
 		return fmt.Errorf("%s has %d threads per block", name, e.Threads)
-	case e.Share == 0 || blocks == 0 || e.Constant > mostConstantBlocks || blocks-uint64(e.Constant) > uint64(e.Share):
+	case e.Share == 0 || blocks == 0 || e.Constant > maxConstantBlocks || blocks-uint64(e.Constant) > uint64(e.Share):
 		return fmt.Errorf("%s has %d blocks, %d per record and %d per byte, divided by %d", name, e.Constant, e.PerRow, e.PerByte, e.Share)
 	}
 	for _, other := range d.Passes {
@@ -288,7 +288,7 @@ func (d *Description) setScratch(e scratchEntry) error {
 		return errors.New("scratch memory without passes")
 	case len(d.Passes) > 0 && e.Bytes < faultBytes:
 		return fmt.Errorf("scratch memory of %d bytes: passes need %d", e.Bytes, faultBytes)
-	case e.Bytes > mostScratch || e.PerRow > mostScratchPerRow || e.PerByte > mostScratchPerByte:
+	case e.Bytes > maxScratch || e.PerRow > maxScratchPerRow || e.PerByte > maxScratchPerByte:
 		return fmt.Errorf("scratch memory of %d bytes, %d per record and %d per byte", e.Bytes, e.PerRow, e.PerByte)
 	}
 	d.Scratch = Scratch{int(e.Bytes), int(e.PerRow), int(e.PerByte)}
@@ -337,8 +337,8 @@ func (d *Description) checkCount(f Field) error {
 		return fmt.Errorf("%s has as many elements as parameter number %d of %d", f.Name, f.CountParameter+1, len(d.Parameters))
 	}
 	p := d.Parameters[f.CountParameter]
-	if !p.Type.unsigned() || p.Least < 1 || p.Most > mostNumbers {
-		return fmt.Errorf("%s has as many elements as %s: it must be an unsigned integer from 1 to at most %d", f.Name, p.Name, mostNumbers)
+	if !p.Type.isUnsigned() || p.Min < 1 || p.Max > maxNumbers {
+		return fmt.Errorf("%s has as many elements as %s: it must be an unsigned integer from 1 to at most %d", f.Name, p.Name, maxNumbers)
 	}
 	return nil
 }

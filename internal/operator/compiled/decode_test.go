@@ -18,7 +18,7 @@ func describe(t testing.TB, change func(h *head, p *parameterEntry, f *fieldEntr
 	h.Reasons = entries{1, reasonBytes, descriptionBytes + parameterBytes + fieldBytes}
 	h.Passes = entries{0, passBytes, descriptionBytes + parameterBytes + fieldBytes + reasonBytes}
 	h.Bytes = descriptionBytes + parameterBytes + fieldBytes + reasonBytes
-	p := parameterEntry{Type: uint32(Uint32), Preset: 2, Least: 1, Most: 3}
+	p := parameterEntry{Type: uint32(Uint32), Preset: 2, Min: 1, Max: 3}
 	copy(p.Name[:], "n")
 	f := fieldEntry{Type: uint32(Uint16), Count: 1}
 	copy(f.Name[:], "value")
@@ -70,7 +70,7 @@ func TestDamagedDescriptionsAreRefused(t *testing.T) {
 		"parameter's type":  {func(_ *head, p *parameterEntry, _ *fieldEntry, _ *reason) { p.Type = uint32(Bytes) }, "n has type 11"},
 		"parameter's place": {func(_ *head, p *parameterEntry, _ *fieldEntry, _ *reason) { p.At = 1 << 31 }, "at byte 2147483648"},
 		"default":           {func(_ *head, p *parameterEntry, _ *fieldEntry, _ *reason) { p.Preset = 4 }, "default 4"},
-		"unrepresentable":   {func(_ *head, p *parameterEntry, _ *fieldEntry, _ *reason) { p.Most = 1 << 32 }, "can't have"},
+		"unrepresentable":   {func(_ *head, p *parameterEntry, _ *fieldEntry, _ *reason) { p.Max = 1 << 32 }, "can't have"},
 		"parameter's name":  {func(_ *head, p *parameterEntry, _ *fieldEntry, _ *reason) { p.Name[1] = '_' }, `name "n_"`},
 		"field's type":      {func(_ *head, _ *parameterEntry, f *fieldEntry, _ *reason) { f.Type = 13 }, "type 13"},
 		"a table as field":  {func(_ *head, _ *parameterEntry, f *fieldEntry, _ *reason) { f.Type = uint32(Table) }, "type 12"},
@@ -78,7 +78,7 @@ func TestDamagedDescriptionsAreRefused(t *testing.T) {
 			h.ParameterBytes, p.Type = 8, uint32(Table)
 		}, "n is a table with a default"},
 		"huge table": {func(h *head, p *parameterEntry, _ *fieldEntry, _ *reason) {
-			h.ParameterBytes, p.Type, p.Preset, p.Most = 8, uint32(Table), 0, mostTableBytes+1
+			h.ParameterBytes, p.Type, p.Preset, p.Max = 8, uint32(Table), 0, maxTableBytes+1
 		}, "n is a table with a default, or of 1 to 16777217 bytes"},
 		"scratch without passes": {func(h *head, _ *parameterEntry, _ *fieldEntry, _ *reason) { h.Scratch.PerRow = 4 }, "scratch memory without passes"},
 		"no elements":            {func(_ *head, _ *parameterEntry, f *fieldEntry, _ *reason) { f.Array, f.Count = 1, 0 }, "array of 0"},
@@ -90,10 +90,10 @@ func TestDamagedDescriptionsAreRefused(t *testing.T) {
 			f.Array, f.Count, f.CountParameter = 1, 0, 2
 		}, "parameter number 2 of 1"},
 		"least size": {func(_ *head, p *parameterEntry, f *fieldEntry, _ *reason) {
-			p.Least, f.Array, f.Count, f.CountParameter = 0, 1, 0, 1
+			p.Min, f.Array, f.Count, f.CountParameter = 0, 1, 0, 1
 		}, "an unsigned integer from 1"},
 		"hex":         {func(_ *head, _ *parameterEntry, f *fieldEntry, _ *reason) { f.Type, f.Flags = uint32(Float32), flagHex }, "hexadecimal"},
-		"bytes":       {func(_ *head, _ *parameterEntry, f *fieldEntry, _ *reason) { f.Type, f.MostBytes = uint32(Bytes), 1<<31 }, "at most 2147483648 bytes"},
+		"bytes":       {func(_ *head, _ *parameterEntry, f *fieldEntry, _ *reason) { f.Type, f.MaxBytes = uint32(Bytes), 1<<31 }, "at most 2147483648 bytes"},
 		"not bytes":   {func(_ *head, _ *parameterEntry, f *fieldEntry, _ *reason) { f.PerByte = 1 }, "1 per byte"},
 		"bare, shown": {func(_ *head, p *parameterEntry, f *fieldEntry, _ *reason) { p.Flags, f.Flags = flagShown, flagBareJSON }, "stands alone"},
 		"two members": {func(_ *head, p *parameterEntry, f *fieldEntry, _ *reason) { p.Flags, f.Name = flagShown, p.Name }, "two members n"},
@@ -111,7 +111,7 @@ func TestGoodDescriptionIsDecoded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d.Name != "sample" || d.Version != 3 || d.Parameters[0].Most != 3 || d.Fields[0].Type != Uint16 || d.Reasons[0] != "because" {
+	if d.Name != "sample" || d.Version != 3 || d.Parameters[0].Max != 3 || d.Fields[0].Type != Uint16 || d.Reasons[0] != "because" {
 		t.Errorf("%+v", d)
 	}
 }

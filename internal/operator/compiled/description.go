@@ -19,17 +19,17 @@ const Contract = 1
 
 // Limits and sizes of the format.
 const (
-	mostNumbers      = 1 << 20 // elements of an array
-	mostStringBytes  = 1 << 24 // constant part of the maximum length of a byte string
-	mostPerByte      = 1 << 10 // factor in the maximum length of a byte string
-	mostDescription  = 1 << 16 // bytes of a description
-	mostThreads      = 1024    // threads of a block
+	maxNumbers       = 1 << 20 // elements of an array
+	maxStringBytes   = 1 << 24 // constant part of the maximum length of a byte string
+	maxPerByte       = 1 << 10 // factor in the maximum length of a byte string
+	maxDescription   = 1 << 16 // bytes of a description
+	maxThreads       = 1024    // threads of a block
 	warp             = 32
-	mostReasons      = 64
-	mostParameters   = 32
-	mostFields       = 64
+	maxReasons       = 64
+	maxParameters    = 32
+	maxFields        = 64
 	nameBytes        = 32
-	mostPasses       = 8
+	maxPasses        = 8
 	reasonBytes      = 64
 	descriptionBytes = 176 // struct millrace_description of contract 1
 	parameterBytes   = 72  // struct millrace_parameter
@@ -119,11 +119,11 @@ var types = [...]struct {
 	Float32: {"float32", 4}, Float64: {"float64", 8}, Bytes: {"bytes", 4}, Table: {"table", 8},
 }
 
-func (t Type) valid() bool { return t >= Uint8 && t <= Table }
+func (t Type) isValid() bool { return t >= Uint8 && t <= Table }
 
 // String returns the name of the type, as in Go.
 func (t Type) String() string {
-	if !t.valid() {
+	if !t.isValid() {
 		return "unknown type"
 	}
 	return types[t].name
@@ -132,16 +132,16 @@ func (t Type) String() string {
 // Size returns the size of an element in a record, in bytes.
 func (t Type) Size() int { return types[t].bytes }
 
-func (t Type) unsigned() bool { return t >= Uint8 && t <= Uint64 }
-func (t Type) signed() bool   { return t >= Int8 && t <= Int64 }
-func (t Type) float() bool    { return t == Float32 || t == Float64 }
+func (t Type) isUnsigned() bool { return t >= Uint8 && t <= Uint64 }
+func (t Type) isSigned() bool   { return t >= Int8 && t <= Int64 }
+func (t Type) float() bool      { return t == Float32 || t == Float64 }
 
 // Parameter is a number or a table, which a user may choose. A table is a file with a size from Least to Most bytes.
 type Parameter struct {
-	Name                 string
-	Type                 Type
-	Shown                bool // whether the JSON result contains the value
-	Default, Least, Most Number
+	Name              string
+	Type              Type
+	Shown             bool // whether the JSON result contains the value
+	Default, Min, Max Number
 }
 
 // Number is the value of a parameter. Depending on the parameter's type, its bits are an unsigned integer, a signed integer, or a
@@ -163,7 +163,7 @@ type Field struct {
 	BareJSON   bool // whether the only field is the operator's JSON value, without an object
 	BareColumn bool // whether the only field is the operator's Arrow column, without a struct
 
-	MostBytes, MostPerByte int // a byte string of a record of n bytes has at most MostBytes + MostPerByte*n bytes
+	MaxBytes, MaxPerByte int // a byte string of a record of n bytes has at most MaxBytes + MaxPerByte*n bytes
 }
 
 // Pass is code that works on a whole batch, block by block, before the records are computed. The number of blocks is
@@ -201,9 +201,9 @@ func BuiltIn() []*Description {
 		{
 			Name: "minhash", Version: 1, Form: Library,
 			Parameters: []Parameter{
-				{Name: "k", Type: Uint32, Shown: true, Default: 24, Least: 1, Most: 256},
-				{Name: "hashes", Type: Uint32, Default: 128, Least: 1, Most: 1024},
-				{Name: "seed", Type: Uint64, Shown: true, Default: 1, Most: math.MaxUint64},
+				{Name: "k", Type: Uint32, Shown: true, Default: 24, Min: 1, Max: 256},
+				{Name: "hashes", Type: Uint32, Default: 128, Min: 1, Max: 1024},
+				{Name: "seed", Type: Uint64, Shown: true, Default: 1, Max: math.MaxUint64},
 			},
 			Fields: []Field{{Name: "signature", Type: Uint32, Array: true, CountParameter: 1, BareColumn: true}},
 		},
@@ -241,9 +241,9 @@ func (d *Description) Declaration() string {
 // bytes)".
 func (p Parameter) Text() string {
 	if p.Type == Table {
-		return p.Name + "=FILE (table, " + strconv.Itoa(int(p.Least)) + " to " + strconv.Itoa(int(p.Most)) + " bytes)"
+		return p.Name + "=FILE (table, " + strconv.Itoa(int(p.Min)) + " to " + strconv.Itoa(int(p.Max)) + " bytes)"
 	}
-	return p.Name + "=" + p.format(p.Default) + " (" + p.Type.String() + ", " + p.format(p.Least) + " to " + p.format(p.Most) + ")"
+	return p.Name + "=" + p.format(p.Default) + " (" + p.Type.String() + ", " + p.format(p.Min) + " to " + p.format(p.Max) + ")"
 }
 
 // Text returns the field's name and type, for example "signature uint32[hashes]".
@@ -266,10 +266,10 @@ func (d *Description) Text(f Field) string {
 // bound returns the maximum length of a byte string.
 func (f Field) bound() string {
 	switch {
-	case f.MostPerByte == 0:
-		return strconv.Itoa(f.MostBytes)
-	case f.MostBytes == 0:
-		return strconv.Itoa(f.MostPerByte) + " per byte"
+	case f.MaxPerByte == 0:
+		return strconv.Itoa(f.MaxBytes)
+	case f.MaxBytes == 0:
+		return strconv.Itoa(f.MaxPerByte) + " per byte"
 	}
-	return strconv.Itoa(f.MostBytes) + " and " + strconv.Itoa(f.MostPerByte) + " per byte"
+	return strconv.Itoa(f.MaxBytes) + " and " + strconv.Itoa(f.MaxPerByte) + " per byte"
 }

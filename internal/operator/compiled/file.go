@@ -59,13 +59,13 @@ func ReadSource(path string) (name string, text []byte, err error) {
 func ReadCode(path string) ([]byte, error) { return readFile(path, "file", 64<<20) }
 
 // readFile returns the contents of a regular file of up to most bytes.
-func readFile(path, kind string, most int64) ([]byte, error) {
+func readFile(path, kind string, limit int64) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
 	}
-	if !info.Mode().IsRegular() || info.Size() > most {
-		return nil, fmt.Errorf("%s: not a %s of at most %d KiB", path, kind, most>>10)
+	if !info.Mode().IsRegular() || info.Size() > limit {
+		return nil, fmt.Errorf("%s: not a %s of at most %d KiB", path, kind, limit>>10)
 	}
 	return os.ReadFile(path)
 }
@@ -100,12 +100,12 @@ func SourceOption(text []byte) string {
 // symbol is the name of the description in a compiled operator.
 const symbol = "millrace_operator_description"
 
-// mostFile is the maximum size of a compiled operator in bytes.
-const mostFile = 256 << 20
+// maxFile is the maximum size of a compiled operator in bytes.
+const maxFile = 256 << 20
 
 // ReadFile returns the description in a cubin, a fatbin without compression, PTX, or a shared library. It doesn't load the code.
 func ReadFile(path string) (*Description, error) {
-	file, err := readFile(path, "file", mostFile)
+	file, err := readFile(path, "file", maxFile)
 	if err != nil {
 		return nil, err
 	}
@@ -183,7 +183,7 @@ func findELF(file []byte) (data []byte, err error) {
 // address. In a cubin, sections have no addresses.
 func contents(f *elf.File, s elf.Symbol) ([]byte, error) {
 	section := f.Sections[s.Section]
-	if section.Type == elf.SHT_NOBITS || section.Size > mostFile {
+	if section.Type == elf.SHT_NOBITS || section.Size > maxFile {
 		return nil, fmt.Errorf("%w: section %s has no contents", errNoOperator, section.Name)
 	}
 	data, err := section.Data()
@@ -205,14 +205,14 @@ var errCompressed = errors.New("the code in the fatbin is compressed, so its des
 const (
 	fatbinHeaderBytes = 16
 	entryHeaderBytes  = 16 // the part that is read: uint16 kind, uint16, uint32 size of the header, uint64 size of the contents
-	mostEntries       = 256
+	maxEntries        = 256
 )
 
 // findFatbin returns the description in the first entry of a fatbin that has one.
 func findFatbin(file []byte) ([]byte, error) {
 	at := uint64(binary.LittleEndian.Uint16(file[6:]))
 	end := min(uint64(len(file)), at+binary.LittleEndian.Uint64(file[8:]))
-	for range mostEntries {
+	for range maxEntries {
 		if at > end || end-at < entryHeaderBytes {
 			break
 		}
@@ -255,7 +255,7 @@ func findPTX(text []byte) ([]byte, error) {
 	}
 	count, rest, _ := bytes.Cut(rest, []byte("]"))
 	n, err := strconv.Atoi(string(count))
-	if err != nil || n <= 0 || n > mostDescription {
+	if err != nil || n <= 0 || n > maxDescription {
 		return nil, fmt.Errorf("%w: %s has %.20q bytes", errNoOperator, symbol, count)
 	}
 	begin, rest, _ := bytes.Cut(rest, []byte("{"))

@@ -167,7 +167,7 @@ func TestEntropyDescribesItself(t *testing.T) {
 	}
 	want := &Description{
 		Name: "entropy", Version: 1, Form: Thread, Threads: 64, Teams: 64, Checked: true,
-		Parameters: []Parameter{{Name: "bits", Type: Uint32, Default: 4, Least: 1, Most: 6}},
+		Parameters: []Parameter{{Name: "bits", Type: Uint32, Default: 4, Min: 1, Max: 6}},
 		Fields:     []Field{{Name: "peak", Type: Uint32, Count: 1, CountParameter: -1}},
 		Reasons:    []string{"the record is empty"},
 	}
@@ -183,7 +183,7 @@ func TestEveryKindOfParameterAndFieldIsDescribed(t *testing.T) {
 	}
 	var lines []string
 	for _, p := range d.Parameters {
-		lines = append(lines, p.Name+" "+p.Type.String()+" "+p.format(p.Default)+" from "+p.format(p.Least)+" to "+p.format(p.Most))
+		lines = append(lines, p.Name+" "+p.Type.String()+" "+p.format(p.Default)+" from "+p.format(p.Min)+" to "+p.format(p.Max))
 	}
 	want := []string{
 		"a uint8 200 from 0 to 255", "b int16 -300 from -32768 to 32767", "n uint32 3 from 1 to 9", "scale float64 0.375 from -1e+300 to 1e+300",
@@ -198,10 +198,10 @@ func TestEveryKindOfParameterAndFieldIsDescribed(t *testing.T) {
 		{Name: "scaled", Type: Float64, Count: 1, CountParameter: -1},
 		{Name: "negative", Type: Int8, Count: 1, CountParameter: -1},
 		{Name: "pairs", Type: Uint16, Array: true, Count: 3, CountParameter: -1},
-		{Name: "upper", Type: Bytes, Count: 1, CountParameter: -1, MostBytes: 2, MostPerByte: 1},
+		{Name: "upper", Type: Bytes, Count: 1, CountParameter: -1, MaxBytes: 2, MaxPerByte: 1},
 		{Name: "sums", Type: Int32, Array: true, CountParameter: 2},
 		{Name: "total", Type: Uint64, Count: 1, CountParameter: -1, Hex: true},
-		{Name: "digits", Type: Bytes, Count: 1, CountParameter: -1, Hex: true, MostBytes: 10},
+		{Name: "digits", Type: Bytes, Count: 1, CountParameter: -1, Hex: true, MaxBytes: 10},
 		{Name: "half", Type: Float32, Count: 1, CountParameter: -1},
 		{Name: "head", Type: Uint8, Array: true, Count: 5, CountParameter: -1},
 	}

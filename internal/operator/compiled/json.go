@@ -133,7 +133,7 @@ func (f *Field) appendNumber(dst, data []byte) []byte {
 		return appendFloat(dst, float64(math.Float32frombits(uint32(bits))), 32)
 	case f.Type == Float64:
 		return appendFloat(dst, math.Float64frombits(bits), 64)
-	case f.Type.signed():
+	case f.Type.isSigned():
 		unused := 64 - 8*len(data)
 		return strconv.AppendInt(dst, int64(bits)<<unused>>unused, 10)
 	}
@@ -152,27 +152,27 @@ func appendFloat(dst []byte, value float64, bits int) []byte {
 	return strconv.AppendFloat(dst, value, format, -1, bits)
 }
 
-// mostDigits is the maximum length of a number in JSON, by type.
-var mostDigits = [...]int{
+// maxDigits is the maximum length of a number in JSON, by type.
+var maxDigits = [...]int{
 	Uint8: 3, Uint16: 5, Uint32: 10, Uint64: 20, Int8: 4, Int16: 6, Int32: 11, Int64: 20,
 	Float32: 24, Float64: 25, // "-0.0000012345679", "-123456790000000000000", "-1.7976931348623157e+308"
 }
 
-// MostJSON returns the maximum number of bytes that AppendJSON appends for a payload of payloadBytes bytes.
-func (o *Operator) MostJSON(payloadBytes int) int {
-	most := len(o.after)
+// MaxJSON returns the maximum number of bytes that AppendJSON appends for a payload of payloadBytes bytes.
+func (o *Operator) MaxJSON(payloadBytes int) int {
+	limit := len(o.after)
 	for i, f := range o.description.Fields {
-		most += len(o.fields[i].before) + f.mostJSON(o.fields[i].count, payloadBytes)
+		limit += len(o.fields[i].before) + f.maxJSON(o.fields[i].count, payloadBytes)
 	}
-	return most
+	return limit
 }
 
-func (f Field) mostJSON(count, payloadBytes int) int {
+func (f Field) maxJSON(count, payloadBytes int) int {
 	const quotes, brackets = 2, 2
 	if f.Type == Bytes {
-		return mostStringJSON + 2*(f.MostBytes+f.MostPerByte*payloadBytes)
+		return maxStringJSON + 2*(f.MaxBytes+f.MaxPerByte*payloadBytes)
 	}
-	number := mostDigits[f.Type]
+	number := maxDigits[f.Type]
 	if f.Hex {
 		number = quotes + 2*f.Type.Size()
 	}
@@ -193,9 +193,9 @@ const (
 	// base64Begin and base64End enclose a byte string that isn't text.
 	base64Begin, base64End = `{"base64":"`, `"}`
 
-	// mostStringJSON is the maximum number of bytes that a byte string has in JSON in addition to two for each of its bytes. Base64 adds at
+	// maxStringJSON is the maximum number of bytes that a byte string has in JSON in addition to two for each of its bytes. Base64 adds at
 	// most two, because it has 4 for one byte and 8 for four. Hexadecimal digits and text have two quotes.
-	mostStringJSON = len(base64Begin) + len(base64End) + 2
+	maxStringJSON = len(base64Begin) + len(base64End) + 2
 )
 
 // appendString appends a byte string to dst. Text becomes a JSON string. Any other byte string becomes an object with its base64 (RFC

@@ -39,7 +39,7 @@ func TestResultsOfBuiltInOperatorsAreRecordsAlone(t *testing.T) {
 // follow the records directly.
 func TestLayoutOfHostCode(t *testing.T) {
 	number := compiled.Field{Name: "n", Type: compiled.Uint32, Count: 1, CountParameter: -1}
-	text := compiled.Field{Name: "text", Type: compiled.Bytes, Count: 1, CountParameter: -1, MostBytes: 5}
+	text := compiled.Field{Name: "text", Type: compiled.Bytes, Count: 1, CountParameter: -1, MaxBytes: 5}
 	for _, c := range []struct {
 		fields  []compiled.Field
 		reasons []string
@@ -133,14 +133,14 @@ func TestJSONOfEachType(t *testing.T) {
 		if got := string(o.AppendJSON(nil, test.record)); got != test.want {
 			t.Errorf("%v: %s, want %s", test.field.Type, got, test.want)
 		}
-		if most := o.MostJSON(0); most < len(test.want) {
-			t.Errorf("%v: MostJSON is %d, and a value has %d bytes", test.field.Type, most, len(test.want))
+		if maximum := o.MaxJSON(0); maximum < len(test.want) {
+			t.Errorf("%v: MaxJSON is %d, and a value has %d bytes", test.field.Type, maximum, len(test.want))
 		}
 	}
 }
 
-// TestMostJSONBoundsFloats: MostJSON bounds the longest texts of floats.
-func TestMostJSONBoundsFloats(t *testing.T) {
+// TestMaxJSONBoundsFloats: MaxJSON bounds the longest texts of floats.
+func TestMaxJSONBoundsFloats(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	single, double := one(t, compiled.Field{Type: compiled.Float32, Count: 1}), one(t, compiled.Field{Type: compiled.Float64, Count: 1})
 	for range 200_000 {
@@ -156,8 +156,8 @@ func TestMostJSONBoundsFloats(t *testing.T) {
 		}
 		for o, part := range map[*compiled.Operator][]byte{double: record[:8], single: record[8:]} {
 			text := o.AppendJSON(nil, part)
-			if len(text) > o.MostJSON(0) {
-				t.Fatalf("%s has %d bytes, and MostJSON is %d", text, len(text), o.MostJSON(0))
+			if len(text) > o.MaxJSON(0) {
+				t.Fatalf("%s has %d bytes, and MaxJSON is %d", text, len(text), o.MaxJSON(0))
 			}
 			if !json.Valid(text) {
 				t.Fatalf("%s isn't JSON", text)
@@ -169,9 +169,9 @@ func TestMostJSONBoundsFloats(t *testing.T) {
 // TestByteStrings: a record contains the lengths of its byte strings. The contents are stored separately.
 func TestByteStrings(t *testing.T) {
 	d := &compiled.Description{Name: "strings", Version: 1, Form: compiled.Thread, Threads: 64, Teams: 64, Fields: []compiled.Field{
-		{Name: "a", Type: compiled.Bytes, Count: 1, CountParameter: -1, MostBytes: 4},
+		{Name: "a", Type: compiled.Bytes, Count: 1, CountParameter: -1, MaxBytes: 4},
 		{Name: "n", Type: compiled.Uint8, Count: 1, CountParameter: -1},
-		{Name: "b", Type: compiled.Bytes, Count: 1, CountParameter: -1, Hex: true, MostPerByte: 1},
+		{Name: "b", Type: compiled.Bytes, Count: 1, CountParameter: -1, Hex: true, MaxPerByte: 1},
 	}}
 	o, err := d.Bind("")
 	if err != nil {
@@ -192,8 +192,8 @@ func TestByteStrings(t *testing.T) {
 		if string(got) != test.want || !json.Valid(got) {
 			t.Errorf("%s, want %s", got, test.want)
 		}
-		if most := o.MostJSON(len(test.b)); most < len(got) {
-			t.Errorf("MostJSON is %d, and %s has %d bytes", most, got, len(got))
+		if maximum := o.MaxJSON(len(test.b)); maximum < len(got) {
+			t.Errorf("MaxJSON is %d, and %s has %d bytes", maximum, got, len(got))
 		}
 	}
 	if got := string(o.AppendJSON(nil, value("abcd", "xy")[:o.Stride()+3])); got != `{"a":"abc","n":9,"b":""}` {
@@ -226,7 +226,7 @@ func TestAppendJSONAllocatesNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		record, dst := make([]byte, o.Stride()), make([]byte, 0, o.MostJSON(0))
+		record, dst := make([]byte, o.Stride()), make([]byte, 0, o.MaxJSON(0))
 		if n := testing.AllocsPerRun(100, func() { dst = o.AppendJSON(dst[:0], record) }); n != 0 {
 			t.Errorf("%s: %v allocations a record", o, n)
 		}
@@ -243,7 +243,7 @@ func BenchmarkAppendJSON(b *testing.B) {
 		for i := range record {
 			record[i] = byte(i * 37)
 		}
-		dst := make([]byte, 0, o.MostJSON(0))
+		dst := make([]byte, 0, o.MaxJSON(0))
 		b.Run(d.Name, func(b *testing.B) {
 			b.ReportAllocs()
 			b.SetBytes(int64(len(o.AppendJSON(dst, record))))
@@ -257,7 +257,7 @@ func BenchmarkAppendJSON(b *testing.B) {
 func Example() {
 	d := compiled.Description{
 		Name: "entropy", Version: 1,
-		Parameters: []compiled.Parameter{{Name: "bits", Type: compiled.Uint32, Default: 4, Least: 1, Most: 6}},
+		Parameters: []compiled.Parameter{{Name: "bits", Type: compiled.Uint32, Default: 4, Min: 1, Max: 6}},
 		Fields:     []compiled.Field{{Name: "peak", Type: compiled.Uint32, Count: 1, CountParameter: -1}},
 	}
 	o, err := d.Bind("bits=5")

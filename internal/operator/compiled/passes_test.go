@@ -64,13 +64,13 @@ func TestDamagedPassesAreRefused(t *testing.T) {
 		"many threads":    {func(_ *head, _, b *passEntry) { b.Threads = 1056 }, "join has 1056 threads"},
 		"no share":        {func(_ *head, a, _ *passEntry) { a.Share = 0 }, "divided by 0"},
 		"no blocks":       {func(_ *head, a, _ *passEntry) { a.PerByte = 0 }, "find has 0 blocks"},
-		"many blocks":     {func(_ *head, _, b *passEntry) { b.Constant = mostConstantBlocks + 1 }, "join has 65537 blocks"},
+		"many blocks":     {func(_ *head, _, b *passEntry) { b.Constant = maxConstantBlocks + 1 }, "join has 65537 blocks"},
 		"blocks per byte": {func(_ *head, _, b *passEntry) { b.Share = 2 }, "1 per record and 2 per byte, divided by 2"},
 		"blocks overflow": {func(_ *head, _, b *passEntry) { b.PerRow, b.PerByte = 1<<31, 1<<31 }, "2147483648 per byte"},
 		"little scratch":  {func(h *head, _, _ *passEntry) { h.Scratch.Bytes = 3 }, "passes need 4"},
-		"much scratch":    {func(h *head, _, _ *passEntry) { h.Scratch.Bytes = mostScratch + 1 }, "scratch memory of 1073741825 bytes"},
-		"much per record": {func(h *head, _, _ *passEntry) { h.Scratch.PerRow = mostScratchPerRow + 1 }, "1048577 per record"},
-		"much per byte":   {func(h *head, _, _ *passEntry) { h.Scratch.PerByte = mostScratchPerByte + 1 }, "1025 per byte"},
+		"much scratch":    {func(h *head, _, _ *passEntry) { h.Scratch.Bytes = maxScratch + 1 }, "scratch memory of 1073741825 bytes"},
+		"much per record": {func(h *head, _, _ *passEntry) { h.Scratch.PerRow = maxScratchPerRow + 1 }, "1048577 per record"},
+		"much per byte":   {func(h *head, _, _ *passEntry) { h.Scratch.PerByte = maxScratchPerByte + 1 }, "1025 per byte"},
 	} {
 		if _, err := Decode(describePasses(t, test.change)); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: error %v, want %q in it", name, err, test.want)

@@ -52,7 +52,7 @@ func (o *Operator) Layout(rows, bytes int) Layout {
 	}
 	l.End = l.Strings
 	for _, f := range o.description.Fields {
-		l.End += f.MostBytes*rows + f.MostPerByte*bytes
+		l.End += f.MaxBytes*rows + f.MaxPerByte*bytes
 	}
 	return l
 }
@@ -65,11 +65,11 @@ func (o *Operator) AppendStrings(dst []byte, offsets []uint32, result []byte, i 
 		if f.Type != Bytes {
 			continue
 		}
-		slot := at + f.MostBytes*i + f.MostPerByte*int(offsets[i])
+		slot := at + f.MaxBytes*i + f.MaxPerByte*int(offsets[i])
 		if length := o.stringBytes(result, k, i); length <= f.slot(offsets, i) {
 			dst = append(dst, result[slot:slot+length]...)
 		}
-		at += f.MostBytes*rows + f.MostPerByte*int(offsets[rows])
+		at += f.MaxBytes*rows + f.MaxPerByte*int(offsets[rows])
 	}
 	return dst
 }
@@ -79,14 +79,14 @@ func (o *Operator) AppendValue(dst []byte, offsets []uint32, result []byte, i in
 	return o.AppendStrings(append(dst, result[i*o.stride:(i+1)*o.stride]...), offsets, result, i)
 }
 
-// MostStrings returns the maximum total length of a record's byte strings, which is most + perByte times the length of
+// MaxStrings returns the maximum total length of a record's byte strings, which is most + perByte times the length of
 // the payload.
-func (o *Operator) MostStrings() (most, perByte int) {
+func (o *Operator) MaxStrings() (limit, perByte int) {
 	for _, f := range o.description.Fields {
-		most += f.MostBytes
-		perByte += f.MostPerByte
+		limit += f.MaxBytes
+		perByte += f.MaxPerByte
 	}
-	return most, perByte
+	return limit, perByte
 }
 
 // HasStrings reports whether the operator's results have byte strings.
@@ -170,7 +170,7 @@ func (o *Operator) Overlong(offsets []uint32, result []byte, i int) string {
 
 // slot returns the size of the slot for a byte string of record i.
 func (f Field) slot(offsets []uint32, i int) int {
-	return f.MostBytes + f.MostPerByte*int(offsets[i+1]-offsets[i])
+	return f.MaxBytes + f.MaxPerByte*int(offsets[i+1]-offsets[i])
 }
 
 // IsUndeclared reports whether a reason from Refusal or Overlong means that the operator returned a result that it doesn't

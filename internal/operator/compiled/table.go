@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// mostTableBytes is the maximum size of all tables of an operator.
-const mostTableBytes = 1 << 24
+// maxTableBytes is the maximum size of all tables of an operator.
+const maxTableBytes = 1 << 24
 
 // tableAlign is the alignment of the tables that follow a parameter block, in bytes.
 const tableAlign = 16
@@ -21,8 +21,8 @@ const tableAlign = 16
 // tableHashBytes is the number of bytes of a table's SHA-256 that a spec contains.
 const tableHashBytes = 8
 
-// mostTableName is the maximum length of a table's file name.
-const mostTableName = 255
+// maxTableName is the maximum length of a table's file name.
+const maxTableName = 255
 
 // table is the value of a parameter of type Table.
 type table struct {
@@ -39,16 +39,16 @@ func (t table) format() string {
 
 // checkTable checks a parameter of type Table. d has the parameters before p.
 func (d *Description) checkTable(p Parameter) error {
-	total := uint64(p.Most)
+	total := uint64(p.Max)
 	for _, other := range d.Parameters {
 		if other.Type == Table {
-			total += uint64(other.Most)
+			total += uint64(other.Max)
 		}
 	}
 	switch {
-	case p.Shown || p.Default != 0 || p.Least < 1 || p.Most < p.Least || p.Most > mostTableBytes:
-		return fmt.Errorf("%s is a table with a default, or of %d to %d bytes", p.Name, uint64(p.Least), uint64(p.Most))
-	case total > mostTableBytes:
+	case p.Shown || p.Default != 0 || p.Min < 1 || p.Max < p.Min || p.Max > maxTableBytes:
+		return fmt.Errorf("%s is a table with a default, or of %d to %d bytes", p.Name, uint64(p.Min), uint64(p.Max))
+	case total > maxTableBytes:
 		return fmt.Errorf("tables of %d bytes", total)
 	}
 	return nil
@@ -63,14 +63,14 @@ func (d *Description) readTable(p Parameter, text string) (table, error) {
 	if d.Folder == "" {
 		return table{}, fmt.Errorf("parameter %q is the file %q, but this program doesn't know the operator's folder", p.Name, file)
 	}
-	contents, err := readInside(d.Folder, file, int64(p.Most))
+	contents, err := readInside(d.Folder, file, int64(p.Max))
 	if err != nil {
 		return table{}, fmt.Errorf("parameter %q: %w", p.Name, err)
 	}
 	t := table{file, contents}
 	switch {
-	case len(contents) < int(p.Least) || len(contents) > int(p.Most):
-		return table{}, fmt.Errorf("parameter %q: %s in %s has %s: it may have %d to %d bytes", p.Name, file, d.Folder, sizeText(len(contents), int(p.Most)), p.Least, p.Most)
+	case len(contents) < int(p.Min) || len(contents) > int(p.Max):
+		return table{}, fmt.Errorf("parameter %q: %s in %s has %s: it may have %d to %d bytes", p.Name, file, d.Folder, sizeText(len(contents), int(p.Max)), p.Min, p.Max)
 	case pinned && t.format() != file+"@"+hash:
 		return table{}, fmt.Errorf("parameter %q: %s in %s has other contents: it is %s, not %s", p.Name, file, d.Folder, t.format(), text)
 	}
@@ -78,16 +78,16 @@ func (d *Description) readTable(p Parameter, text string) (table, error) {
 }
 
 // sizeText returns a file's size as text. Above the limit, the size isn't known, because readInside stops there.
-func sizeText(n, most int) string {
-	if n > most {
-		return fmt.Sprintf("more than %d bytes", most)
+func sizeText(n, limit int) string {
+	if n > limit {
+		return fmt.Sprintf("more than %d bytes", limit)
 	}
 	return fmt.Sprintf("%d bytes", n)
 }
 
 // readInside reads at most most+1 bytes of a file in a folder. It follows symbolic links that stay in the folder, because a
 // ConfigMap's volume contains such links.
-func readInside(folder, file string, most int64) ([]byte, error) {
+func readInside(folder, file string, limit int64) ([]byte, error) {
 	root, err := os.OpenRoot(folder)
 	if err != nil {
 		return nil, err
@@ -105,13 +105,13 @@ func readInside(folder, file string, most int64) ([]byte, error) {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }()
-	return io.ReadAll(io.LimitReader(f, most+1))
+	return io.ReadAll(io.LimitReader(f, limit+1))
 }
 
 // checkTableName returns an error if a spec can't contain file.
 func checkTableName(file string) error {
 	err := errors.New("name a file in the operator's folder, or below it, with letters, digits, dots, hyphens and underscores")
-	if len(file) > mostTableName {
+	if len(file) > maxTableName {
 		return err
 	}
 	for part := range strings.SplitSeq(file, "/") {
@@ -146,8 +146,8 @@ func appendTables(block []byte, tables []table) []byte {
 func (p Parameter) tableIn(place, tables []byte, end int) (table, int, error) {
 	at, size := binary.LittleEndian.Uint32(place), binary.LittleEndian.Uint32(place[4:])
 	from := alignUp(end, tableAlign)
-	if uint64(at) != uint64(from) || uint64(size) < uint64(p.Least) || uint64(size) > uint64(p.Most) || from+int(size) > len(tables) {
-		return table{}, 0, fmt.Errorf("table %q has %d bytes at byte %d of %d: give %d to %d bytes at byte %d", p.Name, size, at, len(tables), p.Least, p.Most, from)
+	if uint64(at) != uint64(from) || uint64(size) < uint64(p.Min) || uint64(size) > uint64(p.Max) || from+int(size) > len(tables) {
+		return table{}, 0, fmt.Errorf("table %q has %d bytes at byte %d of %d: give %d to %d bytes at byte %d", p.Name, size, at, len(tables), p.Min, p.Max, from)
 	}
 	return table{contents: bytes.Clone(tables[from : from+int(size)])}, from + int(size), nil
 }

@@ -12,12 +12,12 @@ import (
 func withTables(t *testing.T) (d *Description, folder string) {
 	t.Helper()
 	d, err := Decode(describe(t, func(h *head, p *parameterEntry, _ *fieldEntry, _ *[reasonBytes]byte) {
-		h.ParameterBytes, p.Type, p.Preset, p.Least, p.Most = 8, uint32(Table), 0, 2, 20
+		h.ParameterBytes, p.Type, p.Preset, p.Min, p.Max = 8, uint32(Table), 0, 2, 20
 	}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.Parameters = append(d.Parameters, Parameter{Name: "k", Type: Uint32, Default: 7, Most: 9}, Parameter{Name: "m", Type: Table, Least: 1, Most: 5})
+	d.Parameters = append(d.Parameters, Parameter{Name: "k", Type: Uint32, Default: 7, Max: 9}, Parameter{Name: "m", Type: Table, Min: 1, Max: 5})
 	d.Folder = t.TempDir()
 	for name, text := range map[string]string{"a.txt": "seventeen bytes..", "sub/b-2_x": "five.", "one": "1", "long": strings.Repeat("x", 21)} {
 		path := filepath.Join(d.Folder, name)

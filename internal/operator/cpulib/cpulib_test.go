@@ -120,13 +120,13 @@ func batches() map[string][][]byte {
 // peak is the reference implementation of entropy.
 func peak(bits int, row []byte) uint32 {
 	var bins [256]uint32
-	var most uint32
+	var maximum uint32
 	for _, b := range row {
 		bin := &bins[b>>(8-bits)]
 		*bin++
-		most = max(most, *bin)
+		maximum = max(maximum, *bin)
 	}
-	return most
+	return maximum
 }
 
 func TestEntropyComputesWhatItsReferenceComputes(t *testing.T) {

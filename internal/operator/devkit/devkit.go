@@ -111,11 +111,11 @@ func (t *Trial) Run(ctx context.Context) (err error) {
 	return nil
 }
 
-// Singly computes each record alone on the CPU, to find the record that ends the process.
-func (t *Trial) Singly(ctx context.Context) error {
+// RunSingly computes each record alone on the CPU, to find the record that ends the process.
+func (t *Trial) RunSingly(ctx context.Context) error {
 	_, cpu, err := t.openCPU(ctx)
 	if err == nil && cpu.missing == nil {
-		err = errors.Join(cpu.runner.Singly(ctx, t.batches()), cpu.close())
+		err = errors.Join(cpu.runner.RunSingly(ctx, t.batches()), cpu.close())
 	}
 	return err
 }

@@ -44,10 +44,10 @@ func (f Finding) String() string {
 	if f.Record < 0 {
 		return fmt.Sprintf("batch %q: %s", f.Batch, f.Text)
 	}
-	const most = 16
+	const limit = 16
 	data, more := f.Data, ""
-	if len(data) > most {
-		data, more = data[:most], "..."
+	if len(data) > limit {
+		data, more = data[:limit], "..."
 	}
 	return fmt.Sprintf("batch %q, record %d (%d bytes, %s%s): %s", f.Batch, f.Record, len(f.Data), strconv.Quote(string(data)), more, f.Text)
 }
@@ -60,8 +60,8 @@ func finding(kind Kind, format string, args ...any) *Finding {
 	return &Finding{Kind: kind, Record: -1, Text: fmt.Sprintf(format, args...)}
 }
 
-// fatal reports whether the device can't compute anything after the finding.
-func (f *Finding) fatal() bool { return f.Kind == Lost || f.Kind == Endless }
+// isFatal reports whether the device can't compute anything after the finding.
+func (f *Finding) isFatal() bool { return f.Kind == Lost || f.Kind == Endless }
 
 // Report is the outcome of a test.
 type Report struct {
@@ -89,8 +89,8 @@ type Answer struct {
 // equal reports whether two answers have the same status and the same bytes.
 func (a Answer) equal(b Answer) bool { return a.Status == b.Status && bytes.Equal(a.value, b.value) }
 
-// blank reports whether the record is all zeros, without byte strings.
-func (a Answer) blank() bool {
+// isBlank reports whether the record is all zeros, without byte strings.
+func (a Answer) isBlank() bool {
 	for _, b := range a.value {
 		if b != 0 {
 			return false
@@ -112,8 +112,8 @@ func (a Answer) String() string {
 	return string(a.operator.AppendJSON(nil, a.value))
 }
 
-// mostText is the maximum number of bytes of an answer in a message.
-const mostText = 120
+// maxText is the maximum number of bytes of an answer in a message.
+const maxText = 120
 
 // unlike describes the difference between two answers. first and second name the sources of the answers.
 func unlike(a, b Answer, first, second string) string {
@@ -129,17 +129,17 @@ func unlike(a, b Answer, first, second string) string {
 	return fmt.Sprintf("%s gives %s, and %s gives %s", first, shorten(x, at), second, shorten(y, at))
 }
 
-// shorten cuts a text to mostText bytes around a position.
+// shorten cuts a text to maxText bytes around a position.
 func shorten(text string, at int) string {
-	if len(text) <= mostText {
+	if len(text) <= maxText {
 		return text
 	}
-	from := max(min(at-mostText/2, len(text)-mostText), 0)
-	cut := text[from : from+mostText]
+	from := max(min(at-maxText/2, len(text)-maxText), 0)
+	cut := text[from : from+maxText]
 	if from > 0 {
 		cut = "..." + cut
 	}
-	if from+mostText < len(text) {
+	if from+maxText < len(text) {
 		cut += "..."
 	}
 	return cut

@@ -29,7 +29,7 @@ func TestDifferenceIsShownWhereItIs(t *testing.T) {
 		t.Errorf("%s, want %s", got, want)
 	}
 	long := unlike(answer(t, 500, one), answer(t, 500, two), "A", "B")
-	if !strings.Contains(long, ",1]}, and B") || !strings.HasSuffix(long, ",2]}") || !strings.HasPrefix(long, "A gives ...") || len(long) > 3*mostText {
+	if !strings.Contains(long, ",1]}, and B") || !strings.HasSuffix(long, ",2]}") || !strings.HasPrefix(long, "A gives ...") || len(long) > 3*maxText {
 		t.Errorf("%s", long)
 	}
 	nan := math.Float64bits(math.NaN())

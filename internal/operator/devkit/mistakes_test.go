@@ -259,7 +259,7 @@ func TestSinglyTellsEachRecord(t *testing.T) {
 	var told []string
 	r := runner(t, Subject{Device: onHost(t, l), Operator: bind(t, l.Description(), ""),
 		Before: func(batch string, record int, _ []byte) { told = append(told, fmt.Sprint(batch, record)) }})
-	if err := r.Singly(t.Context(), []corpus.Set{{Name: "a", Payloads: corpus.Empties(2)}, {Name: "b", Payloads: corpus.Empties(1)}}); err != nil {
+	if err := r.RunSingly(t.Context(), []corpus.Set{{Name: "a", Payloads: corpus.Empties(2)}, {Name: "b", Payloads: corpus.Empties(1)}}); err != nil {
 		t.Fatal(err)
 	}
 	if want := []string{"a0", "a1", "b0"}; !slices.Equal(told, want) {

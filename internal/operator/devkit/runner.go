@@ -145,8 +145,8 @@ func (r *Runner) Compute(ctx context.Context, batch string, rows [][]byte) ([]An
 	return r.run(ctx, rows, contents{poison: 0xa5})
 }
 
-// Singly computes each record alone and drops the results. It helps to find a record that ends the process: see Subject.Before.
-func (r *Runner) Singly(ctx context.Context, batches []corpus.Set) error {
+// RunSingly computes each record alone and drops the results. It helps to find a record that ends the process: see Subject.Before.
+func (r *Runner) RunSingly(ctx context.Context, batches []corpus.Set) error {
 	for _, set := range batches {
 		for i, data := range set.Payloads {
 			r.before(set.Name, i, data)
@@ -171,7 +171,7 @@ const (
 func (r *Runner) Rate(ctx context.Context, recordBytes int) (float64, error) {
 	r.before(fmt.Sprintf("records of %d bytes", recordBytes), -1, nil)
 	rows := slices.Collect(slices.Chunk(corpus.Text(1, rateBatch/recordBytes*recordBytes), recordBytes))
-	for len(rows) > 1 && r.memory(rows) > mostMemory {
+	for len(rows) > 1 && r.memory(rows) > maxMemory {
 		rows = rows[:len(rows)/2]
 	}
 	var times []time.Duration
@@ -335,7 +335,7 @@ func (r *Runner) answers(rows [][]byte, table, result []byte) ([]Answer, error) 
 	answers := make([]Answer, len(rows))
 	for i := range answers {
 		a := Answer{Status: o.Status(result, len(rows), i), operator: o, value: o.AppendValue(nil, offsets, result, i)}
-		if a.Status != done && !a.blank() {
+		if a.Status != done && !a.isBlank() {
 			return nil, &Finding{Kind: LeftOver, Record: i, Data: rows[i],
 				Text: fmt.Sprintf("its status is %d (%s), but its result isn't zeros", a.Status, a.reason())}
 		}

@@ -64,9 +64,9 @@ type Sample struct {
 
 // Limits of samples.
 const (
-	mostSamples     = 10_000
-	mostSampleBytes = 64 << 20
-	expectedSuffix  = ".json" // suffix of the file with the expected result of a sample
+	maxSamples     = 10_000
+	maxSampleBytes = 64 << 20
+	expectedSuffix = ".json" // suffix of the file with the expected result of a sample
 )
 
 // ReadSamples reads the records in a folder, one per file, in the order of their names. The file NAME.json has the expected result of
@@ -105,8 +105,8 @@ func ReadSamples(source, folder string) ([]Sample, error) {
 			}
 		}
 		samples = append(samples, s)
-		if total += len(s.Data); total > mostSampleBytes || len(samples) > mostSamples {
-			return nil, fmt.Errorf("%s: samples may be at most %d files and %d MiB", folder, mostSamples, mostSampleBytes>>20)
+		if total += len(s.Data); total > maxSampleBytes || len(samples) > maxSamples {
+			return nil, fmt.Errorf("%s: samples may be at most %d files and %d MiB", folder, maxSamples, maxSampleBytes>>20)
 		}
 	}
 	return samples, nil

@@ -47,8 +47,8 @@ type tester struct {
 
 // Limits of a batch.
 const (
-	mostMemory = 64 << 20 // bytes of records, scratch and result together
-	mostPieces = 4        // maximum number of batches of a set that exceeds mostMemory
+	maxMemory = 64 << 20 // bytes of records, scratch and result together
+	maxPieces = 4        // maximum number of batches of a set that exceeds maxMemory
 )
 
 // set checks a set of records, in several batches if one batch would need too much memory.
@@ -60,7 +60,7 @@ func (t *tester) set(set corpus.Set) error {
 		if len(pieces) > 1 {
 			name = fmt.Sprintf("%s (part %d)", set.Name, i+1)
 		}
-		if i == mostPieces || t.memory(rows) > mostMemory {
+		if i == maxPieces || t.memory(rows) > maxMemory {
 			t.report.Untested = append(t.report.Untested, fmt.Sprintf("%d records of batch %q: memory for a batch is bounded, and %d such records take %d MiB",
 				len(set.Payloads)-tested, set.Name, len(rows), t.memory(rows)>>20))
 			return nil
@@ -72,7 +72,7 @@ func (t *tester) set(set corpus.Set) error {
 		if errors.As(err, &found) {
 			found.Batch = name
 			t.report.Findings = append(t.report.Findings, *found)
-			t.report.Stopped = found.fatal()
+			t.report.Stopped = found.isFatal()
 			err = nil
 		}
 		if err != nil || t.report.Stopped {
@@ -82,9 +82,9 @@ func (t *tester) set(set corpus.Set) error {
 	return nil
 }
 
-// divide halves a batch until each part is within mostMemory, or a single record.
+// divide halves a batch until each part is within maxMemory, or a single record.
 func (t *tester) divide(rows [][]byte) [][][]byte {
-	if len(rows) < 2 || t.memory(rows) <= mostMemory {
+	if len(rows) < 2 || t.memory(rows) <= maxMemory {
 		return [][][]byte{rows}
 	}
 	half := len(rows) / 2
@@ -184,10 +184,10 @@ func (t *tester) checks(rows [][]byte) []check {
 		check{Neighbors, "its result depends on the number of records in the batch", "the batch", "a smaller batch",
 			func([]Answer) ([]Answer, error) { return t.cut(rows) }},
 		check{Neighbors, "its result is different if it is alone in a batch", "the batch", "the record alone",
-			func(answers []Answer) ([]Answer, error) { return t.alone(rows, answers) }})
+			func(answers []Answer) ([]Answer, error) { return t.runAlone(rows, answers) }})
 	if t.reference != nil {
 		all = append(all, check{Devices, "its result depends on the device", "the " + t.deviceName(), "the " + t.reference.deviceName(),
-			func([]Answer) ([]Answer, error) { return t.elsewhere(rows) }})
+			func([]Answer) ([]Answer, error) { return t.runElsewhere(rows) }})
 	}
 	return all
 }
@@ -221,14 +221,14 @@ const (
 	singleBrief = 8
 )
 
-// alone computes some records of the batch alone. It returns answers, with the new answers for these records.
-func (t *tester) alone(rows [][]byte, answers []Answer) ([]Answer, error) {
-	most := single
+// runAlone computes some records of the batch alone. It returns answers, with the new answers for these records.
+func (t *tester) runAlone(rows [][]byte, answers []Answer) ([]Answer, error) {
+	limit := single
 	if t.subject.Brief {
-		most = singleBrief
+		limit = singleBrief
 	}
 	again := slices.Clone(answers)
-	for i := 0; i < len(rows); i += max(1, (len(rows)+most-1)/most) {
+	for i := 0; i < len(rows); i += max(1, (len(rows)+limit-1)/limit) {
 		one, err := t.run(t.ctx, rows[i:i+1], first)
 		if err != nil {
 			return nil, err
@@ -238,8 +238,8 @@ func (t *tester) alone(rows [][]byte, answers []Answer) ([]Answer, error) {
 	return again, nil
 }
 
-// elsewhere computes the batch on the other device.
-func (t *tester) elsewhere(rows [][]byte) ([]Answer, error) {
+// runElsewhere computes the batch on the other device.
+func (t *tester) runElsewhere(rows [][]byte) ([]Answer, error) {
 	again, err := t.reference.run(t.ctx, rows, first)
 	if err != nil {
 		return nil, errors.New("the " + t.reference.deviceName() + ", with which results are compared: " + err.Error()) // not a finding about this device

@@ -10,8 +10,8 @@ import (
 	"millrace/internal/operator/compiled"
 )
 
-// mostTable is the maximum size of a table that BindAny writes, in bytes.
-const mostTable = 512
+// maxTable is the maximum size of a table that BindAny writes, in bytes.
+const maxTable = 512
 
 // BindAny returns an operator with its default parameters. Tables have no default, so BindAny writes a file with a word per line into
 // the folder for each table.
@@ -21,7 +21,7 @@ func BindAny(d *compiled.Description, folder string) (*compiled.Operator, error)
 		if p.Type != compiled.Table {
 			continue
 		}
-		words := bytes.ReplaceAll(corpus.Text(5, int(min(p.Most, mostTable))), []byte(" "), []byte("\n"))
+		words := bytes.ReplaceAll(corpus.Text(5, int(min(p.Max, maxTable))), []byte(" "), []byte("\n"))
 		if err := os.WriteFile(filepath.Join(folder, p.Name), words, 0o600); err != nil {
 			return nil, err
 		}

@@ -25,10 +25,10 @@ func (o *Operator) Needs(s device.Shape) device.Needs {
 	return device.Needs{Scratch: o.Scratch(s.Rows, s.Bytes), Result: o.Layout(s.Rows, s.Bytes).End}
 }
 
-// MostJSON implements operator.Operator. It doesn't count the bytes of byte strings, each of which needs at most two bytes in JSON.
-func (o *Operator) MostJSON() int {
-	most, _ := o.MostStrings()
-	return o.Operator.MostJSON(0) - 2*most
+// MaxJSON implements operator.Operator. It doesn't count the bytes of byte strings, each of which needs at most two bytes in JSON.
+func (o *Operator) MaxJSON() int {
+	limit, _ := o.MaxStrings()
+	return o.Operator.MaxJSON(0) - 2*limit
 }
 
 // Refusal implements operator.Refuser.

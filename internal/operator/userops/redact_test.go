@@ -21,7 +21,7 @@ const redact = "../../../examples/operators/redact/redact.cu"
 var number = regexp.MustCompile(`[0-9](?:[ -]?[0-9])*`)
 
 // redacted is the independent reference of redact.
-func redacted(payload []byte, least, keep int) (masked int, text []byte) {
+func redacted(payload []byte, minimum, keep int) (masked int, text []byte) {
 	text = number.ReplaceAllFunc(payload, func(n []byte) []byte {
 		digits := 0
 		for _, c := range n {
@@ -29,7 +29,7 @@ func redacted(payload []byte, least, keep int) (masked int, text []byte) {
 				digits++
 			}
 		}
-		if digits < least {
+		if digits < minimum {
 			return n
 		}
 		masked++

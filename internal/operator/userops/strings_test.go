@@ -120,8 +120,8 @@ func TestByteStringsInEveryFormat(t *testing.T) {
 		if err := others.Check(body, f, 0, len(records)); err != nil {
 			t.Errorf("%v: %v", f, err)
 		}
-		if most := table.MostBytes(f, ops, len(records), operator.StringBytes(ops, len(records), total(records))); len(body) > most {
-			t.Errorf("%v: %d bytes, and the bound is %d", f, len(body), most)
+		if maximum := table.MaxBytes(f, ops, len(records), operator.StringBytes(ops, len(records), total(records))); len(body) > maximum {
+			t.Errorf("%v: %d bytes, and the bound is %d", f, len(body), maximum)
 		}
 		back, size := readers[f](t, body, len(records))
 		for i, payload := range records {
@@ -236,8 +236,8 @@ func TestByteStringsOfASingleRecord(t *testing.T) {
 			if err := f.Check(ops, append([]byte("z"), payload...), body); err == nil {
 				t.Errorf("%v: the result of another payload is accepted", f)
 			}
-			if most := f.Most(ops, operator.StringBytes(ops, 1, len(payload))); len(body) > most {
-				t.Errorf("%v: %d bytes, and the bound is %d", f, len(body), most)
+			if maximum := f.MaxBytes(ops, operator.StringBytes(ops, 1, len(payload))); len(body) > maximum {
+				t.Errorf("%v: %d bytes, and the bound is %d", f, len(body), maximum)
 			}
 			single := table.Reference(ops, [][]byte{payload}, nil).AppendSingle(nil, f)
 			if !bytes.Equal(single, body) {
@@ -348,8 +348,8 @@ func TestTheTableHasABoundWithByteStrings(t *testing.T) {
 		var results table.Table
 		fill(t, &results, ops, records, 100)
 		results.Append(nil, f, 0, len(records))
-		if got, most := results.Size(), table.MostSize(f, ops, len(records), operator.StringBytes(ops, len(records), total(records))); got > most {
-			t.Errorf("%v: the table has %d bytes, and the bound is %d", f, got, most)
+		if got, maximum := results.Size(), table.MaxSize(f, ops, len(records), operator.StringBytes(ops, len(records), total(records))); got > maximum {
+			t.Errorf("%v: the table has %d bytes, and the bound is %d", f, got, maximum)
 		}
 	}
 }

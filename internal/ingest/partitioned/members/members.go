@@ -27,9 +27,9 @@ const (
 	// gone is the time without an announcement after which a worker is considered gone.
 	gone = 4 * beat
 
-	// most is the maximum number of other workers that are tracked. A client with permission to publish on the subject
+	// limit is the maximum number of other workers that are tracked. A client with permission to publish on the subject
 	// can pretend to be any number of workers.
-	most = 256
+	limit = 256
 
 	// longestID and longestName are the length limits of a worker's id and name, in bytes.
 	longestID, longestName = 64, 128
@@ -110,7 +110,7 @@ func (m *Members) handle(msg *nats.Msg) {
 		}
 	case said.Leaving:
 		delete(m.others, said.ID)
-	case len(said.Owns) <= len(m.wanted) && (known || len(m.others) < most):
+	case len(said.Owns) <= len(m.wanted) && (known || len(m.others) < limit):
 		m.others[said.ID] = other{said.Name, said.Owns, time.Now()}
 	}
 }
@@ -141,7 +141,7 @@ func (m *Members) Run(ctx context.Context) {
 // messages.
 func (m *Members) announce(leaving bool) {
 	m.mu.Lock()
-	say := announcement{ID: m.id, Name: m.name, Owns: slices.Sorted(maps.Keys(m.owns)), Leaving: leaving || m.deaf(time.Now()), Nonce: m.nonce}
+	say := announcement{ID: m.id, Name: m.name, Owns: slices.Sorted(maps.Keys(m.owns)), Leaving: leaving || m.isDeaf(time.Now()), Nonce: m.nonce}
 	m.mu.Unlock()
 	text, err := json.Marshal(say)
 	if err == nil {
@@ -154,9 +154,9 @@ func (m *Members) leave() {
 	_ = m.sub.Unsubscribe()
 }
 
-// deaf reports whether this worker has stopped receiving its own announcements. Such a worker doesn't receive the
+// isDeaf reports whether this worker has stopped receiving its own announcements. Such a worker doesn't receive the
 // announcements of other workers either. The caller holds m.mu.
-func (m *Members) deaf(now time.Time) bool { return now.Sub(m.echo) > gone }
+func (m *Members) isDeaf(now time.Time) bool { return now.Sub(m.echo) > gone }
 
 // decide removes workers that are gone, and assigns the partitions again.
 func (m *Members) decide(now time.Time) {
@@ -175,7 +175,7 @@ func (m *Members) decide(now time.Time) {
 
 // want updates wanted from assigned and adopted. It closes change if an entry of wanted changes. The caller holds m.mu.
 func (m *Members) want(now time.Time) {
-	deaf, changed := m.deaf(now), false
+	deaf, changed := m.isDeaf(now), false
 	for p := range m.wanted {
 		if mine := (m.assigned[p] || m.adopted[p]) && !deaf; m.wanted[p] != mine {
 			m.wanted[p], changed = mine, true

@@ -72,12 +72,12 @@ func TestStrangersAreBounded(t *testing.T) {
 	m := &Members{id: "me", nonce: "mine", others: map[string]other{}, wanted: make([]bool, 4), assigned: make([]bool, 4), adopted: make([]bool, 4),
 		owns: map[int]bool{}, change: make(chan struct{})}
 	handle := func(text string) { m.handle(&nats.Msg{Data: []byte(text)}) }
-	for i := range 3 * most {
+	for i := range 3 * limit {
 		handle(fmt.Sprintf(`{"id":"ghost-%d","owns":[0,1,2,3]}`, i))
 	}
 	handle(`{"id":"` + strings.Repeat("x", longestID+1) + `"}`)
-	if len(m.others) != most {
-		t.Errorf("%d are remembered, want %d", len(m.others), most)
+	if len(m.others) != limit {
+		t.Errorf("%d are remembered, want %d", len(m.others), limit)
 	}
 	m.others = map[string]other{}
 	handle(`{"id":"much","owns":[0,1,2,3,0]}`)

@@ -68,28 +68,28 @@ func (c Caution) Relaxed(floor uint64) Caution {
 // Quarantined returns the number of payloads above the floor that may have killed the last worker, or math.MaxInt if
 // Deaths is at most 1. most is the batch size when Deaths is 0. A lease with caution runs one batch at a time. The
 // payload that killed the worker was therefore in the first batch above the floor.
-func (c Caution) Quarantined(most int) int {
+func (c Caution) Quarantined(limit int) int {
 	if c.Deaths <= 1 {
 		return math.MaxInt
 	}
-	return Caution{Deaths: c.Deaths - 1}.BatchPayloads(most)
+	return Caution{Deaths: c.Deaths - 1}.BatchPayloads(limit)
 }
 
-// Due reports whether the batch after floor must be limited.
-func (c Caution) Due(floor uint64) bool { return c.Deaths > 0 && floor < c.Until }
+// IsDue reports whether the batch after floor must be limited.
+func (c Caution) IsDue(floor uint64) bool { return c.Deaths > 0 && floor < c.Until }
 
-// Alone reports whether payloads are computed one by one.
-func (c Caution) Alone() bool { return c.Deaths >= alone }
+// IsAlone reports whether payloads are computed one by one.
+func (c Caution) IsAlone() bool { return c.Deaths >= alone }
 
 // BatchPayloads returns the maximum number of payloads per batch. most is the maximum if Deaths is 0.
-func (c Caution) BatchPayloads(most int) int {
-	if c.Alone() {
+func (c Caution) BatchPayloads(limit int) int {
+	if c.IsAlone() {
 		return 1
 	}
 	for range c.Deaths {
-		most /= shrink
+		limit /= shrink
 	}
-	return max(most, 1)
+	return max(limit, 1)
 }
 
 // GiveUp reports whether the first payload above the floor must become a dead letter, because enough workers died while

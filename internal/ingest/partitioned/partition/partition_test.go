@@ -178,8 +178,8 @@ func TestFloorRefusesWhatIsNotOpen(t *testing.T) {
 func TestCautionFindsWhatKills(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	for range 500 {
-		const most = 8192
-		n := uint64(1 + random.IntN(3*most))
+		const limit = 8192
+		n := uint64(1 + random.IntN(3*limit))
 		kills := map[uint64]bool{}
 		for range 1 + random.IntN(4) {
 			kills[1+random.Uint64N(n)] = true
@@ -191,14 +191,14 @@ func TestCautionFindsWhatKills(t *testing.T) {
 		for floor < n {
 			c := kept.Begin(floor)
 			if died {
-				c = kept.AfterDeath(floor, delivered, kept.Alone())
+				c = kept.AfterDeath(floor, delivered, kept.IsAlone())
 				deaths++
 			}
 			if kept = ParseCaution(c.String()); kept != c {
 				t.Fatalf("%v came back as %v", c, kept)
 			}
-			delivered = max(delivered, min(n, floor+2*most)) // prefetched payloads
-			floor, kept, died = leaseOf(kept, floor, n, most, kills, givenUp)
+			delivered = max(delivered, min(n, floor+2*limit)) // prefetched payloads
+			floor, kept, died = leaseOf(kept, floor, n, limit, kills, givenUp)
 			if deaths > 100 {
 				t.Fatalf("%d payloads, %v kill: more than 100 deaths", n, kills)
 			}
@@ -218,8 +218,8 @@ func TestCautionBlamesNoPayloadForOtherDeaths(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	others := 0
 	for round := range 300 {
-		const most = 8192
-		n := uint64(1 + random.IntN(most))
+		const limit = 8192
+		n := uint64(1 + random.IntN(limit))
 		kills := map[uint64]bool{}
 		for range round % 3 {
 			kills[1+random.Uint64N(n)] = true
@@ -236,14 +236,14 @@ func TestCautionBlamesNoPayloadForOtherDeaths(t *testing.T) {
 			if end := floor + random.Uint64N(n-floor+1); random.IntN(3) > 0 && lives < 50 {
 				// The worker dies for another reason after it has processed the payloads up to end. A payload that
 				// ran alone has left the device by then.
-				floor, kept, died = leaseOf(kept, floor, end, most, kills, givenUp)
-				alone = died && kept.Alone()
+				floor, kept, died = leaseOf(kept, floor, end, limit, kills, givenUp)
+				alone = died && kept.IsAlone()
 				died = true
 				others++
 				continue
 			}
-			floor, kept, died = leaseOf(kept, floor, n, most, kills, givenUp)
-			alone = died && kept.Alone()
+			floor, kept, died = leaseOf(kept, floor, n, limit, kills, givenUp)
+			alone = died && kept.IsAlone()
 			if lives > 200 {
 				t.Fatalf("%d payloads, %v kill: more than 200 lives", n, kills)
 			}
@@ -259,8 +259,8 @@ func TestCautionBlamesNoPayloadForOtherDeaths(t *testing.T) {
 
 // leaseOf processes payloads from floor to n, or until a payload kills it. It returns the new floor, the stored
 // caution, and whether a payload killed it.
-func leaseOf(c Caution, floor, n uint64, most int, kills, givenUp map[uint64]bool) (uint64, Caution, bool) {
-	kept, left := c, c.Quarantined(most)
+func leaseOf(c Caution, floor, n uint64, maximum int, kills, givenUp map[uint64]bool) (uint64, Caution, bool) {
+	kept, left := c, c.Quarantined(maximum)
 	for floor < n {
 		if c.GiveUp() && floor == c.Floor {
 			givenUp[floor+1] = true
@@ -268,9 +268,9 @@ func leaseOf(c Caution, floor, n uint64, most int, kills, givenUp map[uint64]boo
 			left--
 			continue
 		}
-		size := most
-		if c.Due(floor) {
-			size = c.BatchPayloads(most)
+		size := maximum
+		if c.IsDue(floor) {
+			size = c.BatchPayloads(maximum)
 		}
 		end := min(n, floor+uint64(size))
 		for s := floor + 1; s <= end; s++ {
@@ -280,9 +280,9 @@ func leaseOf(c Caution, floor, n uint64, most int, kills, givenUp map[uint64]boo
 		}
 		left -= int(end - floor)
 		floor = end
-		if c.Due(floor) && left <= 0 {
+		if c.IsDue(floor) && left <= 0 {
 			c = c.Relaxed(floor)
-			kept, left = c, c.Quarantined(most)
+			kept, left = c, c.Quarantined(maximum)
 		}
 	}
 	return floor, kept, false

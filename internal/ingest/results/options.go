@@ -12,8 +12,8 @@ import (
 	"millrace/internal/operator"
 )
 
-// Settings configures a Writer.
-type Settings struct {
+// Options configures a Writer.
+type Options struct {
 	topology.Topology
 
 	Operators []operator.Operator  // operators of the pipelines

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Settings defines where to search for results.
-type Settings struct {
+// Options defines where to search for results.
+type Options struct {
 	Input   string   // name of the input stream
 	Streams []string // names of the streams that store results and dead letters
 

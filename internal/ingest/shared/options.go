@@ -15,8 +15,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// Settings configures shared delivery. The caller keeps ownership of everything in it.
-type Settings struct {
+// Options configures shared delivery. The caller keeps ownership of everything in it.
+type Options struct {
 	Pipes    []*streams.Pipeline
 	Conns    natsconn.Connections
 	JS       jetstream.JetStream
