@@ -179,7 +179,7 @@ func repeat(w work, turn time.Duration) func(context.Context, *Case, uint64) err
 // maxTimes is the maximum number of repetitions in one round.
 const maxTimes = 1000000
 
-// Pace returns the number of repetitions, from least to most, that take about as long as turn. In the first round, Pace
+// Pace returns the number of repetitions, from minimum to maximum, that take about as long as turn. In the first round, Pace
 // determines the number with run, which repeats the work n times and returns the time taken. These calls also warm up.
 func (c *Case) Pace(turn time.Duration, minimum, maximum int, run func(n int) (time.Duration, error)) (int, error) {
 	for n := minimum; c.times == 0; {

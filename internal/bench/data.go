@@ -71,7 +71,7 @@ func newDocuments(ops []operator.Operator, total int, ragged bool) *load {
 	return l
 }
 
-// length returns the size of a slot's batch. The sizes of the slots are spread evenly between least and size.
+// length returns the size of a slot's batch. The sizes of the slots are spread evenly between min and size.
 func (l *load) length(slot int) int {
 	return l.min + (l.size-l.min)*int(bits.Reverse8(uint8(slot)))/256
 }

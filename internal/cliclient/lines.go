@@ -283,7 +283,7 @@ func newDeadLetter(m *pull.Message) *DeadLetter {
 	}
 }
 
-// show sets Payload to the first bytes of payload. The parameter most is the maximum number of bytes.
+// show sets Payload to the first bytes of payload. limit is the maximum number of bytes.
 func (d *DeadLetter) show(payload []byte, limit int) {
 	if len(payload) == 0 && d.Omitted != "" {
 		return // the payload is in another message or not stored

@@ -130,7 +130,7 @@ func identifySnappy(chunk []byte) (int, error) {
 	return 0, errors.New("unknown stream identifier: known are those of Snappy and S2")
 }
 
-// append decompresses the chunk's block. A block of more than most bytes is corrupt.
+// append decompresses the chunk's block. A block of more than limit bytes is corrupt.
 func (s snappyChunk) append(out *output, limit int) error {
 	n, err := s.size()
 	if err != nil {

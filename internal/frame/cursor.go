@@ -33,7 +33,7 @@ func (c *Cursor) Done() bool { return c.next >= c.frame.Records() }
 // Skip moves the position forward by n records, but not past the end of the frame.
 func (c *Cursor) Skip(n int) { c.next += min(max(n, 0), c.frame.Records()-c.next) }
 
-// Fill copies records into b, and moves the position past them. It stops when a record doesn't fit, after `most` records, or
+// Fill copies records into b, and moves the position past them. It stops when a record doesn't fit, after limit records, or
 // at the end of the frame. It returns the number of copied records. A record whose status is not OK becomes an empty row, so
 // that the rows of a batch are consecutive records.
 //

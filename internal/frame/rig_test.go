@@ -66,7 +66,7 @@ func (b *batch) rows() [][]byte {
 	return rows
 }
 
-// drain copies the frame into batches of maxRows rows and returns the rows. most limits the records of each Fill.
+// drain copies the frame into batches of maxRows rows and returns the rows. maximum limits the records of each Fill.
 // Batches have space for every record.
 func drain(t testing.TB, f *frame.Frame, maxBytes, maxRows, maximum int) [][]byte {
 	t.Helper()
@@ -191,7 +191,7 @@ func texts(records ...string) [][]byte {
 	return rows
 }
 
-// someRecords returns n random records without line breaks. most limits their length in bytes.
+// someRecords returns n random records without line breaks. maximum limits their length in bytes.
 func someRecords(random *rand.Rand, n, maximum int) [][]byte {
 	rows := make([][]byte, n)
 	for i := range rows {

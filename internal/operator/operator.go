@@ -67,7 +67,7 @@ func RefusalText(name, reason string) string { return "operator " + name + ": " 
 type Variable interface {
 	Operator
 
-	// MaxStrings returns the maximum total length of a record's byte strings: most + perByte times the length of the payload.
+	// MaxStrings returns the maximum total length of a record's byte strings: limit + perByte times the length of the payload.
 	MaxStrings() (limit, perByte int)
 
 	// AppendStrings appends the byte strings of a row. results is the result of the operator's kernel for a batch with the given

@@ -174,7 +174,7 @@ func (e *expected) check(t testing.TB, b *streams.Batch) {
 	}
 }
 
-// someRows returns n random payloads of up to most bytes.
+// someRows returns n random payloads of up to maximum bytes.
 func someRows(seed uint64, n, maximum int) [][]byte {
 	rows := make([][]byte, n)
 	for i := range rows {

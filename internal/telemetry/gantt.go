@@ -80,7 +80,7 @@ func (s stretch) draw(columns int) (rows [streams.NumEngines][]byte) {
 	return rows
 }
 
-// mark draws one span. For each column, most holds the time that the drawn batch occupies in it.
+// mark draws one span. For each column, longest holds the time that the drawn batch occupies in it.
 func (s stretch) mark(row []byte, longest []time.Duration, span streams.Span, with byte) {
 	start, end := max(span.Start, s.span.Start), min(span.End, s.span.End)
 	if start >= end {

@@ -10,7 +10,7 @@ import (
 // minPayloads is the number of empty payloads that must fit into the memory.
 const minPayloads = 1024
 
-// ErrMemory means that Settings.Memory is too small for the worker.
+// ErrMemory means that Options.Memory is too small for the worker.
 var ErrMemory = errors.New("ingest: too little memory")
 
 // MemoryError is an ErrMemory with the missing amount and advice.

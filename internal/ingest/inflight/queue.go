@@ -25,7 +25,7 @@ const (
 	queueBytes = pull.RequestBytes
 )
 
-// NewQueue returns a queue for up to most deliveries. If most is 0, Put waits for Get.
+// NewQueue returns a queue for up to limit deliveries. If limit is 0, Put waits for Get.
 func NewQueue(limit int) *Queue {
 	return &Queue{ch: make(chan Delivery, limit), room: make(chan struct{}, 1)}
 }

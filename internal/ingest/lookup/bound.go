@@ -13,7 +13,7 @@ import (
 // stored the first of the inputs, is such a time. With a long backlog, oldest is far back, so bound searches for a
 // later time.
 //
-// The server first delivers inputs in the order of their sequences. A result without the header Settings.Deliveries was
+// The server first delivers inputs in the order of their sequences. A result without the header Options.Deliveries was
 // stored within one duplicate window after the first delivery of its input. If that input precedes all given inputs,
 // they were first delivered at most one window before the result was stored.
 func (a *api) bound(ctx context.Context, inputs []Wanted, oldest time.Time) time.Time {

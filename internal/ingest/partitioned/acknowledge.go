@@ -54,7 +54,7 @@ func (a *acknowledgements) take(d *inflight.Delivery) (v partition.Verdict, behi
 
 // takeStored records an input that was read from the stream. It returns the consumer sequence for acknowledging the
 // input, and the highest stream sequence that was recorded before. The server accepts an acknowledgement only if its
-// consumer sequence is higher than the previous one. number therefore rises, up to most, the consumer sequence of the
+// consumer sequence is higher than the previous one. number therefore rises, up to limit, the consumer sequence of the
 // last delivery.
 func (a *acknowledgements) takeStored(sequence, limit uint64) (number, behind uint64) {
 	a.mu.Lock()

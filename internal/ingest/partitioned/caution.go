@@ -124,7 +124,7 @@ func (c *precaution) condemns(sequence, behind uint64) bool {
 }
 
 // bound returns the maximum number of payloads in the next batch. due reports whether the batch is limited because
-// owners died. Otherwise, the maximum is most.
+// owners died. Otherwise, the maximum is limit.
 func (c *precaution) bound(limit int) (due bool, bound int) {
 	floor := c.acks.acknowledged()
 	c.mu.Lock()

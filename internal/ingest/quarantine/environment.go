@@ -34,7 +34,7 @@ type liveEnvironment struct {
 // would redeliver messages in transit only after AckWait.
 const fetchWait = 250 * time.Millisecond
 
-// NewController returns a Controller that pulls through in. most is the maximum number of payload bytes per batch. Batches may
+// NewController returns a Controller that pulls through in. limit is the maximum number of payload bytes per batch. Batches may
 // finish until drainCtx ends.
 func NewController(drainCtx context.Context, in Intake, pipes []*streams.Pipeline, limit int, ackWait time.Duration, i Isolation) *Controller {
 	return &Controller{

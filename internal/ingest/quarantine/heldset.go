@@ -24,7 +24,7 @@ func (h *heldSet) add(d inflight.Delivery) {
 }
 
 // room returns the number of deliveries that may be added. All deliveries must fit into one batch of the highest level, with
-// about most bytes in total.
+// about limit bytes in total.
 func (h *heldSet) room(l Levels, limit int) int {
 	if h.bytes >= limit {
 		return 0
@@ -32,7 +32,7 @@ func (h *heldSet) room(l Levels, limit int) int {
 	return max(l.size(h.top)-len(h.left), 0)
 }
 
-// next removes the oldest items of the highest level and returns them. They fit into one batch of that level, with up to most
+// next removes the oldest items of the highest level and returns them. They fit into one batch of that level, with up to limit
 // bytes. next returns no items if the set is empty.
 func (h *heldSet) next(l Levels, limit int) (level int, part []int) {
 	for _, i := range h.left {

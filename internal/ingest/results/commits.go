@@ -37,7 +37,7 @@ type markerAge struct {
 	stored time.Time     // time of the lease's last marker, or of its start
 }
 
-// isDue reports whether the marker must be stored again, which is after a quarter of most.
+// isDue reports whether the marker must be stored again, which is after a quarter of max.
 func (a *markerAge) isDue() bool { return a.max > 0 && time.Since(a.stored) >= a.max/4 }
 
 // NewCommits returns a Commits that stores to the chains results and letters. letters may be nil. prefix is the prefix of the
@@ -150,7 +150,7 @@ func (c *Commits) keepLetters(ctx context.Context) error {
 	return nil // after any other error, the chain has stored a fence
 }
 
-// ownID moves the id of m from the server's id header to commit.HeaderID, unless Settings.ResultIDs is set. It returns m.
+// ownID moves the id of m from the server's id header to commit.HeaderID, unless Options.ResultIDs is set. It returns m.
 func (c *Commits) ownID(m *nats.Msg) *nats.Msg {
 	if !c.w.o.ResultIDs {
 		m.Header[commit.HeaderID] = m.Header[jetstream.MsgIDHeader]

@@ -118,7 +118,7 @@ func (m *committer) settle(ctx context.Context, items []int, a publisher.Answer)
 	})
 }
 
-// next returns the next batch of results to commit. It has up to most deliveries.
+// next returns the next batch of results to commit. It has up to limit deliveries.
 func (m *committer) next(limit int) (n resultBatch) {
 	bytes, messages := 0, maxAtomic
 	if m.c.results.Way == commit.Fast {

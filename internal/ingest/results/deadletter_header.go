@@ -37,7 +37,7 @@ var Reasons = []Reason{TooLarge, MaxDeliver, OperatorError, DeviceFault, Invalid
 // stream.
 func errUnstorable(err error) error { return fmt.Errorf("its result cannot be stored: %w", err) }
 
-// ErrExceedsBatch returns the error for a payload of the given bytes that is larger than a batch. most is the maximum size of a
+// ErrExceedsBatch returns the error for a payload of the given bytes that is larger than a batch. limit is the maximum size of a
 // batch in bytes.
 func ErrExceedsBatch(bytes, limit int) error {
 	return errors.New("payload of " + unpack.ExceedsBatch(bytes, limit))

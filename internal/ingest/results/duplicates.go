@@ -55,8 +55,8 @@ func (w *duplicateWindow) age(stored, now time.Time) (age time.Duration, ok bool
 	return last.server.Sub(stored) + pause.Elapsed(last.at, now), true
 }
 
-// mayPublishUnchecked reports whether the result of d may be published now without a lookup. most is the maximum time since d's
-// clearance (see publishFor). If d's input is younger than most, mayPublishUnchecked clears d, because no result is older than its
+// mayPublishUnchecked reports whether the result of d may be published now without a lookup. limit is the maximum time since d's
+// clearance (see publishFor). If d's input is younger than limit, mayPublishUnchecked clears d, because no result is older than its
 // input.
 func (w *duplicateWindow) mayPublishUnchecked(d *inflight.Delivery, now time.Time, limit time.Duration) bool {
 	if !d.Cleared.IsZero() && pause.Elapsed(d.Cleared, now) < limit {

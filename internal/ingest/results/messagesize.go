@@ -31,7 +31,7 @@ type messageSize struct {
 func (m *messageSize) saw(info *jetstream.StreamInfo) { m.stream.Store(int64(info.Config.MaxMsgSize)) }
 
 // maxBytes returns the maximum size of a message with a result, in bytes including headers. If the result stream's limit is unknown,
-// most returns the server's.
+// maxBytes returns the server's.
 func (m *messageSize) maxBytes() int {
 	limit := m.conns[0].MaxPayload()
 	if stream := m.stream.Load(); stream > 0 {

@@ -48,7 +48,7 @@ func (i streamInspector) fill(what string, r role, info *jetstream.StreamInfo) {
 // nearlyFull is the fill level, in tenths of max_bytes, above which fill warns.
 const nearlyFull = 8
 
-// room returns the advised max_bytes for a stream with the present size holds. It is the larger of least and twice that size,
+// room returns the advised max_bytes for a stream with the present size holds. It is the larger of minimum and twice that size,
 // rounded up to whole GiB.
 func room(holds, minimum int64) int64 {
 	const gib = 1 << 30

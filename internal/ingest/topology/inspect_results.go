@@ -43,7 +43,7 @@ func (i resultInspector) inspect() {
 	}
 }
 
-// fits warns if the result of one payload may exceed most, the size limit of messages.
+// fits warns if the result of one payload may exceed maximum, the size limit of messages.
 func (i resultInspector) fits(what string, maximum limit) {
 	need := int64(i.use.Frames.Result + resultHeaders)
 	if maximum.bytes < need {

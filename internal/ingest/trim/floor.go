@@ -183,8 +183,8 @@ func (r *reader) floor(ctx context.Context, s State, consumers []*jetstream.Cons
 	return s, nil
 }
 
-// idleFloor returns the floor of a consumer that has nothing pending, or most if the consumer needs no message up to
-// most. The consumer's pending count isn't proof: it is updated after the stream, and in a cluster by a server whose
+// idleFloor returns the floor of a consumer that has nothing pending, or limit if the consumer needs no message up to
+// limit. The consumer's pending count isn't proof: it is updated after the stream, and in a cluster by a server whose
 // copy of the stream may be behind. idleFloor therefore requests the consumer's next message from the stream's leader.
 func (r *reader) idleFloor(ctx context.Context, c *jetstream.ConsumerInfo, limit uint64) (uint64, error) {
 	for _, filter := range filters(c.Config) {

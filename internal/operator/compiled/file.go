@@ -58,7 +58,7 @@ func ReadSource(path string) (name string, text []byte, err error) {
 // ReadCode returns the contents of a file with code for GPUs.
 func ReadCode(path string) ([]byte, error) { return readFile(path, "file", 64<<20) }
 
-// readFile returns the contents of a regular file of up to most bytes.
+// readFile returns the contents of a regular file of up to limit bytes.
 func readFile(path, kind string, limit int64) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -79,7 +79,7 @@ func (o *Operator) AppendValue(dst []byte, offsets []uint32, result []byte, i in
 	return o.AppendStrings(append(dst, result[i*o.stride:(i+1)*o.stride]...), offsets, result, i)
 }
 
-// MaxStrings returns the maximum total length of a record's byte strings, which is most + perByte times the length of
+// MaxStrings returns the maximum total length of a record's byte strings, which is limit + perByte times the length of
 // the payload.
 func (o *Operator) MaxStrings() (limit, perByte int) {
 	for _, f := range o.description.Fields {

@@ -81,7 +81,7 @@ func (c Caution) IsDue(floor uint64) bool { return c.Deaths > 0 && floor < c.Unt
 // IsAlone reports whether payloads are computed one by one.
 func (c Caution) IsAlone() bool { return c.Deaths >= alone }
 
-// BatchPayloads returns the maximum number of payloads per batch. most is the maximum if Deaths is 0.
+// BatchPayloads returns the maximum number of payloads per batch. limit is the maximum if Deaths is 0.
 func (c Caution) BatchPayloads(limit int) int {
 	if c.IsAlone() {
 		return 1
