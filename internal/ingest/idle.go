@@ -16,8 +16,8 @@ const (
 	idleChecks = 3
 )
 
-// endWhenIdle ends a drain early if there is nothing to drain: no connection is up, and the worker holds no payload. A drain with a
-// connection needs no such check.
+// endWhenIdle ends a drain early if no connection is up and the worker holds no payload. A drain with a connection needs no such
+// check.
 func (w *Worker) endWhenIdle(drainCtx context.Context, end func()) {
 	idle := 0
 	for retry.Sleep(drainCtx, idleEvery) {

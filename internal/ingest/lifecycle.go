@@ -33,8 +33,8 @@ func (l *lifecycle) drain() { l.stage.CompareAndSwap(int32(Running), int32(Drain
 // end enters the stage Stopped.
 func (l *lifecycle) end() { l.stage.Store(int32(Stopped)) }
 
-// progressed records that payloads made progress: a device has computed a batch of them, or the server has stored their results.
-// Probes, failed batches, dead letters and returned deliveries are not progress. A worker is unhealthy if it has batches in flight
-// and none of them succeeds. Payloads that become dead letters on arrival (too_large) are never in flight, so a stream of only
-// those doesn't make the worker unhealthy.
+// progressed records that a device has computed a batch of payloads, or that the server has stored results. Probes, failed
+// batches, dead letters and returned deliveries are not progress. A worker is unhealthy if it has batches in flight and none of
+// them succeeds. Payloads that become dead letters on arrival (too_large) are never in flight, so they alone don't make the worker
+// unhealthy.
 func (l *lifecycle) progressed() { l.progress.Store(time.Now().UnixNano()) }

@@ -17,7 +17,7 @@ const (
 	// connectionBuffers is the memory in bytes for a connection's read and write buffers. There is no reconnect buffer.
 	connectionBuffers = 1 << 20
 
-	// pullShare is the share of the memory that prefetched messages may take: a quarter.
+	// pullShare limits prefetched messages to a quarter of the memory.
 	pullShare = 4
 )
 
@@ -48,8 +48,8 @@ func (o *Options) poolSettings(server pull.Server, c jetstream.ConsumerConfig, c
 	}
 }
 
-// fixedMemory returns the maximum memory in bytes that the worker takes in addition to deliveries in flight: prefetched messages,
-// connections and the ledger.
+// fixedMemory returns the maximum memory in bytes of prefetched messages, connections and the ledger. The worker takes it in
+// addition to the memory of deliveries in flight.
 func (o *Options) fixedMemory(server pull.Server, c jetstream.ConsumerConfig, connections int) int64 {
 	return int64(o.consumers())*o.size(server, c).Memory(server) + int64(connections)*connectionBuffers + shared.LedgerBytes
 }

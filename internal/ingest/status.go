@@ -38,8 +38,8 @@ func (w *Worker) Shares(share func(name string, self bool, owns []int)) {
 	}
 }
 
-// Stalled returns an error if the worker runs but isn't ready. That is the case if a consumer with messages has delivered none
-// for two minutes although the worker requests them. Stalled makes no request to the server or a device.
+// Stalled returns an error if a consumer with messages has delivered none for two minutes although the worker requests them. The
+// worker then isn't ready. Stalled makes no request to the server or a device.
 func (w *Worker) Stalled() error { return w.stalls.Err(time.Now()) }
 
 // Memory returns the memory that deliveries in flight use, and its limit.

@@ -156,9 +156,9 @@ func findConsumer(ctx context.Context, js jetstream.JetStream, t topology.Topolo
 	return consumer, nil
 }
 
-// Run runs the worker until ctx is done, and then drains it: the worker stops pulling, and settles the deliveries that it has
-// received. After Options.DrainTimeout it gives back unfinished deliveries, which may take another second. A worker without a
-// connection and without payloads ends at once. Run returns nil after a drain if the server has received the acknowledgements.
+// Run runs the worker until ctx is done, and then drains it. A drain stops the pull and settles the received deliveries. After
+// Options.DrainTimeout, the worker gives back unfinished deliveries, which may take another second. A worker without a connection
+// and without payloads ends at once. Run returns nil after a drain if the server has received the acknowledgements.
 // Otherwise Run returns the error that ended it, for example an error that wraps device.ErrLost, or the permanent loss of a
 // connection. Run may be called only once.
 func (w *Worker) Run(ctx context.Context) error {

@@ -27,7 +27,7 @@ func Overlap(a, b string) bool {
 }
 
 // OverlapTokens is like Overlap for the tokens of two filters. meet reports whether one token of a subject can match
-// both x and y. OverlapTokens doesn't call it for the token >.
+// both x and y. OverlapTokens doesn't call meet for the token >.
 func OverlapTokens(a, b []string, meet func(x, y string) bool) bool {
 	for i := 0; ; i++ {
 		switch {

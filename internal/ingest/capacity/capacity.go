@@ -1,6 +1,6 @@
 // Package capacity computes the number of payloads that a worker can have in flight, which means delivered and not yet
-// acknowledged. Packages pull and inflight use these bounds. The worker command derives the default of the consumer's
-// MaxAckPending from these bounds. The chart's tests compare helm/millrace/templates/_window.tpl with this package.
+// acknowledged. Packages pull and inflight use its bounds. The worker command derives the default of the consumer's
+// MaxAckPending from them. The chart's tests compare helm/millrace/templates/_window.tpl with this package.
 package capacity
 
 const (

@@ -17,9 +17,9 @@ type Options struct {
 	Created time.Time // time when the input stream was created
 	Way     Way       // method of storing batches
 
-	// Again is called before a marker that could not be stored is sent to s again. attempts is the number of attempts
-	// so far, and err the last error. If Again returns false, the lease ends. Otherwise the lease waits, because the
-	// stream may be full or its server unavailable.
+	// Again is called before each retry to store a marker in s. attempts is the number of attempts so far, and err is
+	// the last error. If Again returns false, the lease ends. Otherwise the lease waits, because the stream may be full
+	// or its server unavailable.
 	Again func(ctx context.Context, s Store, attempts int, err error) bool
 
 	// Start is the position of the last acknowledged input. A chain without a marker has this position.
@@ -57,9 +57,9 @@ func (c *Chain) Beyond() uint64 { return max(c.at.Sequence, c.beyond) }
 // At returns the position of the last marker.
 func (c *Chain) At() Position { return c.at }
 
-// IsCertain reports whether an input has no result if neither the last marker nor the leftovers include it. Otherwise the
-// result must be looked up: a worker without markers may have stored it, or the input stream was restored from an older
-// copy and reuses sequences.
+// IsCertain reports whether an input that is in neither the last marker nor the leftovers has no result. If Certain
+// returns false, the result must be looked up. A worker without markers may have stored it, or the input stream was
+// restored from an older copy and reuses sequences.
 func (c *Chain) IsCertain(in Position) bool {
 	return in.Sequence > c.lookUp && (!c.found.of(c.Created) || in.Sequence > c.found.Sequence)
 }
@@ -104,7 +104,7 @@ func (c *Chain) CommitChecked(ctx context.Context, msgs []*nats.Msg, at Position
 }
 
 // CommitLetters stores all the dead letters or none. settled is the position up to which results are stored. The marker
-// lists only dead letters above it.
+// lists only dead letters above settled.
 func (c *Chain) CommitLetters(ctx context.Context, msgs []*nats.Msg, letters []Letter, settled Position) error {
 	way := Atomic
 	if len(msgs) == 1 {
@@ -117,12 +117,12 @@ func (c *Chain) CommitLetters(ctx context.Context, msgs []*nats.Msg, letters []L
 // errUnclear means that the outcome of a write isn't known.
 var errUnclear = errors.New("what is stored is not known")
 
-// Over reports whether an error of a commit ends the chain. The next lease then determines the stored messages.
+// Over reports whether an error of a commit ends the chain. The next lease then determines which messages are stored.
 func Over(err error) bool {
 	return errors.Is(err, errUnclear) || errors.Is(err, ErrFenced) || errors.Is(err, ErrLost)
 }
 
-// write stores messages and their marker. If the server doesn't confirm them, write determines the stored messages.
+// write stores messages and their marker. If the server doesn't confirm them, write determines which messages are stored.
 func (c *Chain) write(ctx context.Context, way Way, msgs []*nats.Msg, m *Marker) (stored []bool, err error) {
 	stored = make([]bool, len(msgs))
 	behind := c.last
@@ -190,7 +190,7 @@ func (c *Chain) mayRetry(ctx context.Context, attempts int, err error) bool {
 	return c.Again(ctx, c.store, attempts, err) && retry.Sleep(ctx, retry.Delay(attempts))
 }
 
-// compare returns nil if the last marker is sent, and fence if it is the fence. Any other marker is an error.
+// compare returns nil if last is the marker sent, and fence if last is the marker fence. Any other marker is an error.
 func (c *Chain) compare(last StoredMarker, sent, fence *Marker) (stored *Marker, err error) {
 	switch {
 	case last.At == 0:

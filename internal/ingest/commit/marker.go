@@ -12,7 +12,7 @@ type Marker struct {
 	Owner    string  `json:"owner"`             // the lease that stored the marker
 	Number   uint64  `json:"number"`            // number of the marker in its lease
 	Fast     bool    `json:"fast,omitempty"`    // whether a fast batch may follow; its messages may be stored without their marker
-	Since    uint64  `json:"since,omitempty"`   // stream sequence after which such messages may also be before this marker; 0 if there are none
+	Since    uint64  `json:"since,omitempty"`   // stream sequence after which messages that no marker covers may be stored; 0 if there are none
 	LookUp   uint64  `json:"look_up,omitempty"` // last sequence of the inputs that may have results of workers without markers
 	Letters  Letters `json:"letters,omitempty"` // dead letters of inputs above Position
 

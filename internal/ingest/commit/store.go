@@ -15,8 +15,8 @@ const (
 	// Atomic stores a batch and its marker together or not at all.
 	Atomic Way = iota
 
-	// Checked is like Atomic, but slow: the server answers each message. The error then contains the reason for the
-	// refusal of a message, and not only that the batch is incomplete.
+	// Checked is like Atomic, but slower, because the server answers each message. If the server refuses a message, the
+	// error contains the reason, and not only that the batch is incomplete.
 	Checked
 
 	// Fast stores messages one by one, in order, and then the marker. The stream may therefore contain the first

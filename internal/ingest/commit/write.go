@@ -107,8 +107,8 @@ func (s *Stream) storeAlone(ctx context.Context, id string, marker *nats.Msg) (s
 	case !isRefused(err, codeNoBatches, codeTooManyBatches):
 		return sequence, err
 	}
-	// The server has no fast batch with this id: it ended all fast batches when the stream was changed, or it has too
-	// many others. If the server accepts fast batches again, one may have begun in the meantime.
+	// The server has no fast batch with this id. Either it ended all fast batches when the stream was changed, or it has
+	// too many others. If the server accepts fast batches again, one may have begun in the meantime.
 	if sequence, err = s.Publisher.Store(ctx, marker); err != nil {
 		return 0, err
 	}

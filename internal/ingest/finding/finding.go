@@ -1,13 +1,13 @@
 // Package finding defines the result of a check of the server, the streams, the consumers or the worker's files.
 // The worker runs these checks at startup and in `worker check`.
 //
-// Packages topology and natsconn create findings, and the worker command prints them. Start reading at Finding.
+// The worker command and the packages topology and natsconn create findings. The command prints them. Start reading at Finding.
 package finding
 
 // Level is the severity of a finding.
 type Level int
 
-// The levels. The worker doesn't start if a finding is an Error.
+// The levels. The worker doesn't start while a finding is an Error, unless Missing is set and the worker provisions.
 const (
 	OK Level = iota
 	Warning

@@ -40,7 +40,7 @@ const (
 	// flight from the pull to the acknowledgement.
 	BatchesPerSlot = capacity.BatchesPerSlot
 
-	// keepShare is the divisor of the memory for unused batches and settle buffers: they keep at most an eighth of it.
+	// keepShare limits unused batches and settle buffers to an eighth of the memory.
 	keepShare = 8
 
 	// usualHeaders is the assumed number of bytes of a payload's subjects and headers.

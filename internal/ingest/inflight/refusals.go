@@ -44,7 +44,7 @@ func NewRefusals(operators []operator.Operator) (r Refusals) {
 func (r Refusals) CanRefuse() bool { return len(r.refusers) > 0 }
 
 // Find returns the first operator that has no result for a row of a completed batch, and the reason. It returns the
-// zero Refused if all operators have one. Only then may the caller read byte strings of the row.
+// zero Refused if all operators have a result. Only then may the caller read byte strings of the row.
 func (r Refusals) Find(completed *streams.Batch, row int) Refused {
 	for i := range r.refusers {
 		o := &r.refusers[i]

@@ -24,9 +24,9 @@ const (
 	// batches would only be smaller.
 	batchesPerConnection = 4
 
-	// batchesInOrder is the number of batches in flight that keep a partition busy: one is stored while the next is
-	// computed. One batch is enough while another partition has a batch in flight, because computing takes little time
-	// compared with storing.
+	// batchesInOrder is the number of batches in flight that keep a partition busy. One batch is stored while the next
+	// is computed. One batch is enough while another partition has a batch in flight, because computing takes little
+	// time compared with storing.
 	batchesInOrder = 2
 
 	// WindowWait is the maximum time that a batch waits beyond the linger. Without this bound, batches would wait while

@@ -13,7 +13,7 @@ type API struct {
 	Prefix string // prefix of the subjects under which an account imports another account's API
 }
 
-// New returns a JetStream client on a connection that the caller still owns. All packages create their clients with it.
+// New returns a JetStream client on a connection that the caller still owns. All packages create their clients with New.
 func (a API) New(nc *nats.Conn, options ...jetstream.JetStreamOpt) (jetstream.JetStream, error) {
 	switch {
 	case a.Domain != "":

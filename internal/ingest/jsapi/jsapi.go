@@ -1,5 +1,5 @@
 // Package jsapi creates clients for a JetStream API, which may be in a domain or under a prefix. It also makes the API requests
-// that the client library lacks, or whose responses the library shortens. Every package that uses JetStream starts with an API.
+// that the client library lacks, or whose responses the library shortens. Start reading at API.
 package jsapi
 
 import (
@@ -42,7 +42,7 @@ func Next(ctx context.Context, js jetstream.JetStream, stream string, from uint6
 	return get(ctx, js, stream, map[string]any{"seq": from, "next_by_subj": filter})
 }
 
-// Last returns a stream's last message with the given subject, or nil without one. See get.
+// Last returns a stream's last message with the given subject. It returns nil if there is no such message. See get.
 func Last(ctx context.Context, js jetstream.JetStream, stream, subject string) (*jetstream.RawStreamMsg, error) {
 	return get(ctx, js, stream, map[string]any{"last_by_subj": subject})
 }

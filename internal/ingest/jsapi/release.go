@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Release is a release of nats-server: the first two numbers of its version.
+// Release has the first two numbers of a nats-server version.
 type Release struct{ Major, Minor int }
 
 // String returns the release in the form "2.14".

@@ -41,8 +41,8 @@ func (a *api) info(ctx context.Context, name string) (*jetstream.StreamInfo, err
 	return s.CachedInfo(), nil
 }
 
-// keeps returns an error if the stream removes messages that consumers have taken, because a lookup isn't possible
-// there.
+// keeps returns an error unless the stream has retention by limits. Other streams remove acknowledged messages, so a
+// lookup isn't possible there.
 func keeps(info *jetstream.StreamInfo) error {
 	if kept := info.Config.Retention; kept != jetstream.LimitsPolicy {
 		return fmt.Errorf("%w: stream %q removes messages that consumers have taken (retention %s)", ErrImpossible, info.Config.Name, kept)
@@ -50,7 +50,7 @@ func keeps(info *jetstream.StreamInfo) error {
 	return nil
 }
 
-// next returns the result stream's first message at or after from with a matching subject, or nil.
+// next returns the result stream's first message at or after sequence from with a subject that matches filter, or nil.
 func (a *api) next(ctx context.Context, from uint64, filter string) (*jetstream.RawStreamMsg, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()

@@ -15,7 +15,7 @@ import (
 //
 // The server first delivers inputs in the order of their sequences. A result without the header Options.Deliveries was
 // stored within one duplicate window after the first delivery of its input. If that input precedes all given inputs,
-// they were first delivered at most one window before the result was stored.
+// their first deliveries came later. They were therefore at the earliest one window before the result was stored.
 func (a *api) bound(ctx context.Context, inputs []Wanted, oldest time.Time) time.Time {
 	lowest := inputs[0]
 	for _, in := range inputs {

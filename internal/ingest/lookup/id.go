@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// parse returns the input that the given message id belongs to. ok is false if it isn't an input of the stream.
+// parse returns the input that the given message id belongs to. ok is false if it belongs to no input of stream.
 func parse(id, stream string) (in Input, ok bool) {
 	rest, ok := strings.CutPrefix(id, stream+":")
 	if !ok {

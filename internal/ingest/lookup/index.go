@@ -68,7 +68,7 @@ func (x *index) has(in Input) bool {
 	return x.others[in]
 }
 
-// keep removes all inputs except the inputs in the same blocks as the given ones.
+// keep removes all inputs outside the blocks of the given inputs.
 func (x *index) keep(inputs []Input) {
 	wanted := map[uint64]bool{}
 	for _, in := range inputs {

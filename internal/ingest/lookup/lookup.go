@@ -35,9 +35,9 @@ type Found struct {
 	Partial []string // ids of the stored parts of its result, and of dead letters of its records; nil if Done
 }
 
-// Find returns the stored messages of each input. Results that it doesn't find were not stored before began. Find reads
+// Find returns the stored messages of each input. A result that it doesn't find was not stored before began. Find reads
 // the headers of all messages that were stored since the earliest first delivery of the inputs. It skips messages that
-// it has read before. It fails with ErrImpossible if results can't be read at all.
+// an earlier call has read. It fails with ErrImpossible if results can't be read at all.
 func (r *Results) Find(ctx context.Context, inputs []Wanted) (found []Found, began time.Time, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -79,8 +79,7 @@ func (r *Results) Find(ctx context.Context, inputs []Wanted) (found []Found, beg
 }
 
 // Check returns an error if results can't be read. The error is ErrImpossible if the account lacks a permission, or if
-// the stream removes messages that consumers have taken. In such a stream, a result may be missing although it was
-// stored. A stream that doesn't exist is not an error.
+// the stream removes acknowledged messages. A stream that doesn't exist is not an error.
 func (r *Results) Check(ctx context.Context) error {
 	for _, name := range r.o.Streams {
 		info, err := r.info(ctx, name)

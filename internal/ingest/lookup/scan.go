@@ -23,7 +23,7 @@ const (
 	// a client with more than 64 MiB pending.
 	bytesAtOnce = 4 << 20
 
-	// fetchWait is the time that a scan waits for a message that the consumer does not have yet.
+	// fetchWait is the time for which fetch waits if no message is available at once.
 	fetchWait = time.Second
 
 	// logEvery is the interval at which a long scan logs its progress.
@@ -118,7 +118,7 @@ func (r *scanner) scan(ctx context.Context, c *cursor, wanted []Input) (complete
 // errNothing is the error for a new consumer that has messages but delivers none.
 var errNothing = errors.New("a consumer delivers none of its messages")
 
-// begin creates the consumer of a cursor, and returns the number of messages that the stream has for it.
+// begin creates the consumer of a cursor, and returns the number of messages that the consumer will deliver.
 func (r *scanner) begin(ctx context.Context, c *cursor) (pending uint64, err error) {
 	create := func() (jetstream.Consumer, error) { return r.consumerFrom(ctx, c.stream, c.next) }
 	if c.next == 0 {
@@ -167,7 +167,7 @@ type progress struct {
 	read          int
 }
 
-// reading records that came more messages were read, and logs left, the approximate number of remaining messages.
+// reading adds came to the number of messages read. Every logEvery, it logs left, the approximate number of messages left.
 func (p *progress) reading(came int, left uint64) {
 	p.read += came
 	if time.Since(p.said) >= logEvery {

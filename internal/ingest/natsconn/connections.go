@@ -16,9 +16,9 @@ import (
 // Connections has a worker's connections to the server.
 //
 // Inputs and results use different connections if there are several. Otherwise the server's response to a batch of results would
-// queue behind megabytes of inputs, and delay a partition's next batch. The first connection carries all requests. With shared
-// delivery it also carries the inputs, and the other connections carry the results. With exclusive delivery it also carries the
-// results, and the other connections share the inputs of the partitions.
+// queue behind megabytes of inputs, and delay a partition's next batch. The first connection carries all requests except pulls. With
+// shared delivery it also carries the inputs, and the other connections carry the results. With exclusive delivery it also carries
+// the results, and the other connections share the inputs of the partitions.
 type Connections []*nats.Conn
 
 // RequestTimeout is the time limit for the server's response to a request.
@@ -33,8 +33,8 @@ func DefaultConnections(exclusive bool) int {
 	return 1
 }
 
-// ForPartition returns the connection for the inputs of partition p during the worker's n-th lease on p. Each lease uses a
-// different connection, because the previous lease's connection may have failed.
+// ForPartition returns the connection for the inputs of partition p during the worker's n-th lease on p. If there are several such
+// connections, consecutive leases use different ones, because the previous connection may have failed.
 func (l Connections) ForPartition(p, n int) *nats.Conn {
 	inputs := l.exceptFirst()
 	return inputs[(p+n)%len(inputs)]

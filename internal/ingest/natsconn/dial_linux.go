@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// unacknowledged is the time after which the kernel drops bytes that the other end has not acknowledged, and closes the
-// connection, even if the process has ended. Otherwise the kernel might deliver the bytes up to 15 minutes later, when the network
-// recovers.
+// unacknowledged is the time for which the kernel waits for the other end to acknowledge bytes. The kernel then drops the bytes and
+// closes the connection, even if the process has ended. Otherwise it might deliver the bytes up to 15 minutes later, when the
+// network recovers.
 const unacknowledged = 5 * time.Second
 
 // tcpUserTimeout is TCP_USER_TIMEOUT of linux/tcp.h, in milliseconds.

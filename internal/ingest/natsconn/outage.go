@@ -55,7 +55,7 @@ func (o *outage) watch(nc *nats.Conn) {
 	for now := range tick.C {
 		if over(nc) {
 			o.watched.Store(false)
-			// An outage that began before the Store started no watch of its own.
+			// An outage that began before this Store has started no watch.
 			if over(nc) || !o.watched.CompareAndSwap(false, true) {
 				return
 			}

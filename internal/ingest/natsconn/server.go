@@ -36,8 +36,8 @@ const (
 	keyVariable   = "MILLRACE_NATS_TLS_KEY"
 )
 
-// file is a file that identifies the worker or the server. This package only checks it; the client library reads it for each
-// connection.
+// file is a file that identifies the worker or the server. This package only checks the file. The client library reads it for
+// each connection.
 type file struct {
 	variable, path string
 	renew          string // advice for an invalid or expiring file
@@ -91,7 +91,7 @@ func (c Server) wrong(now time.Time) error {
 }
 
 // lastPart makes inspect warn in the last tenth of a file's lifetime. Automatic renewal happens earlier (cert-manager renews at
-// two thirds), and the rest leaves time to renew manually.
+// two thirds), so the warning leaves time for a manual renewal.
 const lastPart = 10
 
 func (f file) inspect(now time.Time) finding.Finding {

@@ -14,8 +14,8 @@ import (
 	"millrace/internal/ingest/topology"
 )
 
-// Keys of a lease's annotations in the consumer's metadata. From them, the next lease derives how this lease ended,
-// even if its worker died.
+// Keys of a lease's annotations in the consumer's metadata. They tell the next lease how this lease ended, even if its
+// worker died.
 const (
 	annotationOwner   = "millrace-owner"   // ID of the worker that owns the partition; removed when its lease ends properly
 	annotationCaution = "millrace-caution" // a partition.Caution

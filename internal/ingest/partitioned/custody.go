@@ -16,8 +16,8 @@ import (
 // can pose as a member, and Assign then gives it partitions. A partition has no owner if its consumer has messages but
 // no pinned client. After orphanAfter, every worker tries to take such a partition, and the server pins one of them.
 //
-// The worker keeps an adopted partition for some time. It also keeps a partition that it gave away and got back because
-// no worker took it, although messages waited. The time doubles with each repetition, so a partition that is repeatedly
+// The worker keeps an adopted partition for some time. It does the same with a partition that it gave away and got back,
+// if messages waited there without an owner. The time doubles with each repetition, so a partition that is repeatedly
 // assigned to fake members seldom lacks an owner. Without fake members, a worker that joins gets its share at once.
 type custody struct {
 	members *members.Members
@@ -31,7 +31,7 @@ type custody struct {
 type charge struct {
 	orphan  time.Time     // time since which the partition has messages but no owner; zero otherwise
 	given   bool          // whether this worker gave the partition away and no worker has taken it since
-	refused bool          // whether messages waited after the partition was given away
+	refused bool          // whether messages waited without an owner after the partition was given away
 	hold    time.Duration // last duration for which this worker kept the partition
 	adopted bool          // whether this worker wants the partition regardless of assignment
 	until   time.Time     // time when the adoption ends

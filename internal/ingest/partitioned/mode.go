@@ -96,7 +96,7 @@ func (m *Mode) Run(intake, drainCtx context.Context, stop context.CancelCauseFun
 	m.o.Pool.Abandon(func(*inflight.Batch) {}) // batches that were on a device when drainCtx ended
 }
 
-// keep holds leases on a partition while this worker should own it, until ctx is done.
+// keep holds leases on partition p while this worker should own p, until ctx is done.
 func (m *Mode) keep(ctx, drainCtx context.Context, p int) error {
 	for m.members.Await(ctx, p, true) {
 		mine, dismiss := context.WithCancel(ctx)
@@ -116,7 +116,7 @@ func (m *Mode) keep(ctx, drainCtx context.Context, p int) error {
 	return nil
 }
 
-// hold holds one lease after another until ctx is done. It returns an error only if the worker must end.
+// hold holds leases on partition p, one after another, until ctx is done. It returns an error only if the worker must end.
 func (m *Mode) hold(ctx, drainCtx context.Context, p int) error {
 	device := m.devices[p%len(m.devices)]
 	log := m.o.Log.With("partition", p)

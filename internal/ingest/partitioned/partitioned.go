@@ -31,7 +31,7 @@ import (
 type Options struct {
 	Topology topology.Topology
 	Pipes    []*streams.Pipeline
-	Conns    natsconn.Connections // inputs use any connection; all other traffic uses the first
+	Conns    natsconn.Connections // pulls and acknowledgements use the result of ForPartition; all other traffic uses the first
 	JS       jetstream.JetStream
 	Size     func(jetstream.Consumer) pull.Size // size of a pull request
 

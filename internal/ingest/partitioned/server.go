@@ -26,8 +26,8 @@ type leaseServer interface {
 	// requires nats-server 2.14 or later. Only repair calls reset.
 	reset(ctx context.Context, sequence uint64) error
 
-	// redeliver makes the consumer redeliver an unacknowledged input. number is the consumer sequence of the consumer's
-	// last delivery. The server ignores the request if the input is already acknowledged.
+	// redeliver makes the consumer redeliver an unacknowledged input. number is the consumer's last consumer sequence. The
+	// server ignores the request if the input is already acknowledged.
 	redeliver(ctx context.Context, sequence, number uint64) error
 
 	// annotate replaces the consumer's metadata. config is the consumer's current configuration.
@@ -42,7 +42,8 @@ type leaseServer interface {
 	// message converts a message that was read from the stream to a delivery with the consumer sequence number.
 	message(raw *jetstream.RawStreamMsg, number uint64) inflight.Incoming
 
-	// receipt returns a token that acknowledges all inputs up to a stream sequence. number is its consumer sequence.
+	// receipt returns a token that acknowledges all inputs up to a stream sequence. number is the consumer sequence that
+	// the acknowledgement names.
 	receipt(sequence, number uint64) pull.AckToken
 
 	// flush waits until the server has processed all messages that were sent over the connection for inputs.

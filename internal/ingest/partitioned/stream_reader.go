@@ -21,15 +21,15 @@ const (
 	// through a temporary consumer, which delivers many per request.
 	readSingly = 16
 
-	// readAhead is the maximum number of messages per request to that consumer. readAheadBytes is the maximum number of
-	// bytes, unless the largest message needs more.
+	// readAhead is the maximum number of messages per request to the temporary consumer. readAheadBytes is the maximum
+	// number of bytes, unless the largest message needs more.
 	readAhead      = 256
 	readAheadBytes = 1 << 20
 
 	// readAheadSpare is the number of bytes for headers and subjects, which the server counts in addition to a message.
 	readAheadSpare = 128 << 10
 
-	// readUnused is the time without a request after which the server deletes that consumer. The worker therefore needs
+	// readUnused is the time without a request after which the server deletes the temporary consumer. The worker needs
 	// no permission to delete consumers.
 	readUnused = 5 * time.Second
 )

@@ -81,8 +81,8 @@ func (s *submitter) probeBeforeAlone(ctx context.Context) error {
 	return s.batches.probe(ctx)
 }
 
-// computeAlone computes a payload with nothing else on the device. If the worker dies, the payload is the cause. An
-// annotation names the payload during exactly that time.
+// computeAlone computes a payload with nothing else on the device. If the worker dies during the computation, the payload
+// is the cause. An annotation names the payload while it is on the device.
 func (s *submitter) computeAlone(ctx context.Context, b *leaseBatch) error {
 	defer s.batches.isolate()()
 	g := b.group

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// Bound is the longest time without running that is not a stall. On a busy machine, the times without running stay below Bound.
+	// Bound is the longest time without running that is not a stall. A process on a busy machine still runs more often than that.
 	Bound = 3 * time.Second
 
 	// tick is the interval at which the process records that it runs.

@@ -81,7 +81,7 @@ func (l *connection) enter(ctx context.Context, m *nats.Msg) bool {
 	return true
 }
 
-// leave frees m's places. If the connection breaks during a publish, the client may report the error twice: from the call and
+// leave frees m's places. If the connection breaks during a publish, the client may report the error twice, from the call and
 // through a handler. The second call of leave does nothing.
 func (l *connection) leave(m *nats.Msg) {
 	l.mu.Lock()

@@ -28,8 +28,8 @@ import (
 //
 // The server ends a batch when it refuses a message, with one exception. If another stream takes the last space between the
 // server's two checks for space, the server reports an error and continues with the next message. A failed batch may therefore be
-// stored with gaps. If the server had counted the refused message as the batch's last, it keeps the batch open without a limit and
-// answers no message with the batch's id.
+// stored with gaps. If the server had counted the refused message as the batch's last, it keeps the batch open without a limit. It
+// then answers no message with the batch's id.
 type fastBatches struct {
 	nc    *nats.Conn
 	inbox string

@@ -45,7 +45,7 @@ const (
 )
 
 // MaxSubject is the maximum length of a published message's subject, in bytes. A client permanently loses its connection if it
-// sends a protocol line longer than the server's max_control_line. A server doesn't report this limit; its default is 4096. An
+// sends a protocol line longer than the server's max_control_line. A server doesn't report this limit, whose default is 4096. An
 // input's subject may exceed MaxSubject, because the input's line has no reply subject and a shorter prefix.
 const MaxSubject = 4096 - 128
 

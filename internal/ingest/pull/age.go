@@ -11,16 +11,16 @@ import (
 type age struct {
 	taken uint64    // number of messages taken so far
 	at    time.Time // time of the latest mark call
-	until uint64    // number of messages taken or waiting at the time at
+	until uint64    // number of messages that were taken or waiting at the latest mark call
 	since time.Time // lower bound of the arrival time for the first until messages
 }
 
-// mark records that waiting messages are in the queue at now.
+// mark records waiting, the number of messages in the queue at the time now.
 func (a *age) mark(now time.Time, waiting int) {
 	a.since, a.at, a.until = a.at, now, a.taken+uint64(waiting)
 }
 
-// took records that one message was taken and left messages remain. It returns a lower bound of the message's arrival time.
+// took records that one message was taken, and returns a lower bound of its arrival time. left is the number of messages that remain.
 func (a *age) took(left int) time.Time {
 	a.taken++
 	if a.taken <= a.until {

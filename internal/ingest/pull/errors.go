@@ -13,6 +13,6 @@ var (
 	// ErrGone means that the consumer was deleted.
 	ErrGone = errors.New("the consumer was deleted")
 
-	// ErrIdle means that no message has arrived for the time Request.Idle.
+	// ErrIdle means that no message has arrived for the duration Request.Idle.
 	ErrIdle = errors.New("no message has come for a while")
 )

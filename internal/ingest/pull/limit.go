@@ -37,8 +37,8 @@ const (
 // ErrMessageTooLarge means that the next message exceeds the largest byte limit that a request may have.
 var ErrMessageTooLarge = errors.New("the consumer's next message is larger than one request may ask for")
 
-// NewLimit returns the limit of requests over nc: the larger of minimum and the size of the largest message, in bytes. maximum bounds
-// the limit, unless maximum is 0.
+// NewLimit returns the limit of requests over nc. It is the larger of minimum and the size of the largest message, in bytes. most
+// bounds the limit, unless maximum is 0.
 func NewLimit(nc Server, minimum, maximum int) *Limit {
 	return &Limit{nc: nc, min: minimum, max: maximum}
 }

@@ -6,7 +6,7 @@
 // acknowledgement, and a status message has none.
 //
 // Both delivery modes pull their inputs with this package, and package lookup fetches the headers of results with it. Start
-// reading at Pull. It has three parts: inboxes receives all messages, turns tracks the client's turns in a priority group, and
+// reading at Pull, which has three parts. inboxes receives all messages. turns tracks the client's turns in a priority group.
 // requests keeps enough requests pending at the server. Fetch makes a single request without a Pull.
 package pull
 
@@ -192,7 +192,7 @@ func (p *Pull) refused(number uint64, raw *nats.Msg) {
 	p.requests.over(number, unused(raw, pendingHeader), unused(raw, bytesHeader))
 }
 
-// Claim returns the pin of m's turn, and makes it the current turn. A client calls Claim if it got m from Rest instead of Next.
+// Claim returns the pin of m's turn, and makes that turn the current one. A client calls Claim if it got m from Rest instead of Next.
 func (p *Pull) Claim(ctx context.Context, m *Message) (string, error) {
 	return p.turns.claim(ctx, m.turn)
 }
@@ -215,7 +215,7 @@ func (p *Pull) Keep() error {
 // after them. While the connection is down, the end is delayed.
 func (p *Pull) Drain() { p.inboxes.drain() }
 
-// Stop ends the pull at once. The server redelivers messages that weren't taken after AckWait.
+// Stop ends the pull at once. After AckWait, the server redelivers messages that weren't taken.
 func (p *Pull) Stop() {
 	p.stop.Do(func() {
 		p.inboxes.stop()

@@ -8,7 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// The server's status codes, from the first line of a header.
+// Codes, headers and descriptions of the server's status messages. A code is in the first line of a header.
 const (
 	wordHeartbeat  = "100"
 	wordBad        = "400" // the request is invalid, or not allowed for the consumer

@@ -13,10 +13,10 @@ import (
 	"millrace/internal/ingest/jsapi"
 )
 
-// The server pins one client of a priority group. A request without a pin waits until no client is pinned; the server then pins
-// its client. All responses to that request have the same pin. Later requests carry the pin and reuse the inbox of that first
-// request. A turn of this client lasts from getting a pin until losing it. A client without a pin makes one request at a time,
-// each on its own inbox. Each turn therefore has its own inbox, and the inbox of a message identifies its turn.
+// The server pins one client of a priority group. A request without a pin waits until no client is pinned. The server then pins
+// the client that sent the request. All responses to that request have the same pin. Later requests carry the pin and reuse the
+// inbox of that first request. A turn of this client lasts from getting a pin until losing it. A client without a pin makes one
+// request at a time, each on its own inbox. Each turn therefore has its own inbox, and the inbox of a message identifies its turn.
 //
 // The server also adds the pin to each message's header (Nats-Pin-Id). This client ignores that header. A publisher can set it
 // too, or hide the server's header line with a malformed header.
@@ -75,7 +75,7 @@ func (t *turns) turnOf(raw *nats.Msg) uint64 {
 	return 0
 }
 
-// begin queries the server for the pin of turn, whose first message has arrived, and makes it the current turn.
+// begin makes turn the current turn after its first message has arrived. It queries the server for the turn's pin.
 func (t *turns) begin(ctx context.Context, turn uint64) error {
 	pin, err := t.askPin(ctx, turn)
 	if err != nil {
@@ -86,7 +86,7 @@ func (t *turns) begin(ctx context.Context, turn uint64) error {
 	return nil
 }
 
-// claim returns the pin of turn, and makes it the current turn.
+// claim returns the pin of turn, and makes turn the current turn.
 func (t *turns) claim(ctx context.Context, turn uint64) (string, error) {
 	if pin := t.held(); pin != "" && turn == t.turn {
 		return pin, nil
@@ -97,9 +97,9 @@ func (t *turns) claim(ctx context.Context, turn uint64) (string, error) {
 	return t.held(), nil
 }
 
-// askPin queries the server for the pin of the pinned client. The pin belongs to turn if the response arrives within the lifetime
-// of an unused pin after the turn's first request, because the server can't pin another client sooner. Otherwise askPin fails with
-// errPinUnknown.
+// askPin queries the server for the pin of the pinned client. The server can't pin another client within the lifetime of an unused
+// pin. The pin therefore belongs to turn if the response arrives within that time after the turn's first request. Otherwise askPin
+// fails with errPinUnknown.
 func (t *turns) askPin(ctx context.Context, turn uint64) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, infoTimeout)
 	defer cancel()

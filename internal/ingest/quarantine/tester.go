@@ -123,9 +123,9 @@ func (t *tester) condemned(d *inflight.Delivery, err error) (results.Reason, boo
 	return results.MaxDeliver, errors.Is(err, device.ErrOutOfMemory) && d.NumDelivered > t.Limit
 }
 
-// run computes rows of g, in one batch if they fit, and settles the messages of one record. It skips rows of settled deliveries,
-// because an earlier call may have failed after some of its batches. The results of records stay in their frames. If run fails,
-// the deliveries stay in g. If ctx has ended, they may be on the device and in t.part instead.
+// run computes rows of g, in one batch if they fit, and settles the messages that are single records. It skips rows of settled
+// deliveries, because an earlier call may have failed after some of its batches. The results of records stay in their frames. If
+// run fails, the deliveries stay in g. If ctx has ended, they may be on the device and in t.part instead.
 func (t *tester) run(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, rows []int) error {
 	rows = g.Unfinished(rows)
 	for len(rows) > 0 {

@@ -26,9 +26,9 @@ func (r isolatedSearch) SetAside(ctx context.Context, rows []int, err error) err
 	return r.giveBack(ctx, r.g, rows, err)
 }
 
-// try runs rows of g and settles their messages of one record: each is published, given up, or given back. The results of records
-// stay in their frames. If an operator fails, try searches for the failing rows. It returns an error if the device is lost or ctx
-// ends. Unsettled deliveries are then given back, or the worker gives them back from g or t.part when it ends.
+// try runs rows of g. It publishes, gives up or gives back each message that is a single record. The results of records stay in
+// their frames. If an operator fails, try searches for the failing rows. It returns an error if the device is lost or ctx ends.
+// Unsettled deliveries are then given back, or the worker gives them back from g or t.part when it ends.
 func (t *tester) try(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, rows []int) error {
 	err := t.run(ctx, pipe, g, rows)
 	switch {

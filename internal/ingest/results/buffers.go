@@ -25,7 +25,7 @@ type Buffers struct {
 	answers []publisher.Answer   // the server's answers to msgs
 	stored  []*inflight.Delivery // argument of Sink.Stored
 	partial partials             // ids of stored messages of unfinished inputs
-	kept    int64                // bytes that the pool counts for s
+	kept    int64                // bytes that the pool counts for these buffers
 }
 
 // Tidy releases the last batch's results and deliveries. It also frees the memory of s if p has no space for it.

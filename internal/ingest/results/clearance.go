@@ -40,7 +40,6 @@ func newClearance(ctx context.Context, js jetstream.JetStream, o Options) *clear
 	return c
 }
 
-// mayPublishUnchecked calls the method of c.results.
 func (c *clearance) mayPublishUnchecked(d *inflight.Delivery, now time.Time, limit time.Duration) bool {
 	return c.results.mayPublishUnchecked(d, now, limit)
 }

@@ -30,11 +30,11 @@ const (
 	InvalidEncoding Reason = "invalid_encoding" // the message can't be decompressed
 )
 
-// Reasons are all reasons.
+// Reasons lists all reasons.
 var Reasons = []Reason{TooLarge, MaxDeliver, OperatorError, DeviceFault, InvalidFrame, InvalidEncoding}
 
-// errUnstorable returns the cause of the dead letter if a result exceeds the message size limit of the server or the result
-// stream.
+// errUnstorable returns the cause of the dead letter if a result exceeds the message size limit of the server or of the result
+// stream. err is the error of the publish.
 func errUnstorable(err error) error { return fmt.Errorf("its result cannot be stored: %w", err) }
 
 // ErrExceedsBatch returns the error for a payload of the given bytes that is larger than a batch. limit is the maximum size of a
@@ -53,8 +53,7 @@ func Blame(name, text string) error {
 }
 
 // DeadLetterHeader returns the headers of a dead letter except its id. They include the input's headers if own is set. The id must
-// differ from the result's id, because the stream may have stored the result without a confirmation, and would then drop the dead
-// letter.
+// differ from the result's id. The stream may have stored the result without a confirmation, and would then drop the dead letter.
 func DeadLetterHeader(d *inflight.Delivery, why Reason, cause error, own bool) nats.Header {
 	h := nats.Header{}
 	if own {

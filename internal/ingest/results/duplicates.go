@@ -17,7 +17,7 @@ type duplicateWindow struct{ last atomic.Pointer[sight] }
 // sight is a stream's state in one answer of the server.
 type sight struct {
 	window time.Duration
-	before time.Duration // window of earlier settings if that is shorter, else the same as window
+	before time.Duration // length of the period before at for which the stream has every id; at most window
 	at     time.Time     // time of the query, by the process's clock
 	server time.Time     // the server's clock in its answer; zero if unknown
 }
@@ -32,7 +32,7 @@ func (w *duplicateWindow) saw(info *jetstream.StreamInfo, asked time.Time) {
 	w.last.Store(now)
 }
 
-// holds returns the length of the period before now for which the stream still has every id.
+// holds returns the length of the period before now for which the stream has every id.
 func (s *sight) holds(now time.Time) time.Duration {
 	return min(s.window, s.before+max(now.Sub(s.at), 0))
 }

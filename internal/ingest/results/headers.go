@@ -38,8 +38,8 @@ const (
 )
 
 // Prefixes of headers that are not copied. The server would interpret copied headers with serversPrefix, and might refuse or drop
-// the result. If headers with ownPrefix were copied, a dead letter that is published as an input again would get a result that
-// looks like a dead letter.
+// the result. If headers with ownPrefix were copied, the result of a dead letter that is an input again would look like a
+// dead letter.
 const (
 	serversPrefix = "Nats-"
 	ownPrefix     = "Millrace-"

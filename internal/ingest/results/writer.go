@@ -137,7 +137,6 @@ func (w *Writer) awaitRetry(ctx context.Context, n int) bool {
 	return retry.Sleep(ctx, retry.Delay(n)) && w.conns.ForResults(w.o.Exclusive).AwaitConnected(ctx)
 }
 
-// stored calls Options.Stored.
 func (w *Writer) stored(d *inflight.Delivery) {
 	if w.o.Stored != nil {
 		w.o.Stored(d.Sequence, d.Stored)

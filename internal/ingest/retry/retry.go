@@ -1,6 +1,6 @@
 // Package retry computes and waits for the pause before a failed operation is retried.
 //
-// Packages ingest, results and natsconn use it. Start reading at Delay.
+// The worker command and the packages of ingest use it. Start reading at Delay.
 package retry
 
 import (

@@ -14,8 +14,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// acknowledger settles deliveries: it acknowledges them, gives them back, or publishes dead letters, and updates the
-// ledger. It implements results.Sink and quarantine.Deliveries.
+// acknowledger settles deliveries and updates the ledger. It acknowledges a delivery, gives it back, or publishes its dead
+// letter. It implements results.Sink and quarantine.Deliveries.
 type acknowledger struct {
 	ledger  *ledger
 	pool    *inflight.Pool
@@ -33,8 +33,8 @@ type acknowledger struct {
 }
 
 const (
-	// confirmAtOnce is the maximum number of acknowledgements that wait for confirmation at the same time.
-	// Sequentially, each would cost a round trip.
+	// confirmAtOnce is the maximum number of acknowledgements that wait for confirmation at the same time. One after
+	// another, each would cost a round trip.
 	confirmAtOnce = 1024
 
 	// deadLetterWindow is the maximum number of dead letters in flight.

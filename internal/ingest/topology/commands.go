@@ -25,7 +25,7 @@ func ExplainCommands(findings []finding.Finding) []finding.Finding {
 	return findings
 }
 
-// addStream returns the command that creates a stream with these settings. With 0 replicas, the command creates a stream with one.
+// addStream returns the command that creates a stream with the settings c. If c.Replicas is 0, the stream gets one replica.
 func addStream(c jetstream.StreamConfig) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "nats stream add %s%s", c.Name, subjectFlags(c.Subjects))

@@ -16,7 +16,7 @@ type Commits int
 
 const (
 	NoCommits     Commits = iota // no markers; a message is stored once within the duplicate window
-	FastCommits                  // fast batches; the first message depends on the last marker, and the batch's own marker is the last message
+	FastCommits                  // fast batches; the first message depends on the previous marker, and the last message is the new marker
 	AtomicCommits                // atomic batches; the server stores all messages and the marker, or nothing
 )
 

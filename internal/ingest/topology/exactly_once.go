@@ -52,8 +52,8 @@ func (l Topology) wantsMarkers() bool {
 	return l.Exclusive && l.ExactlyOnce != Off && l.CommitPrefix != ""
 }
 
-// noMarkers returns the reason why a stream can have no commit markers, and advice on enabling them. found is empty if it can have
-// markers. flag is the flag of `nats stream edit` that allows the batches.
+// noMarkers returns the reason why a stream can have no commit markers, and advice on enabling them. found is empty if the stream
+// can have markers. flag is the flag of `nats stream edit` that allows the batches.
 func (l Topology) noMarkers(c jetstream.StreamConfig, version, flag string) (found, advice string) {
 	subjects := CommitSubjects(l.CommitPrefix, c.Name)
 	switch {
@@ -103,8 +103,8 @@ func takes(c jetstream.StreamConfig, subjects string) bool {
 	return slices.ContainsFunc(c.Subjects, func(s string) bool { return wildcard.Covers(s, subjects) })
 }
 
-// isSingle reports whether a stream keeps all messages on one server. Only there, a fence immediately ends the fast batch of an
-// earlier owner.
+// isSingle reports whether a stream has retention by limits and a single replica. A fence ends an earlier owner's fast
+// batch immediately only on such a stream.
 func isSingle(c jetstream.StreamConfig) bool {
 	return c.Retention == jetstream.LimitsPolicy && c.Replicas <= 1
 }
@@ -132,8 +132,8 @@ func atomicFlag(c jetstream.StreamConfig) string {
 	return " --allow-batch"
 }
 
-// keepMarkers returns the filter that consumers of a work queue must have, as a text. Without the filter, they would acknowledge
-// commit markers, which the server then removes.
+// keepMarkers returns a text about the filter that consumers of a work queue need. It is empty for other streams. Without the
+// filter, the consumers would acknowledge commit markers, which the server then removes.
 func keepMarkers(c jetstream.StreamConfig, prefix string) string {
 	if c.Retention != jetstream.WorkQueuePolicy {
 		return ""

@@ -14,8 +14,8 @@ import (
 // suggestedBytes is the advised max_bytes for an unbounded stream if the settings have no max_bytes.
 const suggestedBytes = 4 << 30
 
-// bounds warns about a stream that can grow without a limit, or differs from the settings for new streams. The worker never changes
-// an existing stream. wanted has the settings for a new stream, and b their bounds.
+// bounds warns about a stream that can grow without a limit, or differs from the settings for new streams. wanted has the settings
+// for a new stream, and b their bounds.
 func (i streamInspector) bounds(what string, r role, info *jetstream.StreamInfo, wanted jetstream.StreamConfig, b Bounds) {
 	c := info.Config
 	i.fill(what, r, info)
@@ -45,11 +45,11 @@ func (i streamInspector) fill(what string, r role, info *jetstream.StreamInfo) {
 		fmt.Sprintf("process or remove what it holds, or raise the limit (nats stream edit %s%s)", c.Name, bytesFlags(room(holds, c.MaxBytes))))
 }
 
-// nearlyFull is the fill level, in tenths of max_bytes, above which fill warns.
+// nearlyFull is the fill level, in tenths of max_bytes, from which fill warns.
 const nearlyFull = 8
 
-// room returns the advised max_bytes for a stream with the present size holds. It is the larger of minimum and twice that size,
-// rounded up to whole GiB.
+// room returns the advised max_bytes for a stream with the present size holds. It is twice holds, rounded up to whole
+// GiB, but not less than least.
 func room(holds, minimum int64) int64 {
 	const gib = 1 << 30
 	return max(minimum, (2*holds+gib-1)/gib*gib)

@@ -48,7 +48,6 @@ func (d *drops) explain(c jetstream.StreamConfig) (found, advice string) {
 	return "drops messages that nobody has read: " + d.text(c), advice
 }
 
-// text returns the limits as a text.
 func (d *drops) text(c jetstream.StreamConfig) string {
 	discard := "old"
 	if c.Discard == jetstream.DiscardNew {

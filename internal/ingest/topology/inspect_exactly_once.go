@@ -10,8 +10,8 @@ import (
 	"millrace/internal/ingest/finding"
 )
 
-// exactlyOnce adds findings about whether a stream stores messages exactly once according to judge. It returns false
-// if the stream doesn't.
+// exactlyOnce reports whether a stream stores messages exactly once according to judge, and adds findings. If the
+// worker stores no commit markers, it returns false without findings.
 func (i streamInspector) exactlyOnce(what string, c jetstream.StreamConfig, judge func(jetstream.StreamConfig, string) (Commits, string, string)) bool {
 	if !i.l.wantsMarkers() {
 		return false

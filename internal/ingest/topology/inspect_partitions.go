@@ -76,7 +76,7 @@ func (i partitionInspector) missingFrom(list []int) []int {
 	return list[n:]
 }
 
-// consumer checks one partition's consumer, and reports only problems. there is false if there is no such consumer.
+// consumer checks one partition's consumer, and reports only problems. there is false if the consumer doesn't exist.
 func (i partitionInspector) consumer(p int) (worst finding.Level, there bool) {
 	want := partitionConsumerConfig(i.l, p)
 	what := "consumer " + want.Durable

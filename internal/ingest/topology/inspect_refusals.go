@@ -8,11 +8,11 @@ import (
 	"millrace/internal/ingest/finding"
 )
 
-// settingsInspector checks a stream for settings that make it refuse, move or delete published messages.
+// settingsInspector checks a stream for settings that make it refuse or delete published messages, or change their subjects.
 type settingsInspector struct{ *inspection }
 
 // refusals reports settings that prevent a stream from storing the worker's messages. It returns false if the stream can store no
-// message. stored describes the messages.
+// message. stored is the kind of message, for example "a result".
 func (i settingsInspector) refusals(what, stored string, c jetstream.StreamConfig) bool {
 	elsewhere := "set another stream, or delete it and set MILLRACE_PROVISION=true"
 	switch {

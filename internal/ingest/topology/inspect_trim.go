@@ -15,7 +15,7 @@ import (
 // trimInspector checks that processed inputs, and no other inputs, are removed from the input stream.
 type trimInspector struct{ streamInspector }
 
-// trimPatience is the time limit for each check of trimInspector at the server.
+// trimPatience is the time limit for each of trimInspector's checks that query the server.
 const trimPatience = 2 * time.Second
 
 func (i trimInspector) inspect() {

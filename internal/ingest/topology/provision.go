@@ -9,8 +9,8 @@ import (
 	"millrace/internal/ingest/trim"
 )
 
-// Provision creates the input stream, the result stream, a stream for dead letters (unless some stream already stores
-// dead letters), and the consumer. It doesn't change existing streams and consumers.
+// Provision creates the missing streams and consumers. It creates a stream for dead letters unless some stream already
+// stores dead letters. In existing streams, it changes only the metadata that registers consumers (see trim.Register).
 func Provision(ctx context.Context, js jetstream.JetStream, l Topology, log *slog.Logger) error {
 	if err := checkInput(ctx, js, l); err != nil {
 		return err // before Provision creates useless streams

@@ -64,7 +64,7 @@ func deadLetterSettings(js jetstream.JetStream, l Topology) jetstream.StreamConf
 	return c
 }
 
-// deadLetterSuffix makes the name of the stream for dead letters from the name of the result stream (adr/0034).
+// deadLetterSuffix follows the name of the result stream in the name of the stream for dead letters (adr/0034).
 const deadLetterSuffix = "_DEADLETTER"
 
 const (

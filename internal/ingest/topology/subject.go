@@ -21,7 +21,7 @@ func mappedSubjects(prefix string) []string {
 	return []string{prefix, prefix + ".>"}
 }
 
-// mappedFilters returns the filters that match the results of MapSubject for subjects that match inputs.
+// mappedFilters maps filters of inputs to filters of the subjects that MapSubject returns for these inputs.
 func mappedFilters(prefix string, inputs []string) []string {
 	mapped := make([]string, len(inputs))
 	for i, filter := range inputs {
@@ -47,7 +47,7 @@ func allCovered(subjects, filters []string) bool {
 	})
 }
 
-// orOne returns list, or a list with only one if list is empty and one is not.
+// orOne returns list. If list is empty and the string one is not, it returns a list of that string.
 func orOne(list []string, one string) []string {
 	if len(list) == 0 && one != "" {
 		return []string{one}

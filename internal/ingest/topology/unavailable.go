@@ -17,7 +17,7 @@ const (
 	codeConsumerOffline = 10119
 )
 
-// codeUnavailable is the code of errors about JetStream itself, for example if it isn't ready, isn't enabled, or has no
+// codeUnavailable is the code of errors about JetStream itself. For example, JetStream isn't ready, isn't enabled, or has no
 // resources.
 const codeUnavailable = 503
 
@@ -27,8 +27,8 @@ var lost = []error{
 	nats.ErrConnectionReconnecting, nats.ErrReconnectBufExceeded,
 }
 
-// Unavailable reports whether an error of a request to the JetStream API may go away while the worker waits, because the server
-// didn't answer or can't answer now. A request that the worker's user may not send gets no answer either.
+// Unavailable reports whether an error of a JetStream API request may be temporary. Such an error means that the server didn't
+// answer or can't answer now. A request that the worker's user may not send gets no answer either.
 func Unavailable(err error) bool {
 	if slices.ContainsFunc(lost, func(e error) bool { return errors.Is(err, e) }) {
 		return true

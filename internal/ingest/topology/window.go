@@ -13,7 +13,7 @@ const (
 	// latePart limits lateMax to half of a short duplicate window.
 	latePart = 2
 
-	// safeWindow is the shortest duplicate window that allows the full delay.
+	// safeWindow is the shortest duplicate window for which PublishFor subtracts all of lateMax.
 	safeWindow = latePart * lateMax
 )
 

@@ -69,8 +69,8 @@ type reader struct {
 // copiesAge is the maximum age of the list of copies.
 const copiesAge = 10 * time.Second
 
-// read determines the State from the stream and its consumers. The caller must read info first, so that later messages
-// aren't removed.
+// read determines the State from info and the stream's consumers. info must be older than the answer about the
+// consumers, so that messages that were stored in between aren't removed.
 func (r *reader) read(ctx context.Context, info *jetstream.StreamInfo) (State, error) {
 	s := State{Info: info}
 	c := info.Config
@@ -184,8 +184,8 @@ func (r *reader) floor(ctx context.Context, s State, consumers []*jetstream.Cons
 }
 
 // idleFloor returns the floor of a consumer that has nothing pending, or limit if the consumer needs no message up to
-// limit. The consumer's pending count isn't proof: it is updated after the stream, and in a cluster by a server whose
-// copy of the stream may be behind. idleFloor therefore requests the consumer's next message from the stream's leader.
+// limit. The consumer's pending count isn't proof, because the server updates it after the stream. In a cluster, that
+// server's copy of the stream may also be behind. idleFloor therefore requests the consumer's next message from the stream's leader.
 func (r *reader) idleFloor(ctx context.Context, c *jetstream.ConsumerInfo, limit uint64) (uint64, error) {
 	for _, filter := range filters(c.Config) {
 		m, err := jsapi.Next(ctx, r.js, r.stream, c.AckFloor.Stream+1, filter)

@@ -114,7 +114,7 @@ const (
 )
 
 // Register registers consumers of a stream that may be trimmed, and returns when they are registered. It ignores other
-// streams. It never removes a name. After a deployment is gone, nothing is removed until an administrator deletes its
+// streams. It never unregisters a consumer. After a deployment is gone, inputs stay until an administrator deletes its
 // consumers from the metadata.
 func Register(ctx context.Context, js jetstream.JetStream, stream string, policy Policy, consumers []string) error {
 	for range registerTries {

@@ -46,7 +46,7 @@ type Trimmer struct {
 
 	first  uint64        // first sequence of the stream at the last step, or after the last purge; 0 before the first step
 	yields int           // number of consecutive steps in which this worker left the work to other workers
-	idle   time.Duration // the last pause after which nothing could be removed
+	idle   time.Duration // pause after the last step that removed nothing, without its random part; 0 after a purge
 	held   Reason        // reason why nothing may be removed, since heldAt
 	heldAt time.Time     // zero after the reason was logged
 }
@@ -177,7 +177,7 @@ func (t *Trimmer) look(ctx context.Context, info *jetstream.StreamInfo) (State, 
 }
 
 // purge removes every message up to the floor. It fails if the worker is no longer connected to the server with the
-// given ID. A server that crashed may have lost the end of the stream and given its sequences to other messages.
+// given ID. A server that crashed may have lost the stream's last messages and reused their sequences.
 func (t *Trimmer) purge(ctx context.Context, s jetstream.Stream, state State, server string) error {
 	if nc := t.JS.Conn(); !nc.IsConnected() || nc.ConnectedServerId() != server {
 		return fmt.Errorf("the connection to server %s is gone", server)

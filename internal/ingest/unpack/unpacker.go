@@ -75,7 +75,7 @@ func (o *Options) IsPlain(in Input) bool {
 	return o.isSingle(h) && o.isAsIs(h) && len(in.Data()) <= o.Split.MaxRecord
 }
 
-// Start starts a goroutine that unpacks in into m, if enough memory is free. m must be zero.
+// Start starts a goroutine that unpacks in into m, if enough memory is free. m must be the zero value.
 func (u *Unpacker) Start(m *Message, in Input) {
 	m.u, m.in = u, in
 	go func() {

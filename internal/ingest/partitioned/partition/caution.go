@@ -14,7 +14,7 @@ import (
 type Caution struct {
 	Floor  uint64 // acknowledgement floor when the lease began, a stream sequence
 	Until  uint64 // stream sequence of the last delivery before a death; later payloads aren't limited
-	Deaths int    // number of leases that died before they reached Until, at most alone
+	Deaths int    // number of leases that died before they reached Until; at most the constant alone
 	Trials int    // number of deaths while the same first payload ran alone
 }
 

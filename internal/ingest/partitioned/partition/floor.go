@@ -34,7 +34,7 @@ const (
 	New   Verdict = iota // the input is new and must be processed
 	Read                 // the input was read from the stream before the delivery arrived
 	Known                // the input is in flight or settled, and the server has redelivered it
-	Gap                  // earlier deliveries are missing; Add their inputs, call CaughtUp, and Take it again
+	Gap                  // earlier deliveries are missing; Add their inputs, call CaughtUp, and Take the delivery again
 )
 
 func (v Verdict) String() string { return [...]string{"new", "read", "known", "gap"}[v] }
