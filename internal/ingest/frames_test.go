@@ -37,7 +37,7 @@ func lines(records ...[]byte) framed {
 	return framed{body: append(bytes.Join(records, []byte("\n")), '\n'), records: records}
 }
 
-// randomLines returns a frame of up to most records of up to 400 bytes each.
+// randomLines returns a frame of up to maximum records of up to 400 bytes each.
 func randomLines(random *rand.Rand, maximum int) framed {
 	records := make([][]byte, random.IntN(maximum+1))
 	for i := range records {

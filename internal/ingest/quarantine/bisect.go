@@ -16,7 +16,7 @@ type Search interface {
 	// Probe checks that the device works.
 	Probe(ctx context.Context) error
 
-	// SetAside handles rows that failed with err, where err isn't an operator failure. If Aside returns an error, the search ends.
+	// SetAside handles rows that failed with err, where err isn't an operator failure. If SetAside returns an error, the search ends.
 	SetAside(ctx context.Context, rows []int, err error) error
 }
 

@@ -19,7 +19,7 @@ type Bisector struct {
 	trier *tester
 }
 
-// NewBisector returns a Bisector with a queue for up to most batches. The deliveries of further batches are given back.
+// NewBisector returns a Bisector with a queue for up to limit batches. The deliveries of further batches are given back.
 func NewBisector(i Isolation, limit int) *Bisector {
 	return &Bisector{queue: make(chan failed, limit), trier: newTester(i)}
 }
