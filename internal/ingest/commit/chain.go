@@ -57,7 +57,7 @@ func (c *Chain) Beyond() uint64 { return max(c.at.Sequence, c.beyond) }
 // At returns the position of the last marker.
 func (c *Chain) At() Position { return c.at }
 
-// IsCertain reports whether an input that is in neither the last marker nor the leftovers has no result. If Certain
+// IsCertain reports whether an input that is in neither the last marker nor the leftovers has no result. If IsCertain
 // returns false, the result must be looked up. A worker without markers may have stored it, or the input stream was
 // restored from an older copy and reuses sequences.
 func (c *Chain) IsCertain(in Position) bool {

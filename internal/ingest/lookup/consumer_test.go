@@ -122,3 +122,37 @@ func TestAStreamThatLostItsEnd(t *testing.T) {
 		}
 	}
 }
+
+// TestLostResultsAreNotFound simulates a crashed server that has lost the results of inputs 7 to 9 and stored other
+// messages with their sequences. An input whose result was lost must be computed again.
+func TestLostResultsAreNotFound(t *testing.T) {
+	t.Parallel()
+	for name, more := range map[string]int{"as many messages as before": 0, "more messages than before": 2} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, false)
+			now := time.Now()
+			in := func(seq uint64) Input { return Input{seq, storedAt(now, seq)} }
+			store := func(seq uint64) { r.store("results.a", fmt.Sprintf("IN:%d:%d", seq, storedAt(now, seq)), true) }
+			for seq := uint64(1); seq <= 6; seq++ {
+				store(seq)
+			}
+			if !r.find(in(1))[0].Done {
+				t.Fatal("a stored result isn't found")
+			}
+			c := &r.scanner.cursors[0]
+			c.last, c.consumer = c.last.Add(-time.Minute), "" // the messages that were read are older
+			for seq := uint64(7); seq <= 9; seq++ {
+				r.scanner.found.add(in(seq))
+			}
+			for i := range more {
+				store(uint64(20 + i))
+			}
+			for i, f := range r.find(in(7), in(9), in(4)) {
+				if want := i == 2; f.Done != want {
+					t.Errorf("input %d: found %v, want %v", i, f.Done, want)
+				}
+			}
+		})
+	}
+}

@@ -56,15 +56,12 @@ func (r *Results) Find(ctx context.Context, inputs []Wanted) (found []Found, beg
 		scan.restart(r.bound(ctx, inputs, oldest).Add(-slack))
 	}
 	began = time.Now()
-	complete := true
-	for i := range scan.cursors {
-		all, err := scan.scan(ctx, &scan.cursors[i], keys)
-		if complete = complete && all; err != nil {
-			if !complete {
-				scan.restart(time.Time{})
-			}
-			return nil, began, r.explain(err)
+	complete, err := scan.scan(ctx, keys)
+	if err != nil {
+		if !complete {
+			scan.restart(time.Time{})
 		}
+		return nil, began, r.explain(err)
 	}
 	found = make([]Found, len(inputs))
 	for i, in := range keys {

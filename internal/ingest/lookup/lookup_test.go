@@ -98,21 +98,27 @@ func TestEachMessageIsReadOnce(t *testing.T) {
 }
 
 // TestAStreamThatIsMadeAgain shows that results in a recreated stream are found, although their sequences were
-// already read in the previous one.
+// already read in the previous one. Results of the previous stream are no longer found.
 func TestAStreamThatIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, false)
 	now := time.Now()
+	is := func(seq uint64, want bool) {
+		t.Helper()
+		if got := r.find(Input{seq, storedAt(now, seq)})[0].Done; got != want {
+			t.Errorf("input %d: found %v, want %v", seq, got, want)
+		}
+	}
 	for _, end := range []uint64{3, 5} {
 		config := r.StreamConfig("RESULTS")
 		r.Delete("RESULTS")
+		is(3, false)
 		r.Create(config)
 		for seq := end - 2; seq <= end; seq++ {
 			r.store("results.a", fmt.Sprintf("IN:%d:%d", seq, storedAt(now, seq)), true)
 		}
-		if !r.find(Input{end, storedAt(now, end)})[0].Done {
-			t.Errorf("the result of input %d isn't found", end)
-		}
+		is(end, true)
+		is(2, end == 3)
 	}
 }
 

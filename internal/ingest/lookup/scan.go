@@ -43,7 +43,8 @@ type scanner struct {
 type cursor struct {
 	stream  string
 	created time.Time
-	next    uint64 // next sequence to read; 0 means the first message since scanner.since
+	next    uint64    // next sequence to read; 0 means the first message since scanner.since
+	last    time.Time // time when the stream stored the message before next; zero if unknown
 
 	// Consecutive scans share a consumer, because the server limits the number of consumers of a stream and keeps
 	// unused ones for some time.
@@ -59,29 +60,65 @@ func (r *scanner) restart(since time.Time) {
 	}
 }
 
-// scan reads the headers of all messages from the cursor to the current end of a stream. complete is false if scan
+// maxRestarts is the maximum number of restarts per scan because of errReplaced.
+const maxRestarts = 3
+
+// scan reads the headers of all messages from the cursors to the current ends of the streams. If a stream no longer has
+// messages that an earlier scan has read, scan restarts, because their entries are wrong. complete is false if scan
 // dropped entries of inputs that are not wanted. complete is valid even with an error.
-func (r *scanner) scan(ctx context.Context, c *cursor, wanted []Input) (complete bool, err error) {
+func (r *scanner) scan(ctx context.Context, wanted []Input) (complete bool, err error) {
+	for restarts := 0; ; restarts++ {
+		complete = true
+		for i := range r.cursors {
+			var all bool
+			all, err = r.scanStream(ctx, &r.cursors[i], wanted)
+			if complete = complete && all; err != nil {
+				break
+			}
+		}
+		if !errors.Is(err, errReplaced) || restarts == maxRestarts {
+			return complete, err
+		}
+		r.o.Log.Warn("a stream of results has lost messages that were read; the stored results are looked up again", "error", err)
+		r.restart(r.since)
+	}
+}
+
+// errReplaced is the error for a stream that was deleted or recreated, or that lost its last messages in a crash of the
+// server. The server then reuses their sequences.
+var errReplaced = errors.New("the stream has lost its last messages")
+
+// isReplaced reports whether a stream lost messages that the cursor has passed. info is nil if the stream doesn't exist.
+func (c *cursor) isReplaced(info *jetstream.StreamInfo) bool {
+	switch {
+	case c.created.IsZero():
+		return false
+	case info == nil || !info.Created.Equal(c.created):
+		return true
+	}
+	end := info.State.LastSeq
+	return c.next > end+1 || c.next == end+1 && !info.State.LastTime.Equal(c.last)
+}
+
+// scanStream reads one stream like scan.
+func (r *scanner) scanStream(ctx context.Context, c *cursor, wanted []Input) (complete bool, err error) {
 	info, err := r.info(ctx, c.stream)
 	if err != nil {
 		return true, err
 	}
+	if c.isReplaced(info) {
+		return true, fmt.Errorf("stream %q: %w", c.stream, errReplaced)
+	}
 	if info == nil {
-		*c = cursor{stream: c.stream}
 		return true, nil
 	}
 	if err := keeps(info); err != nil {
 		return true, err
 	}
-	if !info.Created.Equal(c.created) {
-		*c = cursor{stream: c.stream, created: info.Created} // the stream was recreated, and its sequences began again
-	}
+	c.created = info.Created
 	end := info.State.LastSeq
-	if c.next > end+1 {
-		c.consumer = "" // the stream lost its end, and the consumer would skip the messages that replaced it
-	}
 	if info.State.Msgs == 0 || c.next > end {
-		c.next = end + 1
+		c.next, c.last = end+1, info.State.LastTime
 		return true, nil
 	}
 	complete = true
@@ -90,27 +127,28 @@ func (r *scanner) scan(ctx context.Context, c *cursor, wanted []Input) (complete
 		if err := ctx.Err(); err != nil {
 			return complete, err
 		}
-		begun := c.consumer == ""
+		begun, pending := c.consumer == "", uint64(0)
 		if begun {
-			pending, err := r.begin(ctx, c)
-			if err != nil {
+			if pending, err = r.begin(ctx, c); err != nil {
 				return complete, err
 			}
-			if pending == 0 {
-				break // the remaining messages were removed
+		}
+		came, checked := 0, false
+		if !begun || pending > 0 {
+			if came, checked, err = r.fetch(c, func(m *pull.Message) { complete = r.enter(m, wanted) && complete }); err != nil {
+				return complete, fmt.Errorf("read the headers of stream %q: %w", c.stream, err)
 			}
 		}
-		came, err := r.fetch(c, func(m *pull.Message) { complete = r.enter(m, wanted) && complete })
-		if err != nil {
-			return complete, fmt.Errorf("read the headers of stream %q: %w", c.stream, err)
-		}
-		if begun && came == 0 { // the caller retries later, because a retry here would create one consumer after another
+		switch {
+		case !begun || came > 0:
+		case pending == 0 || checked && pending == 1:
+			c.next, c.last = end+1, info.State.LastTime // the remaining messages were removed
+		default: // the caller retries later, because a retry here would create one consumer after another
 			return complete, fmt.Errorf("read the headers of stream %q: %w", c.stream, errNothing)
 		}
 		r.read += came
 		progress.reading(came, end-min(c.next, end))
 	}
-	c.next = max(c.next, end+1)
 	progress.done()
 	return complete, nil
 }
@@ -118,13 +156,18 @@ func (r *scanner) scan(ctx context.Context, c *cursor, wanted []Input) (complete
 // errNothing is the error for a new consumer that has messages but delivers none.
 var errNothing = errors.New("a consumer delivers none of its messages")
 
-// begin creates the consumer of a cursor, and returns the number of messages that the consumer will deliver.
+// begin creates the consumer of a cursor, and returns the number of messages that the consumer will deliver. The first is
+// the message before c.next if its time is known, so that fetch can check it.
 func (r *scanner) begin(ctx context.Context, c *cursor) (pending uint64, err error) {
-	create := func() (jetstream.Consumer, error) { return r.consumerFrom(ctx, c.stream, c.next) }
-	if c.next == 0 {
-		create = func() (jetstream.Consumer, error) { return r.consumerSince(ctx, c.stream, r.since) }
+	var consumer jetstream.Consumer
+	switch {
+	case c.next == 0:
+		consumer, err = r.consumerSince(ctx, c.stream, r.since)
+	case c.last.IsZero():
+		consumer, err = r.consumerFrom(ctx, c.stream, c.next)
+	default:
+		consumer, err = r.consumerFrom(ctx, c.stream, c.next-1)
 	}
-	consumer, err := create()
 	if err != nil {
 		return 0, err
 	}
@@ -132,17 +175,24 @@ func (r *scanner) begin(ctx context.Context, c *cursor) (pending uint64, err err
 	return consumer.CachedInfo().NumPending, nil
 }
 
-// fetch passes the next messages to take, and returns their number. If no message arrives or one was lost, fetch drops
-// the consumer. Only a new consumer has a reliable count of pending messages, because the count of an existing consumer
-// lags behind the stream.
-func (r *scanner) fetch(c *cursor, take func(*pull.Message)) (came int, err error) {
+// fetch passes the next messages to take, and returns their number. checked reports whether the message before c.next
+// came too. If another message has taken its place, fetch returns errReplaced. If no message arrives or one was lost, fetch
+// drops the consumer. Only a new consumer has a reliable count of pending messages, because the count of an existing
+// consumer lags behind the stream.
+func (r *scanner) fetch(c *cursor, take func(*pull.Message)) (came int, checked bool, err error) {
+	replaced := false
 	request, whole := pull.Request{API: jsapi.Of(r.js), Stream: c.stream, Consumer: c.consumer, Bytes: bytesAtOnce}, true
 	next := func(m *pull.Message) {
 		meta, err := m.Metadata()
 		if whole = whole && err == nil && meta.Sequence.Consumer == c.number+1; !whole {
 			return
 		}
-		c.number, c.next = meta.Sequence.Consumer, meta.Sequence.Stream+1
+		c.number = meta.Sequence.Consumer
+		if meta.Sequence.Stream < c.next {
+			checked, replaced = true, !meta.Timestamp.Equal(c.last)
+			return
+		}
+		c.next, c.last = meta.Sequence.Stream+1, meta.Timestamp
 		came++
 		take(m)
 	}
@@ -153,10 +203,13 @@ func (r *scanner) fetch(c *cursor, take func(*pull.Message)) (came int, err erro
 	if err != nil || !whole || came == 0 {
 		c.consumer = ""
 	}
-	if errors.Is(err, nats.ErrNoResponders) {
-		return came, nil // the server has deleted the consumer
+	switch {
+	case replaced:
+		return came, checked, errReplaced
+	case errors.Is(err, nats.ErrNoResponders):
+		return came, checked, nil // the server has deleted the consumer
 	}
-	return came, err
+	return came, checked, err
 }
 
 // progress logs the progress of a long scan.
