@@ -69,7 +69,7 @@ func (i resultInspector) publishing(what string) {
 // redelivered. A result that is published after the window may be stored a second time.
 func (i resultInspector) duplicates(what string, c jetstream.StreamConfig) {
 	ackWait, deliveries := i.l.AckWait, i.l.MaxDeliver
-	if consumer, err := i.js.Consumer(i.ctx, i.l.Stream, i.l.Consumer); err == nil { // otherwise the settings for new consumers apply
+	if consumer, err := i.js.Consumer(i.ctx, i.l.Stream, i.l.Consumers()[0]); err == nil { // otherwise the settings for new consumers apply
 		settings := consumer.CachedInfo().Config
 		ackWait, deliveries = settings.AckWait, DeliveryLimit(deliveries, settings.MaxDeliver)
 	}

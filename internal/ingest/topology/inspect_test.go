@@ -179,6 +179,13 @@ func TestInspectComparesTheDuplicateWindowWithTheConsumer(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantLine(t, r.found(1000, roomy), "ok stream RESULTS", "be redelivered for 3h0m0s", "a result older than 40s is looked up")
+
+	r.topology.Exclusive, r.topology.Partitions = true, 2
+	config.Durable, config.FilterSubject, config.AckWait = PartitionConsumer("millrace", 0), "0.ingest.>", 20*time.Second
+	if _, err := r.JS.CreateConsumer(r.Ctx(), "INGEST", config); err != nil {
+		t.Fatal(err)
+	}
+	wantLine(t, r.found(1000, roomy), "ok stream RESULTS", "be redelivered for 1m0s")
 }
 
 // TestInspectOfReplicas shows that one replica is a warning only in a cluster, which could keep more.
