@@ -22,9 +22,9 @@ const (
 	// the drain timeout, endGrace and closeDevicesWithin fits in the grace period that the chart gives a pod.
 	closeDevicesWithin = 7 * time.Second
 
-	// closeMin is the minimum time for each device, even if other devices have used up closeDevicesWithin. A lost
+	// minClose is the minimum time for each device, even if other devices have used up closeDevicesWithin. A lost
 	// device closes at once.
-	closeMin = 100 * time.Millisecond
+	minClose = 100 * time.Millisecond
 
 	// closeOther is the maximum time for each other part.
 	closeOther = 30 * time.Second
@@ -59,7 +59,7 @@ func (a *app) closeAll(devices, other time.Duration) error {
 			errs = append(errs, a.closeWithin(other, c))
 			continue
 		}
-		errs = append(errs, a.closeWithin(max(left, closeMin), c))
+		errs = append(errs, a.closeWithin(max(left, minClose), c))
 		left -= time.Since(began)
 	}
 	a.closers = nil
