@@ -13,7 +13,7 @@ import (
 
 // maxBackward is the maximum number of pairs of files in which the lower file refers to the upper one. Pairs are
 // counted within packages, and summed over all packages of internal/ingest.
-const maxBackward = 9
+const maxBackward = 6
 
 // filesReferOneWay is a test because linters check only references between packages. It orders the files of each
 // package so that as few references as possible go backward.
@@ -35,7 +35,7 @@ var filesReferOneWay = rule{
 		return found
 	},
 	broken:   ringOfFiles(maxBackward + 2),
-	findings: []string{"internal/ingest: 10 references go backward between files, want 9 at most: move declarations to the files that need them (internal/ingest/ring 10)"},
+	findings: []string{"internal/ingest: 7 references go backward between files, want 6 at most: move declarations to the files that need them (internal/ingest/ring 7)"},
 }
 
 // ringOfFiles returns a package of n files. The first file refers to each other file, and each other file refers to the
@@ -113,6 +113,15 @@ func used(f *ast.File) (names []string) {
 		var visit func(n ast.Node) bool
 		visit = func(n ast.Node) bool {
 			switch n := n.(type) {
+			case *ast.FuncDecl: // its name isn't a use
+				if n.Recv != nil {
+					ast.Inspect(n.Recv, visit)
+				}
+				ast.Inspect(n.Type, visit)
+				if n.Body != nil {
+					ast.Inspect(n.Body, visit)
+				}
+				return false
 			case *ast.SelectorExpr:
 				ast.Inspect(n.X, visit)
 				return false

@@ -9,7 +9,11 @@ import (
 	"millrace/internal/compression"
 	"millrace/internal/frame"
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/results"
+	"millrace/internal/ingest/shared"
+	"millrace/internal/ingest/stall"
 	"millrace/internal/ingest/topology"
+	"millrace/internal/ingest/trim"
 	"millrace/internal/operator"
 )
 
@@ -46,4 +50,19 @@ type Options struct {
 	// publishTimeout is the time after which a published result without a response is considered lost. 0 means publisher.Timeout.
 	// It is for tests.
 	publishTimeout time.Duration
+}
+
+// Observer receives message events. Calls come from several goroutines and must not block. With exclusive delivery, Pending
+// receives the backlog of all partitions together.
+type Observer interface {
+	results.Observer
+	shared.Observer
+	stall.Observer
+	trim.Observer
+
+	// Restarted is called when this worker restarts a lease after a fault.
+	Restarted()
+
+	// Reconnected is called when a lost connection to NATS is restored.
+	Reconnected()
 }

@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -28,6 +29,7 @@ import (
 	"millrace/internal/ingest/pull"
 	"millrace/internal/ingest/quarantine"
 	"millrace/internal/ingest/results"
+	"millrace/internal/ingest/retry"
 	"millrace/internal/ingest/shared"
 	"millrace/internal/ingest/stall"
 	"millrace/internal/ingest/topology"
@@ -234,4 +236,71 @@ func (w *Worker) flush(drainCtx context.Context) error {
 		return fmt.Errorf("the last acknowledgements may not have reached the server; what they were for is delivered again: %w", err)
 	}
 	return nil
+}
+
+// Stage is a worker's position in its life cycle.
+type Stage int32
+
+// The stages.
+const (
+	Starting Stage = iota
+	Running
+	Draining
+	Stopped
+)
+
+func (s Stage) String() string { return [...]string{"starting", "running", "draining", "stopped"}[s] }
+
+// lifecycle is the stage of a worker and the time of its last progress.
+type lifecycle struct {
+	stage    atomic.Int32 // a Stage
+	progress atomic.Int64 // in Unix nanoseconds
+}
+
+// begin enters the stage Running. It reports false if the worker was started before.
+func (l *lifecycle) begin() bool { return l.stage.CompareAndSwap(int32(Starting), int32(Running)) }
+
+// drain enters the stage Draining, unless the worker has stopped.
+func (l *lifecycle) drain() { l.stage.CompareAndSwap(int32(Running), int32(Draining)) }
+
+// end enters the stage Stopped.
+func (l *lifecycle) end() { l.stage.Store(int32(Stopped)) }
+
+// progressed records that a device has computed a batch of payloads, or that the server has stored results. Probes, failed
+// batches, dead letters and returned deliveries are not progress. A worker is unhealthy if it has batches in flight and none of
+// them succeeds. Payloads that become dead letters on arrival (too_large) are never in flight, so they alone don't make the worker
+// unhealthy.
+func (l *lifecycle) progressed() { l.progress.Store(time.Now().UnixNano()) }
+
+const (
+	// idleEvery is the interval between the checks of endWhenIdle.
+	idleEvery = 50 * time.Millisecond
+
+	// idleChecks is the number of consecutive idle checks after which endWhenIdle ends the drain. One check isn't enough, because a
+	// message on the way from a connection to a batch isn't counted.
+	idleChecks = 3
+)
+
+// endWhenIdle ends a drain early if no connection is up and the worker holds no payload. A drain with a connection needs no such
+// check.
+func (w *Worker) endWhenIdle(drainCtx context.Context, end func()) {
+	idle := 0
+	for retry.Sleep(drainCtx, idleEvery) {
+		if idle++; w.anyConnected() || w.pool.InFlight() > 0 || w.pool.Memory().Used > 0 {
+			idle = 0
+		}
+		if idle == idleChecks {
+			w.log.Info("there is no connection to NATS and nothing in hand, so the worker ends at once")
+			end()
+		}
+	}
+}
+
+func (w *Worker) anyConnected() bool {
+	for _, nc := range w.conns {
+		if nc.IsConnected() {
+			return true
+		}
+	}
+	return false
 }

@@ -1,13 +1,26 @@
+// Package commit stores the results and dead letters of exclusive delivery exactly once. Each batch of a partition is
+// stored with a commit marker. The marker is a message with the position up to which every input is settled. The server
+// accepts a batch only if the partition's last marker is the expected one. A new owner first stores its own marker, a
+// fence. From then on, the server refuses the batches of earlier owners.
+//
+// A Chain is the sequence of markers of one partition in one stream. The results have a chain, and the dead letters
+// have another one if they have their own stream. A chain accesses the server through a Store. Stream implements Store,
+// and the model test of package partitioned simulates it. Start reading at Open, then Chain.Commit. adr/0046 gives the
+// reasons for the design.
 package commit
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/client"
 	"millrace/internal/ingest/retry"
 )
 
@@ -216,4 +229,103 @@ func (c *Chain) readBack(ctx context.Context, behind uint64, msgs []*nats.Msg, s
 		}
 	}
 	return nil
+}
+
+// Leftovers finds stored results of earlier owners for inputs that the last marker doesn't cover. It is not safe for
+// concurrent use.
+type Leftovers struct {
+	readings
+	until uint64 // last input that may have such results
+}
+
+// Find looks for the stored messages of an input's result on the given subject. done reports whether the last message,
+// with the given id, is stored. parts contains the ids of the stored parts, which begin with id + "/". Publishers never
+// store the last message before the parts.
+func (l *Leftovers) Find(ctx context.Context, in Position, subject, id string) (done bool, parts []string, err error) {
+	if in.Sequence > l.until {
+		l.ids = nil // inputs are in order, so the ids are not needed any longer
+		return false, nil, nil
+	}
+	ids, err := l.of(ctx, subject)
+	for _, each := range ids {
+		switch {
+		case each == id:
+			done = true
+		case strings.HasPrefix(each, id+"/"):
+			parts = append(parts, each)
+		}
+	}
+	return done, parts, err
+}
+
+// Headers that identify results; see package client.
+const (
+	HeaderID   = client.HeaderID
+	HeaderPart = client.HeaderPart
+)
+
+// ID returns the id of a result or a dead letter.
+func ID(h nats.Header) string {
+	if own := h[HeaderID]; len(own) > 0 {
+		return own[0]
+	}
+	if id := h[jetstream.MsgIDHeader]; len(id) > 0 {
+		return id[0]
+	}
+	return ""
+}
+
+// maxBehind is the maximum number of messages with one subject that are read back. A batch has fewer messages, and
+// only a few batches can follow a marker.
+const maxBehind = 1 << 16
+
+// readings reads the messages between two markers, which may be stored without a marker that covers them.
+type readings struct {
+	store          Store
+	behind, before uint64              // stream sequences of the two markers; 0 and 0 if there are no such messages
+	ids            map[string][]string // ids that were read, by subject
+}
+
+// of returns the ids of the messages with the given subject.
+func (r *readings) of(ctx context.Context, subject string) ([]string, error) {
+	if ids, known := r.ids[subject]; known || r.behind == 0 {
+		return ids, nil
+	}
+	var ids []string
+	for at := r.behind; ; {
+		sequence, h, err := next(ctx, r.store, at, subject)
+		if err != nil {
+			return nil, fmt.Errorf("read back what is stored on %q behind a commit marker: %w", subject, err)
+		}
+		if sequence == 0 || sequence > r.before {
+			break
+		}
+		if ids = append(ids, ID(h)); len(ids) > maxBehind {
+			return nil, fmt.Errorf("more than %d messages on %q are behind the commit marker %d", maxBehind, subject, r.behind)
+		}
+		at = sequence
+	}
+	if r.ids == nil {
+		r.ids = map[string][]string{}
+	}
+	r.ids[subject] = ids
+	return ids, nil
+}
+
+// has reports whether a message with the given subject and id is stored.
+func (r *readings) has(ctx context.Context, subject, id string) (bool, error) {
+	ids, err := r.of(ctx, subject)
+	return slices.Contains(ids, id), err
+}
+
+// readAttempts is the number of attempts to read a message back.
+const readAttempts = 8
+
+// next calls Store.Next until it succeeds, at most readAttempts times.
+func next(ctx context.Context, store Store, behind uint64, subject string) (sequence uint64, h nats.Header, err error) {
+	for attempt := 1; ; attempt++ {
+		if sequence, h, err = store.Next(ctx, behind, subject); err == nil || attempt == readAttempts || !retry.Sleep(ctx, retry.Delay(attempt)) {
+			return sequence, h, err
+		}
+	}
 }

@@ -1,9 +1,26 @@
 package commit
 
 import (
+	"cmp"
+	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
 	"time"
+
+	"github.com/nats-io/nats.go"
 )
+
+// Position identifies an input by its sequence in the input stream and the time when the stream stored it, in
+// nanoseconds since 1970. A stream that was restored from an older copy reuses sequences at other times.
+type Position struct {
+	Sequence uint64 `json:"sequence"`
+	Stored   int64  `json:"stored,omitempty"`
+}
+
+// Covers reports whether in is among the inputs up to p.
+func (p Position) Covers(in Position) bool { return in.Sequence <= p.Sequence && in.Stored <= p.Stored }
 
 // Marker is the body of a commit marker, as JSON.
 type Marker struct {
@@ -48,3 +65,125 @@ func (m *Marker) body() []byte {
 	}
 	return data
 }
+
+// Letters lists the inputs with stored dead letters, in the order of their sequences. A marker lists only inputs above
+// its position, because the results of inputs before them might not be stored yet.
+type Letters []InputLetters
+
+// InputLetters describes the stored dead letters of one input.
+type InputLetters struct {
+	Position
+	Whole   bool   `json:"whole,omitempty"`   // whether the dead letter of the whole message is stored
+	Records []byte `json:"records,omitempty"` // bit set of a frame's records with a stored dead letter, lowest bit first
+}
+
+// Letter is one dead letter.
+type Letter struct {
+	Input  Position
+	Record int // index of the record in its frame; WholeMessage for the dead letter of the message
+}
+
+// WholeMessage is the Record of a dead letter that contains the whole message.
+const WholeMessage = -1
+
+// find returns the index of an input and true, or the index at which to insert the input and false.
+func (l Letters) find(in Position) (int, bool) {
+	return slices.BinarySearchFunc(l, in, func(a InputLetters, b Position) int {
+		return cmp.Or(cmp.Compare(a.Sequence, b.Sequence), cmp.Compare(a.Stored, b.Stored))
+	})
+}
+
+// Has reports whether a dead letter is stored.
+func (l Letters) Has(letter Letter) bool {
+	i, found := l.find(letter.Input)
+	if !found || letter.Record == WholeMessage {
+		return found && l[i].Whole
+	}
+	at := letter.Record / 8
+	return at < len(l[i].Records) && l[i].Records[at]&(1<<(letter.Record%8)) != 0
+}
+
+// add returns a copy of l with more letters.
+func (l Letters) add(more []Letter) Letters {
+	all := slices.Clone(l)
+	for i := range all {
+		all[i].Records = slices.Clone(all[i].Records)
+	}
+	for _, letter := range more {
+		i, found := all.find(letter.Input)
+		if !found {
+			all = slices.Insert(all, i, InputLetters{Position: letter.Input})
+		}
+		if letter.Record == WholeMessage {
+			all[i].Whole = true
+			continue
+		}
+		if missing := letter.Record/8 + 1 - len(all[i].Records); missing > 0 {
+			all[i].Records = append(all[i].Records, make([]byte, missing)...)
+		}
+		all[i].Records[letter.Record/8] |= 1 << (letter.Record % 8)
+	}
+	return all
+}
+
+// above returns the entries of l that p doesn't cover.
+func (l Letters) above(p Position) Letters {
+	return slices.DeleteFunc(slices.Clone(l), func(in InputLetters) bool { return p.Covers(in.Position) })
+}
+
+// Way is a method of storing batches.
+type Way uint8
+
+const (
+	// Atomic stores a batch and its marker together or not at all.
+	Atomic Way = iota
+
+	// Checked is like Atomic, but slower, because the server answers each message. If the server refuses a message, the
+	// error contains the reason, and not only that the batch is incomplete.
+	Checked
+
+	// Fast stores messages one by one, in order, and then the marker. The stream may therefore contain the first
+	// messages of a batch without its marker, and more of them may be in transit. If the stream is full, the server may
+	// even refuse a message and store later ones. Fast is faster for small messages. The server refuses it on a stream
+	// with replicas.
+	Fast
+)
+
+// Store is the stream of a chain on the server.
+type Store interface {
+	// Last returns the last marker. Without a marker, it returns the zero StoredMarker.
+	Last(ctx context.Context) (StoredMarker, error)
+
+	// Write stores messages in their order and then a marker, and returns the marker's sequence. It succeeds only if
+	// the last marker has sequence expected, where 0 means that there is no marker. Without messages, Fast first ends a
+	// fast batch that has begun after the expected marker. After an error, the messages and the marker may be stored or
+	// not. After an error with Fast, some messages may be stored later unless their batch is ended. If the last marker
+	// isn't the expected one, the error may be a *WrongLastError. Write may add headers to the messages.
+	Write(ctx context.Context, way Way, expected uint64, msgs []*nats.Msg, m *Marker) (sequence uint64, err error)
+
+	// Begun returns the last input that may have messages in fast batches that begin between the two stream sequences,
+	// or 0.
+	Begun(ctx context.Context, behind, before uint64) (until uint64, err error)
+
+	// Next returns the first message with the given subject after stream sequence behind. sequence is 0 if there is
+	// none.
+	Next(ctx context.Context, behind uint64, subject string) (sequence uint64, h nats.Header, err error)
+}
+
+// WrongLastError is the error of a write that expected a different last marker.
+type WrongLastError struct {
+	Last uint64 // sequence of the last marker; 0 if there is none
+}
+
+func (e *WrongLastError) Error() string {
+	return fmt.Sprintf("the last commit marker is %d", e.Last)
+}
+
+var (
+	// ErrFenced means that another worker has taken the partition over. That worker stores the missing results.
+	ErrFenced = errors.New("another worker has taken the partition over")
+
+	// ErrLost means that the last marker is gone, and an older marker may be the last one again. The stream was purged,
+	// recreated or restored, or its server has lost its last messages.
+	ErrLost = errors.New("the last commit marker is gone: the stream was purged, recreated or restored")
+)

@@ -2,8 +2,11 @@ package inflight
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"millrace/internal/compression"
 	"millrace/internal/frame"
@@ -231,3 +234,133 @@ func (p *Pool) AwaitIdle(ctx context.Context) {
 		}
 	}
 }
+
+// FreeList holds reusable items that keep their memory. It is last in, first out, so that few items grow to the size of
+// the largest batch.
+type FreeList[T any] struct {
+	tokens chan struct{} // one token per item; receiving a token permits one pop
+
+	mu    sync.Mutex
+	stack []T
+}
+
+// NewFreeList returns a list of n items from make1.
+func NewFreeList[T any](n int, make1 func() T) *FreeList[T] {
+	s := &FreeList[T]{tokens: make(chan struct{}, n)}
+	for range n {
+		s.Put(make1())
+	}
+	return s
+}
+
+// Put returns an item to the list. It never blocks, because the list has space for all items.
+func (s *FreeList[T]) Put(t T) {
+	s.mu.Lock()
+	s.stack = append(s.stack, t)
+	s.mu.Unlock()
+	s.tokens <- struct{}{}
+}
+
+// Take waits for an item and removes it from the list.
+func (s *FreeList[T]) Take() T {
+	<-s.tokens
+	return s.pop()
+}
+
+// pop removes an item. The caller must have received a token.
+func (s *FreeList[T]) pop() T {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	last := len(s.stack) - 1
+	t := s.stack[last]
+	s.stack = s.stack[:last]
+	return t
+}
+
+// size returns the number of items, taken or not.
+func (s *FreeList[T]) size() int { return cap(s.tokens) }
+
+// StartKeepAlive starts a goroutine that sends InProgress for deliveries that are in flight for longer than a third of
+// ackWait. stop ends the goroutine and waits for it.
+func (p *Pool) StartKeepAlive(ackWait time.Duration) (stop func()) {
+	every := ackWait / 3
+	ticker := time.NewTicker(max(every/2, 10*time.Millisecond))
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			select {
+			case now := <-ticker.C:
+				for _, g := range p.allBatches() {
+					g.keepAlive(now, every)
+				}
+			case <-done:
+				return
+			}
+		}
+	})
+	return func() {
+		ticker.Stop()
+		close(done)
+		wg.Wait()
+	}
+}
+
+// minPayloads is the number of empty payloads that must fit into the memory.
+const minPayloads = 1024
+
+// ErrMemory means that Options.Memory is too small for the worker.
+var ErrMemory = errors.New("ingest: too little memory")
+
+// MemoryError is an ErrMemory with the missing amount and advice.
+type MemoryError struct {
+	Found  string // available and required memory
+	Advice string // settings to raise or lower
+}
+
+func (e *MemoryError) Error() string { return ErrMemory.Error() + ": " + e.Found + ": " + e.Advice }
+
+// Unwrap returns ErrMemory.
+func (e *MemoryError) Unwrap() error { return ErrMemory }
+
+// Check returns a *MemoryError if the memory is too little for the number of pipelines. batch is the capacity in bytes
+// of the smallest batch among the pipelines.
+func (o Options) Check(pipelines int, batch int64) error {
+	frames := o.frames(pipelines, batch)
+	minimum := o.Fixed + frames + o.minimum(batch)
+	if o.Memory == 0 || o.Memory >= minimum {
+		return nil
+	}
+	what, lower := "", "MILLRACE_LANES, "
+	if frames > 0 {
+		what, lower = fmt.Sprintf(" and %d MiB for frames", ceilMiB(frames)), "MILLRACE_FRAME_BYTES, MILLRACE_FRAME_RECORDS, MILLRACE_LANES, "
+	}
+	return &MemoryError{
+		Found: fmt.Sprintf("%d MiB are left for payloads and results, and these settings need %d MiB, %d MiB of them for what is pulled ahead%s",
+			o.Memory>>20, ceilMiB(minimum), ceilMiB(o.Fixed), what),
+		Advice: fmt.Sprintf("raise the container's memory limit or MILLRACE_MEMORY_LIMIT by %d MiB, or lower %s"+
+			"MILLRACE_BATCH_BYTES, MILLRACE_BATCH_PAYLOADS, MILLRACE_PARTITIONS or MILLRACE_NATS_CONNECTIONS", ceilMiB(3*(minimum-o.Memory)), lower),
+	}
+}
+
+// frames returns the memory in bytes for one frame of the largest size per pipeline.
+func (o Options) frames(pipelines int, batch int64) int64 {
+	messages := o.messages(batch)
+	return int64(pipelines) * messages.MaxBytes(o.Largest)
+}
+
+// messages returns the settings for unpacking messages into records of at most batch bytes.
+func (o Options) messages(batch int64) unpack.Options {
+	o.Split.MaxRecord = int(batch)
+	return unpack.Options{Split: o.Split, Decompress: o.Decompress, Results: o.Costs.results}
+}
+
+// minimum returns the minimum memory for deliveries in bytes: two payloads of the largest size, and minPayloads empty
+// ones. batch is the capacity of a batch in bytes.
+func (o Options) minimum(batch int64) int64 {
+	largest := min(o.Largest, batch)
+	minimum := 2*(largest+largest/8+o.Costs.perByte*largest) + minPayloads*o.Costs.perPayload()
+	return minimum * keepShare / (keepShare - 1)
+}
+
+func ceilMiB(bytes int64) int64 { return (bytes + 1<<20 - 1) >> 20 }

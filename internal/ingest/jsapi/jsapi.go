@@ -8,11 +8,47 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
+
+// API identifies a JetStream API by its subjects. The zero value is the API of the connected server. At most one field may be set.
+type API struct {
+	Domain string // JetStream domain, often reached over a leaf node; the subjects begin with $JS.<domain>.API
+	Prefix string // prefix of the subjects under which an account imports another account's API
+}
+
+// New returns a JetStream client on a connection that the caller still owns. All packages create their clients with New.
+func (a API) New(nc *nats.Conn, options ...jetstream.JetStreamOpt) (jetstream.JetStream, error) {
+	switch {
+	case a.Domain != "":
+		return jetstream.NewWithDomain(nc, a.Domain, options...)
+	case a.Prefix != "":
+		return jetstream.NewWithAPIPrefix(nc, a.Prefix, options...)
+	}
+	return jetstream.New(nc, options...)
+}
+
+// Subject returns the subject of an API request. request is the part after the prefix, for example STREAM.INFO.INGEST.
+func (a API) Subject(request string) string {
+	switch {
+	case a.Domain != "":
+		return "$JS." + a.Domain + ".API." + request
+	case a.Prefix != "":
+		return strings.TrimSuffix(a.Prefix, ".") + "." + request
+	}
+	return jetstream.DefaultAPIPrefix + request
+}
+
+// Of returns the API that a client uses.
+func Of(js jetstream.JetStream) API {
+	o := js.Options()
+	return API{Domain: o.Domain, Prefix: o.APIPrefix}
+}
 
 // Request makes an API request and decodes its answer. An error response of the server is returned as *jetstream.APIError.
 func Request(ctx context.Context, js jetstream.JetStream, request string, body, answer any) error {
@@ -123,4 +159,23 @@ func Consumers(ctx context.Context, js jetstream.JetStream, stream string) (all 
 			return nil, nil, fmt.Errorf("list the consumers of stream %q: the server tells %d of %d", stream, now, page.Total)
 		}
 	}
+}
+
+// Release has the first two numbers of a nats-server version.
+type Release struct{ Major, Minor int }
+
+// String returns the release in the form "2.14".
+func (r Release) String() string { return fmt.Sprintf("%d.%d", r.Major, r.Minor) }
+
+// In reports whether a server with the given version, for example 2.14.0-RC.1, has the features of the release. It returns false
+// if it can't parse version.
+func (r Release) In(version string) bool {
+	first, rest, _ := strings.Cut(version, ".")
+	second, _, _ := strings.Cut(rest, ".")
+	major, err := strconv.Atoi(first)
+	if err != nil {
+		return false
+	}
+	minor, err := strconv.Atoi(second)
+	return err == nil && (major > r.Major || major == r.Major && minor >= r.Minor)
 }

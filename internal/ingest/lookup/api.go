@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/ingest/commit"
 	"millrace/internal/ingest/jsapi"
 )
 
@@ -101,3 +103,76 @@ func (a *api) explain(err error) error {
 	}
 	return err
 }
+
+// bound returns a time before which no result of the inputs can have been stored. oldest, the time when the stream
+// stored the first of the inputs, is such a time. With a long backlog, oldest is far back, so bound searches for a
+// later time.
+//
+// The server first delivers inputs in the order of their sequences. A result without the header Options.Deliveries was
+// stored within one duplicate window after the first delivery of its input. If that input precedes all given inputs,
+// their first deliveries came later. They were therefore at the earliest one window before the result was stored.
+func (a *api) bound(ctx context.Context, inputs []Wanted, oldest time.Time) time.Time {
+	lowest := inputs[0]
+	for _, in := range inputs {
+		if in.Sequence < lowest.Sequence {
+			lowest = in
+		}
+	}
+	info, err := a.info(ctx, a.o.Streams[0])
+	if err != nil || info == nil || info.State.Msgs == 0 {
+		return oldest
+	}
+	filter := ">"
+	if a.o.BySubject {
+		filter = lowest.Subject
+	}
+	for low, high := info.State.FirstSeq, info.State.LastSeq+1; low < high; {
+		middle := low + (high-low)/2
+		m, err := a.next(ctx, middle, filter)
+		switch {
+		case err != nil:
+			return oldest
+		case m == nil || m.Sequence >= high:
+			high = middle
+		case before(m, lowest.Input, a.o):
+			if at := m.Time.Add(-info.Config.Duplicates - slack); at.After(oldest) {
+				oldest = at
+			}
+			low = m.Sequence + 1
+		default:
+			high = middle
+		}
+	}
+	return oldest
+}
+
+// before reports whether a message is the result of an earlier input than in, and was stored soon after the first
+// delivery of its input.
+func before(m *jetstream.RawStreamMsg, in Input, o Options) bool {
+	of, ok := parse(commit.ID(m.Header), o.Input)
+	return ok && of.Sequence < in.Sequence && m.Header.Get(o.Deliveries) == ""
+}
+
+// Options defines where to search for results.
+type Options struct {
+	Input   string   // name of the input stream
+	Streams []string // names of the streams that store results and dead letters
+
+	// BySubject means that only inputs of the same partition are delivered in order. All inputs of a subject are in one
+	// partition. Each call of Find must then pass inputs of a single partition.
+	BySubject bool
+
+	// Deliveries is the header on each result that wasn't stored soon after the first delivery of its input.
+	Deliveries string
+
+	// Part is the header with the value i/n on each part of a result in n parts. The last part is stored last.
+	Part string
+
+	Log *slog.Logger
+}
+
+// ErrImpossible means that results can't be read and that a retry won't help.
+var ErrImpossible = errors.New("results cannot be looked up")
+
+// slack extends the scanned period, because the clocks of servers differ and results may have been in transit.
+const slack = 30 * time.Second

@@ -1,5 +1,11 @@
 package lookup
 
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
+
 // Input identifies the message of the input stream that a result belongs to.
 type Input struct {
 	Sequence uint64
@@ -84,4 +90,86 @@ func (x *index) keep(inputs []Input) {
 			delete(x.others, in)
 		}
 	}
+}
+
+// unfinished contains the ids of stored messages that don't settle their input: parts of results, and dead letters of
+// records.
+type unfinished struct {
+	ids   map[Input][]string
+	count int  // number of ids
+	full  bool // whether there is no space for more ids, because all of them belong to wanted inputs
+}
+
+// add adds the id of a message. If there are already maxOthers ids, it first drops the ids of all inputs that are not
+// wanted, and returns false.
+func (u *unfinished) add(id string, in Input, wanted []Input) (kept bool) {
+	kept = u.count < maxOthers
+	if !kept && !u.full {
+		u.keep(wanted)
+		u.full = u.count >= maxOthers
+	}
+	if u.count < maxOthers {
+		if u.ids == nil {
+			u.ids = map[Input][]string{}
+		}
+		u.ids[in] = append(u.ids[in], id)
+		u.count++
+	}
+	return kept
+}
+
+// keep drops the ids of all inputs except the given ones.
+func (u *unfinished) keep(inputs []Input) {
+	wanted := map[Input]bool{}
+	for _, in := range inputs {
+		wanted[in] = true
+	}
+	for in := range u.ids {
+		if !wanted[in] {
+			u.drop(in)
+		}
+	}
+}
+
+func (u *unfinished) drop(in Input) {
+	if ids := u.ids[in]; len(ids) > 0 {
+		u.count -= len(ids)
+		delete(u.ids, in)
+		u.full = false
+	}
+}
+
+// of returns the ids of an input. The caller must not change them.
+func (u *unfinished) of(in Input) []string { return slices.Clip(u.ids[in]) }
+
+// parse returns the input that the given message id belongs to. ok is false if it belongs to no input of stream.
+func parse(id, stream string) (in Input, ok bool) {
+	rest, ok := strings.CutPrefix(id, stream+":")
+	if !ok {
+		return Input{}, false
+	}
+	number, rest, _ := strings.Cut(rest, ":")
+	sequence, err := strconv.ParseUint(number, 10, 64)
+	if err != nil || sequence == 0 {
+		return Input{}, false
+	}
+	number = rest
+	if end := strings.IndexAny(rest, ":/#"); end >= 0 { // a dead letter's reason, a part or a record follows
+		number = rest[:end]
+	}
+	stored, err := strconv.ParseInt(number, 10, 64)
+	if err != nil || stored <= 0 {
+		return Input{}, false
+	}
+	return Input{Sequence: sequence, Stored: stored}, true
+}
+
+// isPartial reports whether the message with the given id doesn't settle its input. Such a message is the dead letter
+// of a record, or a part before the last one. part is the message's header Millrace-Part.
+func isPartial(id, part string) bool {
+	if strings.LastIndexByte(id, '#') > strings.LastIndexByte(id, ':') {
+		return true
+	}
+	n, of, ok := strings.Cut(part, "/")
+	return ok && n != of
 }

@@ -3,7 +3,9 @@ package natstest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -269,4 +271,88 @@ func (r *Rig) Stored(stream string) (all []*jetstream.RawStreamMsg) {
 		all = append(all, m)
 	}
 	return all
+}
+
+// Plain starts a single server with the options o. If o has no port, the operating system selects one. JetStream runs only if o
+// enables it. The server stops at the end of the test.
+func Plain(t testing.TB, o server.Options) *server.Server {
+	t.Helper()
+	s, err := server.NewServer(onLoopback(o))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
+	if !s.ReadyForConnections(Patience) {
+		t.Fatal("the server did not come up")
+	}
+	return s
+}
+
+// onLoopback returns o with the common options of all servers.
+func onLoopback(o server.Options) *server.Options {
+	o.Host, o.NoLog, o.NoSigs = "127.0.0.1", true, true
+	if o.Port == 0 {
+		o.Port = server.RANDOM_PORT
+	}
+	return &o
+}
+
+// Cluster starts a cluster of n servers with JetStream, and returns their comma-separated addresses. The servers stop at the end of
+// the test.
+//
+// The operating system selects all ports, so the first server can't have routes to the other servers. The other servers connect to
+// the first server, which introduces them to each other. But a server uses the number of its routes as the size of the cluster. So
+// each server has n routes, most of which are unusable.
+func Cluster(t testing.TB, n int) (urls string) {
+	t.Helper()
+	var servers []*server.Server
+	var addresses []string
+	for i := range n {
+		routes := make([]*url.URL, n)
+		for k := range routes {
+			routes[k] = &url.URL{Scheme: "nats-route", Host: "127.0.0.1:0"}
+		}
+		if i > 0 {
+			routes[0].Host = servers[0].ClusterAddr().String()
+		}
+		s := Plain(t, server.Options{
+			ServerName: fmt.Sprint("n", i), JetStream: true, StoreDir: t.TempDir(),
+			Cluster: server.ClusterOpts{Name: "east", Host: "127.0.0.1", Port: server.RANDOM_PORT}, Routes: routes,
+		})
+		servers, addresses = append(servers, s), append(addresses, s.ClientURL())
+	}
+	Until(t, "the cluster has a leader and all servers", func() bool {
+		return slices.ContainsFunc(servers, func(s *server.Server) bool { return s.JetStreamIsLeader() && len(s.JetStreamClusterPeers()) == n })
+	})
+	return strings.Join(addresses, ",")
+}
+
+// Reloading starts a server with JetStream that accepts messages of up to maxPayload bytes. reload changes this
+// limit while the server runs, like a reload of its configuration.
+func Reloading(t testing.TB, maxPayload int32) (s *server.Server, reload func(maxPayload int32)) {
+	t.Helper()
+	r := New(t, func(o *server.Options) { o.MaxPayload = maxPayload })
+	return r.server, func(maxPayload int32) { r.Reload(func(o *server.Options) { o.MaxPayload = maxPayload }) }
+}
+
+// The pause between two checks of Until grows from firstLook to lastLook, because most conditions query a server, which takes
+// processor time.
+const (
+	firstLook = 2 * time.Millisecond
+	lastLook  = 100 * time.Millisecond
+)
+
+// Until returns once cond is true, and fails the test if cond isn't true within Patience. Use it for lasting states without a
+// notification. It can miss a state that lasts only milliseconds.
+func Until(t testing.TB, what string, cond func() bool) {
+	t.Helper()
+	over := time.After(Patience)
+	for wait := firstLook; !cond(); wait = min(wait*5/4, lastLook) {
+		select {
+		case <-time.After(wait):
+		case <-over:
+			t.Fatalf("after %v still not: %s", Patience, what)
+		}
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -12,6 +13,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/jsapi"
+	"millrace/internal/ingest/natsconn"
 	"millrace/internal/ingest/pull"
 	"millrace/internal/ingest/topology"
 )
@@ -187,4 +190,148 @@ func pinOf(info *jetstream.ConsumerInfo) string {
 		}
 	}
 	return ""
+}
+
+// pinnedTo reports whether pin is the consumer's current pin.
+func pinnedTo(info *jetstream.ConsumerInfo, pin string) bool {
+	return pin != "" &&
+		slices.ContainsFunc(info.PriorityGroups, func(g jetstream.PriorityGroupState) bool { return g.PinnedClientID == pin })
+}
+
+const (
+	// readSingly is the number of consecutive messages that are read with one request each. Further messages are read
+	// through a temporary consumer, which delivers many per request.
+	readSingly = 16
+
+	// readAhead is the maximum number of messages per request to the temporary consumer. readAheadBytes is the maximum
+	// number of bytes, unless the largest message needs more.
+	readAhead      = 256
+	readAheadBytes = 1 << 20
+
+	// readAheadSpare is the number of bytes for headers and subjects, which the server counts in addition to a message.
+	readAheadSpare = 128 << 10
+
+	// readUnused is the time without a request after which the server deletes the temporary consumer. The worker needs
+	// no permission to delete consumers.
+	readUnused = 5 * time.Second
+)
+
+// streamReader implements leaseReader with a real server.
+type streamReader struct {
+	js      jetstream.JetStream // for requests
+	inputs  *nats.Conn          // connection for inputs
+	stream  string
+	filter  string       // subjects of the partition
+	refused *atomic.Bool // whether a temporary consumer has failed; shared by the readers of a lease
+	log     *slog.Logger
+
+	next   uint64                    // sequence after the last message that was read
+	singly int                       // number of consecutive messages that were read singly
+	bulk   string                    // name of the temporary consumer that delivers messages from next on, or empty
+	number uint64                    // consumer sequence of the last message from bulk
+	ahead  []*jetstream.RawStreamMsg // messages from bulk that were not read yet
+}
+
+func (r *streamReader) read(ctx context.Context, from uint64) (*jetstream.RawStreamMsg, error) {
+	if from != r.next {
+		r.singly, r.bulk, r.ahead = 0, "", nil
+	}
+	if r.singly >= readSingly && len(r.ahead) == 0 && !r.refused.Load() {
+		r.fetch(ctx, from)
+	}
+	raw, err := r.nextBuffered(ctx, from)
+	if err != nil || raw == nil {
+		return nil, err
+	}
+	r.next = raw.Sequence + 1
+	return raw, nil
+}
+
+// nextBuffered returns the first buffered message. If there is none, it requests a single message from the stream.
+func (r *streamReader) nextBuffered(ctx context.Context, from uint64) (*jetstream.RawStreamMsg, error) {
+	if len(r.ahead) > 0 {
+		raw := r.ahead[0]
+		r.ahead[0], r.ahead = nil, r.ahead[1:]
+		return raw, nil
+	}
+	if r.bulk != "" {
+		r.singly, r.bulk = 0, "" // the consumer delivered nothing, maybe because the next message is too large for its requests
+	}
+	r.singly++
+	ctx, cancel := context.WithTimeout(ctx, natsconn.RequestTimeout)
+	defer cancel()
+	return jsapi.Next(ctx, r.js, r.stream, from, r.filter)
+}
+
+// fetch requests the next messages through the temporary consumer. If it fails before any message arrives, all further
+// messages are read singly. If it fails later, the next readSingly messages are read singly.
+func (r *streamReader) fetch(ctx context.Context, from uint64) {
+	if r.bulk == "" {
+		c, err := r.create(ctx, from)
+		if err != nil {
+			r.refuse(err)
+			return
+		}
+		r.bulk, r.number = c.CachedInfo().Name, 0
+	}
+	complete := true
+	bytes := max(readAheadBytes, int(r.inputs.MaxPayload())+readAheadSpare)
+	_, err := pull.Fetch(r.inputs, pull.Request{API: jsapi.Of(r.js), Stream: r.stream, Consumer: r.bulk, Bytes: bytes}, readAhead, 0, func(m *pull.Message) {
+		meta, err := m.Metadata()
+		if complete = complete && err == nil && meta.Sequence.Consumer == r.number+1; !complete {
+			return // a message before this one was lost
+		}
+		r.number++
+		r.ahead = append(r.ahead, &jetstream.RawStreamMsg{
+			Subject: m.Subject(), Sequence: meta.Sequence.Stream, Header: m.Headers(), Data: m.Data(), Time: meta.Timestamp,
+		})
+	})
+	switch {
+	case err != nil && len(r.ahead) == 0:
+		r.refuse(err)
+	case err != nil || !complete:
+		r.log.Debug("could not fetch all inputs that were requested from the stream", "fetched", len(r.ahead), "error", err)
+		r.singly, r.bulk = 0, ""
+	}
+}
+
+// refuse makes all readers of the lease read singly.
+func (r *streamReader) refuse(err error) {
+	r.log.Info("reading delivered inputs from the stream one by one, because a temporary consumer didn't work", "error", err)
+	r.refused.Store(true)
+}
+
+// create creates a consumer that delivers the messages from a sequence on. It fails on a stream without limits
+// retention, because deleting a consumer may remove unprocessed inputs there (adr/0048).
+func (r *streamReader) create(ctx context.Context, from uint64) (jetstream.Consumer, error) {
+	ctx, cancel := context.WithTimeout(ctx, natsconn.RequestTimeout)
+	defer cancel()
+	s, err := r.js.Stream(ctx, r.stream)
+	if err != nil {
+		return nil, err
+	}
+	if s.CachedInfo().Config.Retention != jetstream.LimitsPolicy {
+		return nil, errRetention
+	}
+	return s.CreateConsumer(ctx, jetstream.ConsumerConfig{
+		FilterSubject: r.filter, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from,
+		AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: readUnused,
+	})
+}
+
+var errRetention = errors.New("the stream has no retention by limits, so removing a consumer may remove inputs")
+
+func (r *streamReader) proveEnd(ctx context.Context, from uint64) error {
+	if r.refused.Load() {
+		return nil // without a consumer, there is no proof
+	}
+	c, err := r.create(ctx, from)
+	if err != nil {
+		r.refuse(err)
+		return nil
+	}
+	if n := c.CachedInfo().NumPending; n > 0 {
+		return fmt.Errorf("stream %q has %d messages from sequence %d on, and finds none of them", r.stream, n, from)
+	}
+	return nil
 }

@@ -12,12 +12,16 @@ package pull
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"millrace/internal/ingest/pause"
 )
 
 // Pull is one continuous pull. Next requests more messages as messages are taken. Only one goroutine may call Next, Claim and
@@ -243,4 +247,92 @@ func (p *Pull) Rest() iter.Seq[*Message] {
 			}
 		}
 	}
+}
+
+// answerWithin is the time limit for the server's responses to a request, in addition to the request's own wait.
+const answerWithin = 2 * time.Second
+
+// Fetch requests up to n messages, waits at most wait for them, and passes each to take. With wait 0, the server sends only
+// available messages. came is the number of messages that arrived. Fetch always waits for the end of the request, because messages
+// in transit would be lost to this client until AckWait. It uses only r's API, stream, consumer and byte limit. The request also
+// ends at the byte limit.
+func Fetch(nc *nats.Conn, r Request, n int, wait time.Duration, take func(*Message)) (came int, err error) {
+	in := make(chan *nats.Msg, n+spareWords)
+	inbox := nc.NewInbox()
+	sub, err := nc.ChanSubscribe(inbox, in)
+	if err != nil {
+		return 0, fmt.Errorf("fetch from consumer %q: %w", r.Consumer, err)
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	bytes, asked := r.bytes(), time.Now()
+	w := wire{Batch: n, MaxBytes: bytes, Expires: wait, NoWait: wait == 0}
+	if err := w.send(nc, r.subject(), inbox); err != nil {
+		return 0, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), wait+answerWithin)
+	defer cancel()
+	for came < n {
+		select {
+		case raw := <-in:
+			if raw.Reply == "" {
+				if over, err := ending(raw); over || err != nil {
+					return came, errors.Join(err, r.tooSmall(raw, bytes))
+				}
+				continue
+			}
+			came++
+			take(&Message{nc: nc, raw: raw, since: pause.Process().Since(asked, time.Now())})
+		case <-ctx.Done():
+			if nc.IsClosed() {
+				return came, nats.ErrConnectionClosed
+			}
+			return came, ErrSilent
+		}
+	}
+	return came, nil
+}
+
+// ending reports whether the status message raw ends the request. It returns an error if the request failed.
+func ending(raw *nats.Msg) (over bool, err error) {
+	why := raw.Header.Get("Description")
+	switch raw.Header.Get("Status") {
+	case wordHeartbeat:
+		return false, nil
+	case wordConflict:
+		return !strings.EqualFold(why, conflictDone), fatal(why)
+	case wordBad, wordRequired:
+		return true, fmt.Errorf("the server refuses the fetch: %s", why)
+	case wordNobody:
+		return true, fmt.Errorf("%w for the consumer", nats.ErrNoResponders)
+	}
+	return true, nil
+}
+
+// ticksPerBeat is the number of ticks per heartbeat interval.
+const ticksPerBeat = 2
+
+// silence measures the time since the server last sent anything, and since it last sent a message.
+type silence struct {
+	mute  int // number of ticks without a message or status message
+	quiet int // number of ticks without a message
+}
+
+// tick counts one tick of a pull with r. renew reports whether the requests must be sent again. tick fails with ErrSilent or
+// ErrIdle.
+func (s *silence) tick(r Request, connected bool) (renew bool, err error) {
+	if !connected {
+		s.mute = 0 // silence is normal without a connection
+	}
+	s.mute++
+	s.quiet++
+	switch tick := r.Heartbeat / ticksPerBeat; {
+	case s.mute > 2*ticksPerBeat:
+		return false, ErrSilent
+	case s.mute > ticksPerBeat:
+		return true, nil // the requests may no longer be pending at the server
+	case r.Idle > 0 && time.Duration(s.quiet)*tick >= r.Idle:
+		s.quiet = 0
+		return false, ErrIdle
+	}
+	return false, nil
 }

@@ -2,12 +2,15 @@ package pull
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
+	"millrace/internal/ingest/capacity"
 	"millrace/internal/ingest/jsapi"
 )
 
@@ -68,4 +71,131 @@ func (w wire) send(nc *nats.Conn, subject, reply string) error {
 		return fmt.Errorf("request messages from the consumer: %w", err)
 	}
 	return nil
+}
+
+// outstanding is the number of requests that are pending at the server. Their total size bounds the messages in transit and in the
+// client.
+const outstanding = capacity.Requests
+
+// ask is one pending request.
+type ask struct {
+	number   uint64 // 0 means no request
+	messages int
+	bytes    int
+	until    time.Time // the request has ended by then, even if its end isn't reported
+}
+
+// requests tracks one pull's requests that are pending at the server. Only the goroutine that calls Next may use it.
+type requests struct {
+	nc      *nats.Conn
+	r       Request
+	subject string // subject for requests
+	turns   *turns
+
+	live  [outstanding]ask
+	asked uint64 // number of requests made so far
+	left  int    // number of messages that pending requests may still deliver
+	room  int    // number of bytes, as the server counts, that they may still deliver
+	renew bool   // whether to forget all requests once all waiting messages are taken
+}
+
+// refill sends requests until the intended number is pending at the server. It counts the messages of ended requests until they
+// arrive, because a server with replicas may send them after the end of their request.
+func (q *requests) refill() error {
+	if q.left <= 0 || q.room <= 0 {
+		// The server doesn't report the end of a request if its messages use up its bytes exactly.
+		q.forget()
+	}
+	none := q.live == [outstanding]ask{}
+	alone := q.turns.isUnclaimed()
+	for i := range q.live {
+		if q.live[i].number != 0 || alone && !none {
+			continue
+		}
+		// The byte limit may have grown. The server ends a pending request with a smaller limit when a message doesn't fit.
+		messages, full := q.r.Messages, q.r.bytes()
+		bytes := full
+		if none && i == 0 && !alone {
+			// The server alternates between requests. The first of two gets half the size, or both would end at the same time.
+			messages, bytes = (messages+1)/2, (bytes+1)/2
+		}
+		if q.left+messages > outstanding*q.r.Messages || q.room+bytes > outstanding*full {
+			return nil
+		}
+		switch err := q.send(i, messages, bytes); {
+		case errors.Is(err, nats.ErrReconnectBufExceeded):
+			return nil // there is no connection; refill is called again after a reconnect
+		case err != nil:
+			return err
+		}
+		if alone {
+			return nil
+		}
+	}
+	return nil
+}
+
+// send sends a request for the given messages and bytes, and stores it in live[i].
+func (q *requests) send(i, messages, bytes int) error {
+	q.asked++
+	w := wire{
+		Batch: messages, MaxBytes: bytes, Expires: q.r.Expires, Heartbeat: q.r.Heartbeat, Group: q.r.Group, Pin: q.turns.held(),
+	}
+	to, err := q.turns.to(w.Pin)
+	if err != nil {
+		return err
+	}
+	if err := w.send(q.nc, q.subject, to.prefix+strconv.FormatUint(q.asked, 10)); err != nil {
+		q.turns.unsent(w.Pin)
+		return err
+	}
+	q.live[i] = ask{number: q.asked, messages: messages, bytes: bytes, until: time.Now().Add(q.r.Expires + q.r.Heartbeat)}
+	q.left += messages
+	q.room += bytes
+	return nil
+}
+
+// over records the end of request number. messages and bytes are the amounts that it did not deliver.
+func (q *requests) over(number uint64, messages, bytes int) {
+	for i := range q.live {
+		if q.live[i].number == number {
+			q.live[i] = ask{}
+			q.left -= messages
+			q.room -= bytes
+		}
+	}
+}
+
+// came records the arrival of message raw for any of the requests.
+func (q *requests) came(raw *nats.Msg) {
+	q.left--
+	q.room -= raw.Size()
+	if q.r.Group != "" {
+		q.room += q.turns.added(raw)
+	}
+}
+
+// of returns the pending request with the given number, or the zero value if it has ended.
+func (q *requests) of(number uint64) ask {
+	for _, a := range q.live {
+		if a.number == number {
+			return a
+		}
+	}
+	return ask{}
+}
+
+// expire forgets all requests if one is past its time until.
+func (q *requests) expire(now time.Time) {
+	for _, a := range q.live {
+		if a.number != 0 && now.After(a.until) {
+			q.forget()
+			return
+		}
+	}
+}
+
+// forget removes all requests.
+func (q *requests) forget() {
+	q.live, q.left, q.room, q.renew = [outstanding]ask{}, 0, 0, false
 }

@@ -1,11 +1,22 @@
+// Package quarantine isolates payloads that may break the device, and finds the payload that does.
+//
+// A payload that was delivered before and not settled may have ended the process that received it. A Controller pulls a few such
+// payloads at a time. It tries the payloads in isolated batches that get smaller with every delivery, until each payload is
+// alone. A Bisector halves a batch on which an operator failed. A Judge gives up a payload only with evidence that the device
+// works, because probes pass and other payloads succeed (adr/0031).
+//
+// Shared delivery uses the whole package. Exclusive delivery uses FindFailing and the Judge. Start reading at Controller and
+// FindFailing.
 package quarantine
 
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/streams"
 )
 
 // environment contains the functions of the worker that a Controller needs. The model test simulates it.
@@ -151,4 +162,199 @@ func (c *Controller) Leave(unread func(inflight.Delivery)) {
 		unread(c.held.g.HandOver(i))
 	}
 	c.held.left = nil
+}
+
+// Intake is the source of a Controller's deliveries. Shared delivery implements it.
+type Intake interface {
+	// Fetch requests up to n deliveries, waits up to wait for the first, and passes each that must be processed to take. came is
+	// the number of deliveries that arrived.
+	Fetch(n int, wait time.Duration, take func(inflight.Delivery)) (came int, err error)
+
+	// HandOn processes a new delivery outside quarantine.
+	HandOn(d inflight.Delivery)
+
+	// AwaitQuiet waits until at most n of the worker's deliveries are unsettled, and the server has processed the acknowledgements.
+	AwaitQuiet(ctx context.Context, n int) error
+}
+
+// liveEnvironment is the environment of a real worker. Only the goroutine that pulls may use it.
+type liveEnvironment struct {
+	Intake
+	pipes    []*streams.Pipeline
+	trier    *tester
+	drainCtx context.Context // limits the wait for batches on a device
+}
+
+// fetchWait is the maximum time for which a fetch waits for a payload. The end of intake does not shorten it, because the server
+// would redeliver messages in transit only after AckWait.
+const fetchWait = 250 * time.Millisecond
+
+// NewController returns a Controller that pulls through in. limit is the maximum number of payload bytes per batch. Batches may
+// finish until drainCtx ends.
+func NewController(drainCtx context.Context, in Intake, pipes []*streams.Pipeline, limit int, ackWait time.Duration, i Isolation) *Controller {
+	return &Controller{
+		around: &liveEnvironment{Intake: in, pipes: pipes, trier: newTester(i), drainCtx: drainCtx},
+		levels: i.Levels, max: limit, held: heldSet{g: i.Pool.NewBatch()},
+		caution: caution{horizon: ackWait + inflight.MaxNakDelay},
+	}
+}
+
+func (s *liveEnvironment) now() time.Time { return time.Now() }
+
+func (s *liveEnvironment) fetch(_ context.Context, n int, wait bool, take func(inflight.Delivery)) (came int, err error) {
+	patience := time.Duration(0)
+	if wait {
+		patience = fetchWait
+	}
+	return s.Fetch(n, patience, take)
+}
+
+func (s *liveEnvironment) outstanding(ctx context.Context) (all, redelivered int, err error) {
+	return s.trier.Attempts.outstanding(ctx)
+}
+
+func (s *liveEnvironment) awaitQuiet(ctx context.Context, mine int) error {
+	return s.AwaitQuiet(ctx, mine)
+}
+
+// flow passes new payloads on. The end of ctx does not interrupt it, because received payloads are processed.
+func (s *liveEnvironment) flow(_ context.Context, g *inflight.Batch, items []int) error {
+	for _, i := range items {
+		g.Settle(i)
+		s.HandOn(g.HandOver(i))
+	}
+	return nil
+}
+
+// try uses another device for each level if there are several, because a device may be the cause of the failures.
+func (s *liveEnvironment) try(_ context.Context, g *inflight.Batch, items []int) error {
+	d := &g.Items[items[0]]
+	pipe := s.pipes[d.Level%len(s.pipes)]
+	run := s.trier.tryItems
+	if d.Level >= s.trier.Levels.AloneLevel() && len(items) == 1 {
+		run = s.trier.tryAlone
+	}
+	err := run(s.drainCtx, pipe, g, items)
+	for _, i := range items {
+		s.trier.Pool.Release(&g.Items[i])
+	}
+	if errors.Is(err, context.Canceled) {
+		return nil // the drain timed out, and the worker gives back the remaining deliveries
+	}
+	return err
+}
+
+// strictness is the degree to which the pull isolates payloads.
+type strictness uint8
+
+const (
+	relaxed  strictness = iota // no quarantined payload can arrive, so the worker prefetches
+	cautious                   // payloads that were delivered once before may arrive
+	strict                     // payloads that were delivered several times may arrive, and one of them may break the device
+)
+
+// caution determines the strictness of the pull. After the death of a process, a prefetched message can't be distinguished from a
+// tried one, because the server counts both as delivered. The worker therefore prefetches only while no quarantined payload can
+// arrive. caution infers this from recently delivered quarantined payloads, and from the consumer's number of outstanding
+// deliveries.
+type caution struct {
+	horizon time.Duration // maximum time until an unsettled payload is redelivered
+
+	cautiousUntil time.Time
+	strictUntil   time.Time
+}
+
+// saw records a delivery with the given quarantine level.
+func (c *caution) saw(level int, now time.Time) {
+	if level >= 1 {
+		c.cautiousUntil = now.Add(c.horizon)
+	}
+	if level >= 2 {
+		c.strictUntil = now.Add(c.horizon)
+	}
+}
+
+// begin records the number of outstanding deliveries at the start of the worker, and the number of redeliveries among them. These
+// deliveries belong to other workers, including dead ones.
+func (c *caution) begin(outstanding, redelivered int, now time.Time) {
+	if outstanding > 0 {
+		c.saw(1, now)
+	}
+	if redelivered > 0 {
+		c.saw(2, now)
+	}
+}
+
+// heard records later numbers of outstanding deliveries and redeliveries. own is the number of deliveries that this worker holds.
+// If it holds all outstanding deliveries, no quarantined payload is left at the server. If no delivery is a redelivery, the next
+// delivery of each payload is at most the second one.
+func (c *caution) heard(outstanding, redelivered, own int) {
+	if redelivered == 0 || outstanding <= own {
+		c.strictUntil = time.Time{}
+	}
+	if outstanding <= own {
+		c.cautiousUntil = time.Time{}
+	}
+}
+
+func (c *caution) level(now time.Time) strictness {
+	switch {
+	case now.Before(c.strictUntil):
+		return strict
+	case now.Before(c.cautiousUntil):
+		return cautious
+	}
+	return relaxed
+}
+
+// heldSet holds the untried deliveries of a Controller: quarantined payloads and new payloads that arrived in between. If one
+// payload breaks the device, all payloads in the set are redelivered with a higher level. The set is therefore small, and the
+// highest level is tried first. A payload that runs alone never waits for another payload.
+type heldSet struct {
+	g     *inflight.Batch // keeps the deliveries alive
+	left  []int           // indices of the deliveries in g that were not tried yet
+	bytes int             // total bytes of all deliveries, including headers
+	top   int             // the highest level of the deliveries
+}
+
+func (h *heldSet) add(d inflight.Delivery) {
+	h.left = append(h.left, len(h.g.Items))
+	h.g.Add(d)
+	h.bytes += len(d.Msg.Data()) + d.HeaderBytes
+	h.top = max(h.top, d.Level)
+}
+
+// room returns the number of deliveries that may be added. All deliveries must fit into one batch of the highest level, with
+// about limit bytes in total.
+func (h *heldSet) room(l Levels, limit int) int {
+	if h.bytes >= limit {
+		return 0
+	}
+	return max(l.size(h.top)-len(h.left), 0)
+}
+
+// next removes the oldest items of the highest level and returns them. They fit into one batch of that level, with up to limit
+// bytes. next returns no items if the set is empty.
+func (h *heldSet) next(l Levels, limit int) (level int, part []int) {
+	for _, i := range h.left {
+		level = max(level, h.g.Items[i].Level)
+	}
+	size, bytes := l.size(level), 0
+	h.left = slices.DeleteFunc(h.left, func(i int) bool {
+		d := &h.g.Items[i]
+		n := len(d.Msg.Data())
+		if d.Level != level || len(part) >= size || len(part) > 0 && bytes+n > limit {
+			return false
+		}
+		part = append(part, i)
+		bytes += n
+		return true
+	})
+	return level, part
+}
+
+// clear empties the set after all its deliveries were tried.
+func (h *heldSet) clear() {
+	h.g.Clear()
+	h.left, h.bytes, h.top = h.left[:0], 0, 0
 }

@@ -1,11 +1,91 @@
 package quarantine
 
 import (
+	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/streams"
 )
+
+// Judge decides about payloads that fail alone, and keeps the evidence for each device. Both delivery modes use it.
+type Judge struct {
+	evidence map[*streams.Pipeline]*evidence
+	limit    int    // number of deliveries or failures after which a payload is given up; see evidence.rule
+	progress func() // called when a batch succeeds
+	log      *slog.Logger
+}
+
+// NewJudge returns a Judge without evidence.
+func NewJudge(pipes []*streams.Pipeline, limit int, progress func(), log *slog.Logger) *Judge {
+	j := &Judge{evidence: map[*streams.Pipeline]*evidence{}, limit: limit, progress: progress, log: log}
+	for _, p := range pipes {
+		j.evidence[p] = &evidence{}
+	}
+	return j
+}
+
+// CameRight records that a device has computed a batch.
+func (j *Judge) CameRight(pipe *streams.Pipeline, b *inflight.Batch) {
+	j.progress()
+	j.evidence[pipe].cameRight()
+	for _, e := range j.evidence {
+		e.settled(b.Items)
+	}
+}
+
+// Batches returns the number of batches that have succeeded on a device.
+func (j *Judge) Batches(pipe *streams.Pipeline) uint64 { return j.evidence[pipe].batches() }
+
+// HeldBack returns the number of payloads that are held back. They failed alone, and the server redelivers them later.
+func (j *Judge) HeldBack() (n int) {
+	for _, e := range j.evidence {
+		n += e.held()
+	}
+	return n
+}
+
+// Holds reports whether a payload is held back.
+func (j *Judge) Holds(d *inflight.Delivery) bool {
+	for _, e := range j.evidence {
+		if e.holds(d) {
+			return true
+		}
+	}
+	return false
+}
+
+// Decide decides about payloads of b that fail alone; see evidence.rule. If it returns DeviceNotWell, it has ended the pipeline.
+func (j *Judge) Decide(pipe *streams.Pipeline, b *inflight.Batch, guilty []Failing, c Comparison) (Ruling, error) {
+	failed := Sources(b, guilty)
+	r := j.evidence[pipe].rule(failed, j.limit, c)
+	d, cause := failed[0], guilty[0].Err
+	switch r {
+	case DeviceNotWell:
+		n := max(len(failed), 1+c.Others, j.evidence[pipe].inRow())
+		j.log.Error("payload after payload fails alone and none comes right: the worker stops, and gives back all of them without blame "+
+			"(see the runbook MillraceHeldBack)", "device", pipe.Device().ID, "payloads", n, "first_sequence", d.Sequence, "error", cause)
+		return r, pipe.Lose("blame", fmt.Errorf("the operators fail on each of %d payloads alone, and no other payload came right in between: %w", n, cause))
+	case holdBack:
+		j.log.Warn("an operator fails on a payload alone, and no other payload has come right since: it is held back and tried again later",
+			"stream", d.Stream, "sequence", d.Sequence, "deliveries", d.NumDelivered, "error", cause)
+	}
+	return r, nil
+}
+
+// Sources returns the deliveries of failing rows of a batch, each once. Several failing records of one frame are as much evidence
+// against a device as one failing payload.
+func Sources(b *inflight.Batch, failing []Failing) (sources []*inflight.Delivery) {
+	for _, a := range failing {
+		d := b.Source(a.Row)
+		if last := len(sources) - 1; last < 0 || sources[last] != d { // the rows of a frame are next to each other
+			sources = append(sources, d)
+		}
+	}
+	return sources
+}
 
 // MaxInRow is the number of payloads that must fail alone on a device, with no success in between, before the worker stops. The
 // worker then considers the device the cause, even if the device passes its probes. A stream usually has one failing payload, or
@@ -159,3 +239,46 @@ type Comparison struct {
 	Others int         // number of other payloads that failed too when they were computed alone for the comparison
 	Idle   func() bool // reports whether no other payload can arrive; called only if needed
 }
+
+// Levels determines the size of isolated batches. A payload that was delivered before and not settled may have broken the device,
+// or was only in flight at the same time. Its level is the number of such deliveries, and 0 for a new payload. Batches get
+// smaller with the level, until the failing payload is alone. The level depends only on the server's delivery count, because a
+// process that dies loses its memory.
+type Levels struct {
+	Full  int // number of payloads in a full batch; at least 1
+	Limit int // number of deliveries before a payload is given up; at least 1
+}
+
+const (
+	// shrink is the factor by which batches shrink with each level. With a larger factor, fewer restarts find a payload, but the
+	// other payloads need more batches. 8192 payloads are tried in batches of 512, 32, 2 and 1.
+	shrink = 16
+
+	// LoneRuns is the number of times that a payload runs alone before it is given up, because one failure may be chance.
+	LoneRuns = 2
+)
+
+// size returns the maximum number of payloads of a level per batch. Before the limit, it is 1 for the last LoneRuns levels.
+func (l Levels) size(level int) int {
+	if level > 0 && level >= l.Limit-LoneRuns {
+		return 1
+	}
+	size := l.Full
+	for ; level > 0 && size > 1; level-- {
+		size /= shrink
+	}
+	return max(size, 1)
+}
+
+// AloneLevel returns the first level at which a payload is tried alone.
+func (l Levels) AloneLevel() int {
+	level := 1
+	for l.size(level) > 1 {
+		level++
+	}
+	return level
+}
+
+// isGuilty reports whether a payload of the given level may have broken the device twice while it ran alone. It is used only if the
+// consumer has no attemptNote.
+func (l Levels) isGuilty(level int) bool { return level >= l.AloneLevel()+LoneRuns-1 }

@@ -3,11 +3,13 @@ package quarantine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 
 	"millrace/internal/device"
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/results"
+	"millrace/internal/record"
 	"millrace/internal/streams"
 )
 
@@ -208,4 +210,162 @@ func (t *tester) storeFrames(ctx context.Context, pipe *streams.Pipeline, g *inf
 func (t *tester) probe(ctx context.Context, pipe *streams.Pipeline) error {
 	t.ran = false // if the probe fails, no payload is the cause
 	return pipe.Probe(ctx)
+}
+
+// isolatedSearch implements Search with a tester.
+type isolatedSearch struct {
+	*tester
+	pipe *streams.Pipeline
+	g    *inflight.Batch
+}
+
+func (r isolatedSearch) Run(ctx context.Context, rows []int) error {
+	return r.tester.run(ctx, r.pipe, r.g, rows)
+}
+
+func (r isolatedSearch) Probe(ctx context.Context) error { return r.tester.probe(ctx, r.pipe) }
+
+func (r isolatedSearch) SetAside(ctx context.Context, rows []int, err error) error {
+	return r.giveBack(ctx, r.g, rows, err)
+}
+
+// try runs rows of g. It publishes, gives up or gives back each message that is a single record. The results of records stay in
+// their frames. If an operator fails, try searches for the failing rows. It returns an error if the device is lost or ctx ends.
+// Unsettled deliveries are then given back, or the worker gives them back from g or t.part when it ends.
+func (t *tester) try(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, rows []int) error {
+	err := t.run(ctx, pipe, g, rows)
+	switch {
+	case err == nil || ctx.Err() != nil:
+		return err
+	case !OperatorFailed(err):
+		return t.giveBack(ctx, g, rows, err)
+	}
+	return t.blame(ctx, pipe, g, rows, err)
+}
+
+// tryItems runs the rows of deliveries of g and settles each delivery.
+func (t *tester) tryItems(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, items []int) error {
+	rows := g.RowsOf(items)
+	if err := t.try(ctx, pipe, g, rows); err != nil {
+		return err
+	}
+	g.CollectedRows(rows)
+	t.storeFrames(ctx, pipe, g, items)
+	return nil
+}
+
+// blame finds the failing rows after the operators failed with err on all rows together. It gives up no row before all other rows
+// were tried.
+func (t *tester) blame(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, rows []int, err error) error {
+	since := t.Judge.Batches(pipe)
+	guilty, err := FindFailing(ctx, isolatedSearch{t, pipe, g}, rows, err)
+	if err != nil {
+		return t.withhold(ctx, g, rows, err)
+	}
+	if len(guilty) == 0 {
+		return nil
+	}
+	ruled, err := t.Judge.Decide(pipe, g, guilty, Comparison{Since: since, Idle: func() bool { return t.Attempts.isIdle(ctx) }})
+	for _, a := range guilty {
+		switch ruled {
+		case GiveUp:
+			t.condemn(ctx, g, a)
+		case holdBack:
+			return t.withhold(ctx, g, []int{a.Row}, a.Err)
+		}
+	}
+	if err != nil {
+		return t.withhold(ctx, g, rows, err)
+	}
+	return nil
+}
+
+// condemn gives up a row that fails alone. The other records of a frame keep their results.
+func (t *tester) condemn(ctx context.Context, g *inflight.Batch, a Failing) {
+	f, i := g.Row(a.Row)
+	if f != nil {
+		f.Mark(i, record.OperatorError)
+		f.Blame(i, a.Err)
+		return
+	}
+	g.Settle(i)
+	t.Ends.GiveUp(ctx, g.HandOver(i), results.OperatorError, a.Err)
+}
+
+// tryAlone runs a quarantined payload alone. After LoneRuns deaths of processes that did so, the payload becomes a dead letter.
+func (t *tester) tryAlone(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, items []int) error {
+	d, rows := &g.Items[items[0]], g.RowsOf(items)
+	t.Log.Warn("a payload that no worker has settled yet is tried alone", "sequence", d.Sequence,
+		"deliveries", d.NumDelivered, "bytes", len(d.Msg.Data()))
+	if err := t.probe(ctx, pipe); err != nil {
+		return t.withhold(ctx, g, rows, err)
+	}
+	if f := d.Frame; f != nil && f.Framed() && f.Fault() == nil {
+		if last, err := t.Attempts.last(ctx, d); err == nil {
+			if err := t.tryFrame(ctx, pipe, g, items[0], last); !errors.Is(err, errNoNotes) {
+				return err
+			}
+		}
+	}
+	begun, err := t.Attempts.begin(ctx, d)
+	if err == nil && begun >= LoneRuns {
+		g.Settle(items[0])
+		t.Ends.GiveUp(ctx, g.HandOver(items[0]), results.DeviceFault, fmt.Errorf("%d workers died while it was alone on a device that had just computed right", begun))
+		return nil
+	}
+	t.deaths = begun
+	if err != nil {
+		t.deaths = -1
+	}
+	if err != nil {
+		t.Log.Warn("could not note with the consumer that a payload is tried alone: if it ends processes without a word it is not "+
+			"given up (may this user make the API request CONSUMER.CREATE for it? see docs/security.md)", "sequence", d.Sequence, "error", err)
+	}
+	t.lone = true
+	err = t.tryItems(ctx, pipe, g, items)
+	t.lone = false
+	if t.deaths >= 0 && !errors.Is(err, device.ErrKernelFault) {
+		t.Attempts.erase(d)
+	}
+	return err
+}
+
+// tryFrame runs a quarantined frame alone, in runs of records from last.Next. It gives up only the records that break the device.
+// If the server accepts no notes, tryFrame does nothing and returns errNoNotes.
+func (t *tester) tryFrame(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, item int, last attemptNote) error {
+	d, rows := &g.Items[item], g.RowsOf([]int{item})
+	runs, ok := last.Next(d.Frame.Records())
+	if !ok {
+		g.Settle(item)
+		t.Ends.GiveUp(ctx, g.HandOver(item), results.DeviceFault, fmt.Errorf("more than %d of its records lost the device, each alone", maxCondemned))
+		return nil
+	}
+	for _, i := range last.Condemned {
+		d.Frame.Mark(i, record.DeviceFault)
+	}
+	for n, r := range runs {
+		t.Log.Warn("records that no worker has settled yet are tried alone", "sequence", d.Sequence, "first", r.First, "records", r.Records,
+			"condemned", len(last.Condemned))
+		if err := t.Attempts.keep(ctx, d, last.Begin(r)); err != nil && n == 0 {
+			return errNoNotes
+		} else if err != nil {
+			return t.withhold(ctx, g, rows, fmt.Errorf("could not note with the consumer which records are tried alone: %w", err))
+		}
+		if err := t.try(ctx, pipe, g, rows[r.First:][:r.Records]); err != nil {
+			if !errors.Is(err, device.ErrKernelFault) {
+				t.Attempts.erase(d)
+			}
+			return err
+		}
+		if g.IsSettled(item) { // the frame was given back
+			break
+		}
+		if err := t.probe(ctx, pipe); err != nil {
+			return t.withhold(ctx, g, rows, err)
+		}
+	}
+	t.Attempts.erase(d)
+	g.CollectedRows(rows)
+	t.storeFrames(ctx, pipe, g, []int{item})
+	return nil
 }

@@ -204,3 +204,50 @@ func (w frameWriter) storeRecordLetters(ctx context.Context, d *inflight.Deliver
 	}
 	return nil
 }
+
+// Buffers holds the memory for settling batches, one batch at a time.
+type Buffers struct {
+	// Settling is the time spent on settling the last batch's deliveries after the server's answers.
+	Settling time.Duration
+
+	records [][]byte // values of one payload, indexed by operator
+	strings []byte   // memory for values that are byte strings
+	body    []byte   // the payload's result before compression
+	left    []int    // indices of deliveries that are not settled yet
+	stale   []int    // indices in left whose results must be looked up
+	known   []int    // indices in stale with a stored result
+	results []nats.Msg
+	msgs    []*nats.Msg          // pointers into results, in the order of left
+	answers []publisher.Answer   // the server's answers to msgs
+	stored  []*inflight.Delivery // argument of Sink.Stored
+	partial partials             // ids of stored messages of unfinished inputs
+	kept    int64                // bytes that the pool counts for these buffers
+}
+
+// Tidy releases the last batch's results and deliveries. It also frees the memory of s if p has no space for it.
+func (s *Buffers) Tidy(p *inflight.Pool) {
+	s.clear()
+	size := inflight.SizeOf(s.records) + inflight.SizeOf(s.strings) + inflight.SizeOf(s.body) + inflight.SizeOf(s.left) + inflight.SizeOf(s.stale) + inflight.SizeOf(s.known) +
+		inflight.SizeOf(s.results) + inflight.SizeOf(s.msgs) + inflight.SizeOf(s.answers) + inflight.SizeOf(s.stored)
+	if !p.Retain(s.kept, size) {
+		s.Free(p)
+		return
+	}
+	s.kept = size
+}
+
+// Free releases all memory.
+func (s *Buffers) Free(p *inflight.Pool) {
+	p.Retain(s.kept, 0)
+	*s = Buffers{}
+}
+
+func (s *Buffers) clear() {
+	clear(s.records)
+	clear(s.results)
+	clear(s.msgs)
+	clear(s.answers)
+	clear(s.stored)
+}
+
+func (s *Buffers) reset() { s.Settling, s.left, s.partial = 0, s.left[:0], nil }

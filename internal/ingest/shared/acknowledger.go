@@ -123,3 +123,98 @@ func (a *acknowledger) giveBackAll(g *inflight.Batch, why error) {
 		}
 	}
 }
+
+// Finish implements quarantine.Deliveries. If ctx ends, it gives back the inputs without a stored result.
+func (a *acknowledger) Finish(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, b *streams.Batch, buffers *results.Buffers) {
+	record := g.Describe(b.ReadRecord())
+	start := pipe.Now()
+	a.judge.CameRight(pipe, g)
+	g.StartPublish()
+	a.results.Encode(g, b, buffers)
+	b.Release() // g has the encoded results now
+	err := a.results.Settle(ctx, pipe, g, buffers, a)
+	published := pipe.Now()
+	if err != nil {
+		a.giveBackAll(g, context.Canceled)
+	}
+	record.Publish = streams.Span{Start: start, End: published - buffers.Settling}
+	record.Settle = streams.Span{Start: published - buffers.Settling, End: pipe.Now()}
+	record.Report(a.records)
+	g.Report(a.batches, &record)
+}
+
+// Store implements quarantine.Deliveries. If ctx ends, it gives back the inputs without a stored result.
+func (a *acknowledger) Store(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, buffers *results.Buffers) {
+	if a.results.Settle(ctx, pipe, g, buffers, a) != nil {
+		a.giveBackAll(g, context.Canceled)
+	}
+}
+
+// StoreLater implements quarantine.Deliveries.
+func (a *acknowledger) StoreLater(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch) {
+	if len(g.Unsettled()) == 0 {
+		a.pool.Recycle(g)
+		return
+	}
+	a.publishing.Go(func() {
+		a.Store(ctx, pipe, g, &results.Buffers{})
+		a.pool.Recycle(g)
+	})
+}
+
+// GiveUp implements quarantine.Deliveries. It takes over a delivery and its memory, and publishes the dead letter in a
+// separate goroutine. If the publish fails, it gives the delivery back. GiveUp waits only while deadLetterWindow dead
+// letters are in flight. If ctx ends during that wait, it gives the delivery back.
+func (a *acknowledger) GiveUp(ctx context.Context, d inflight.Delivery, why results.Reason, cause error) {
+	select {
+	case a.deadLetters <- struct{}{}:
+	case <-ctx.Done():
+		a.nak(&d, 0)
+		a.pool.Release(&d)
+		return
+	}
+	a.publishing.Go(func() {
+		defer func() { <-a.deadLetters }()
+		defer a.pool.Release(&d)
+		if !a.DeadLetter(ctx, &d, why, cause) {
+			a.nak(&d, d.NakDelay())
+		}
+	})
+}
+
+// DeadLetter implements quarantine.Deliveries. It publishes the dead letter and then terminates the input.
+func (a *acknowledger) DeadLetter(ctx context.Context, d *inflight.Delivery, why results.Reason, cause error) bool {
+	if a.results.PublishDeadLetter(ctx, d, why, cause) != nil {
+		return false
+	}
+	a.ledger.settle(d)
+	if err := d.Msg.TermWithReason(string(why)); err != nil {
+		a.log.Warn("a payload was dead-lettered but could not be terminated; it comes again", "sequence", d.Sequence, "error", err)
+	}
+	a.results.ReportDeadLetter(d, why, cause)
+	return true
+}
+
+// Undeliverable implements results.Sink.
+func (a *acknowledger) Undeliverable(ctx context.Context, b *inflight.Batch, i int, why results.Reason, cause error) error {
+	b.Settle(i)
+	a.GiveUp(ctx, b.HandOver(i), why, cause)
+	return nil
+}
+
+// CollectRefused implements results.Sink.
+func (a *acknowledger) CollectRefused(ctx context.Context, b *inflight.Batch, refused []int) error {
+	for _, i := range refused {
+		if err := a.Undeliverable(ctx, b, i, results.OperatorError, b.Refusal(i)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Incomplete implements results.Sink.
+func (a *acknowledger) Incomplete(b *inflight.Batch, i int, cause error) error {
+	b.Settle(i)
+	a.GiveBack(&b.Items[i], cause)
+	return nil
+}

@@ -4,11 +4,16 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/jsapi"
 	"millrace/internal/ingest/quarantine"
 	"millrace/internal/ingest/results"
+	"millrace/internal/ingest/retry"
+	"millrace/internal/ingest/stall"
 	"millrace/internal/streams"
 )
 
@@ -163,3 +168,112 @@ func (m *Mode) InFlight() int { return m.ends.ledger.size() }
 
 // Owned returns 0, because with shared delivery no worker owns a partition.
 func (m *Mode) Owned() int { return 0 }
+
+// submitter fills batches of one pipeline and submits them. Several goroutines may run it.
+type submitter struct {
+	pool     *inflight.Pool
+	batcher  *inflight.Batcher
+	bisector *quarantine.Bisector
+}
+
+// run fills and submits batches until there are no more deliveries, drainCtx is done, or the pipeline ends. It returns
+// an error only if the pipeline has ended.
+func (s *submitter) run(drainCtx context.Context) error {
+	for {
+		g, err := s.batcher.Reserve(drainCtx)
+		switch {
+		case err == nil:
+		case drainCtx.Err() != nil:
+			return nil
+		default:
+			return err
+		}
+		b, why, err := s.batcher.Next(g)
+		if b == nil {
+			return err
+		}
+		if err := s.submit(b, g, why); err != nil {
+			return err
+		}
+	}
+}
+
+// submit submits a filled batch. If the device refuses the batch, submit passes it to the bisector. It returns an error
+// only if the pipeline has ended.
+func (s *submitter) submit(b *streams.Batch, g *inflight.Batch, why streams.CloseReason) error {
+	err := s.pool.Submit(b, g, s.batcher.Window, why)
+	if err == nil {
+		return nil
+	}
+	b.Release()
+	s.bisector.Refused(s.batcher.Pipe, g, err)
+	if streams.Ended(err) {
+		return err
+	}
+	return nil
+}
+
+// settler settles completed batches of one pipeline. Each settler has its own goroutine.
+type settler struct {
+	pipe     *streams.Pipeline
+	pool     *inflight.Pool
+	ends     *acknowledger
+	bisector *quarantine.Bisector
+	free     *inflight.FreeList[*results.Buffers] // one item per settler
+}
+
+// run settles batches until done is closed.
+func (s *settler) run(done <-chan struct{}, drainCtx context.Context) {
+	for {
+		select {
+		case b := <-s.pipe.Completed():
+			buffers := s.free.Take()
+			s.settle(drainCtx, b, buffers)
+			buffers.Tidy(s.pool)
+			s.free.Put(buffers)
+		case <-done:
+			return
+		}
+	}
+}
+
+// settle settles a completed batch, or passes it to the goroutine that waits for it.
+func (s *settler) settle(drainCtx context.Context, b *streams.Batch, buffers *results.Buffers) {
+	g := b.Owner.(*inflight.Batch)
+	if g.ReturnTo != nil {
+		g.ReturnTo <- b // see inflight.Batch.ReturnTo
+		return
+	}
+	if err := b.Err(); err != nil {
+		record := g.Describe(b.ReadRecord())
+		b.Release()
+		g.Report(s.ends.batches, &record)
+		s.bisector.Refused(s.pipe, g, err)
+		record.Report(s.ends.records)
+		return
+	}
+	s.ends.Finish(drainCtx, s.pipe, g, b, buffers)
+	s.pool.Recycle(g)
+}
+
+func unacknowledged(info *jetstream.ConsumerInfo) uint64 { return uint64(max(info.NumAckPending, 0)) }
+
+// watchBacklog queries the consumer every stall.Interval until ctx is done. It passes the backlog to the observer, and
+// the consumer's state to the stall detector. occupied reports whether this worker itself has paused the pull.
+func watchBacklog(ctx context.Context, o Options, occupied *atomic.Bool) {
+	for {
+		asked, done := context.WithTimeout(ctx, stall.Interval)
+		info, err := o.Consumer.Info(asked)
+		done()
+		if err == nil {
+			o.Observer.Pending(info.NumPending)
+			o.Observer.Unacknowledged(unacknowledged(info))
+			o.Stalls.Saw(0, info, occupied.Load(), time.Now())
+		} else {
+			o.Stalls.MarkUnknown(0, time.Now())
+		}
+		if !retry.Sleep(ctx, stall.Interval) {
+			return
+		}
+	}
+}

@@ -163,3 +163,82 @@ func orNone(limited bool, text string) string {
 	}
 	return text
 }
+
+// limitOfResults returns the size limit of messages with results. It is the smaller limit of the result stream and the server, or
+// the server's limit if the stream's is unknown.
+func (i *inspection) limitOfResults() limit {
+	if s, err := i.js.Stream(i.ctx, i.l.ResultStream); err == nil {
+		if maximum := int64(s.CachedInfo().Config.MaxMsgSize); maximum > 0 && maximum < i.maxPayload {
+			return limit{maximum, "stream " + i.l.ResultStream, "raise max_msg_size of stream " + i.l.ResultStream}
+		}
+	}
+	return limitOfServer(i.maxPayload)
+}
+
+func limitOfServer(maxPayload int64) limit {
+	return limit{maxPayload, "the server", "raise the server's max_payload"}
+}
+
+// resultHeaders is the assumed size of a result's headers in bytes.
+const resultHeaders = 1024
+
+// frames compares the limits of frames with the size of a batch, and with the message size limits of the server and the result
+// stream.
+func (i serverInspector) frames() {
+	f, what := i.use.Frames, "frames"
+	if f.none() {
+		return
+	}
+	worst := finding.OK
+	say := func(l finding.Level, found, advice string) { worst = max(worst, l); i.say(l, what, found, advice) }
+	if int64(f.Bytes) < i.maxPayload {
+		say(finding.Warning, fmt.Sprintf("the server takes messages of %d bytes, and MILLRACE_FRAME_BYTES is %d", i.maxPayload, f.Bytes),
+			fmt.Sprintf("larger ones that are framed or compressed go to the dead-letter subject; raise MILLRACE_FRAME_BYTES to at least %d", i.maxPayload))
+	}
+	room := int(i.results.bytes) - resultHeaders
+	records := f.fit(room)
+	if f.Framed && records == 0 {
+		say(finding.Warning, fmt.Sprintf("the result of one record may have %d bytes, and %s takes messages of %d", f.Result, i.results.of, i.results.bytes),
+			fmt.Sprintf("a record with a larger result goes to the dead-letter subject; %s, or use MILLRACE_RESULT_FORMAT=binary or smaller operators", i.results.raise))
+	}
+	if worst != finding.OK {
+		return
+	}
+	found := fmt.Sprintf("a record may have up to %d bytes (MILLRACE_BATCH_BYTES)", min(i.use.BatchBytes, f.Bytes))
+	if f.Framed {
+		found = fmt.Sprintf("up to %d records and %d bytes per message; %s", f.Records, f.Bytes, found)
+	}
+	if f.Framed && records < f.Records {
+		found += fmt.Sprintf("; the result of more than about %d records comes in parts, because %s takes messages of %d bytes", records, i.results.of, i.results.bytes)
+	}
+	i.say(finding.OK, what, found, "")
+}
+
+// The smallest and largest value of MILLRACE_ACK_WAIT.
+const (
+	minAckWait = time.Second
+	maxAckWait = time.Hour
+)
+
+// agreement compares a consumer's settings with the worker's variables. The variables apply only when a consumer is
+// created. An existing consumer keeps its settings, so agreement reports variables that were changed afterwards.
+func agreement(l Topology, u Use, c jetstream.ConsumerConfig, say func(level finding.Level, found, advice string)) {
+	edit := fmt.Sprintf("(nats consumer edit %s %s", l.Stream, c.Durable)
+	acknowledges := c.AckPolicy != jetstream.AckNonePolicy // ack wait applies only with acknowledgements
+	if acknowledges && c.AckWait != l.AckWait {
+		set := ""
+		if c.AckWait >= minAckWait && c.AckWait <= maxAckWait {
+			set = fmt.Sprintf("set MILLRACE_ACK_WAIT=%s, or ", c.AckWait)
+		}
+		say(finding.Warning, fmt.Sprintf("ack wait %s, and MILLRACE_ACK_WAIT is %s", c.AckWait, l.AckWait),
+			fmt.Sprintf("the consumer's setting applies; %schange the consumer %s --wait %s)", set, edit, l.AckWait))
+	}
+	if acknowledges && u.Linger >= c.AckWait {
+		say(finding.Warning, fmt.Sprintf("ack wait %s, and MILLRACE_LINGER is %s", c.AckWait, u.Linger),
+			"payloads may be delivered again while they wait for their batch; lower MILLRACE_LINGER or raise the consumer's ack wait")
+	}
+	if asked := l.AskedAckPending; c.MaxAckPending > 0 && c.MaxAckPending < asked {
+		say(finding.Warning, fmt.Sprintf("max ack pending %d, and MILLRACE_MAX_ACK_PENDING is %d", c.MaxAckPending, asked),
+			fmt.Sprintf("all workers of the consumer share it, and some may wait for others; change it %s --max-pending %d)", edit, asked))
+	}
+}

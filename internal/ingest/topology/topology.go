@@ -7,12 +7,18 @@
 package topology
 
 import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/jsapi"
 	"millrace/internal/ingest/trim"
+	"millrace/internal/wildcard"
 )
 
 // Topology has the names and settings of a worker's streams and consumers.
@@ -91,4 +97,187 @@ func (f Frames) fit(bytes int) int {
 		return 0
 	}
 	return 1 + (bytes-f.Result)/max(f.ResultMore, 1)
+}
+
+const (
+	// lateMax is the maximum sum of two delays. One is the delay of a published result on its way to the stream. The
+	// other is the delay of a delivered input on its way to this worker.
+	lateMax = 20 * time.Second
+
+	// latePart limits lateMax to half of a short duplicate window.
+	latePart = 2
+
+	// safeWindow is the shortest duplicate window for which PublishFor subtracts all of lateMax.
+	safeWindow = latePart * lateMax
+)
+
+// PublishFor returns the maximum time from an input's clearance to the publish of its result, given the stream's
+// duplicate window. It is the window minus 20 s, or half of the window if that is longer. It is at least a second,
+// because otherwise nothing could be published.
+func PublishFor(window time.Duration) time.Duration {
+	return max(window-min(lateMax, window/latePart), time.Second)
+}
+
+// window formats a duration for the nats command.
+func window(d time.Duration) string { return fmt.Sprintf("%ds", int64(d.Round(time.Second).Seconds())) }
+
+// Bounds has the limits of a new stream. The zero value has no limits.
+type Bounds struct {
+	MaxAge   time.Duration // maximum age of a message, even if it is unread; 0 means no limit
+	MaxBytes int64         // maximum size of the stream, which then refuses messages; 0 means no limit. NewBounds rounds it
+
+	AskedAge, AskedBytes bool // whether the user chose the value; otherwise it is a default
+}
+
+// NewBounds returns bounds as defaults, which the user did not choose. It rounds maxBytes up to whole KiB, because the nats command
+// accepts large sizes only with a unit.
+func NewBounds(maxAge time.Duration, maxBytes int64) Bounds {
+	return Bounds{MaxAge: maxAge, MaxBytes: (maxBytes + kib - 1) / kib * kib}
+}
+
+const kib = 1 << 10
+
+// Kept has the retention settings of new streams. The zero value keeps everything, with one replica, or three in a cluster.
+type Kept struct {
+	// Trim makes workers remove processed inputs (adr/0048). Without Trim, every input stays. Results always stay, because workers
+	// look them up.
+	Trim            bool
+	AskedEverything bool // whether the user chose that every input stays
+
+	Inputs, Results, DeadLetters Bounds
+
+	Replicas     int  // 1 to 5; 0 means three in a cluster with enough servers, otherwise one
+	AskedStorage bool // whether the user chose Topology.Storage
+}
+
+// ExactlyOnce is the setting for exactly-once results and dead letters with exclusive delivery.
+type ExactlyOnce int
+
+const (
+	Auto     ExactlyOnce = iota // exactly once in streams that support commit markers, otherwise once within the duplicate window
+	Required                    // exactly once; the worker doesn't start if a stream doesn't support commit markers
+	Off                         // once within the duplicate window
+)
+
+// Commits is the kind of commit that stores a batch with its commit marker.
+type Commits int
+
+const (
+	NoCommits     Commits = iota // no markers; a message is stored once within the duplicate window
+	FastCommits                  // fast batches; the first message depends on the previous marker, and the last message is the new marker
+	AtomicCommits                // atomic batches; the server stores all messages and the marker, or nothing
+)
+
+// CommitSubject returns the subject of a partition's commit markers in a stream. Two streams can't have the same subject, so the
+// subject includes the name of the stream.
+func CommitSubject(prefix, stream, input, consumer string, partition int) string {
+	return prefix + "." + stream + "." + input + "." + consumer + "." + strconv.Itoa(partition)
+}
+
+// CommitSubjects returns the filter that matches every result of CommitSubject for a stream.
+func CommitSubjects(prefix, stream string) string { return prefix + "." + stream + ".>" }
+
+// MapSubject replaces the first token of subject with prefix. For example, with prefix "results",
+// "ingest.web.en" becomes "results.web.en", and "ingest" becomes "results".
+func MapSubject(prefix, subject string) string {
+	if dot := strings.IndexByte(subject, '.'); dot >= 0 {
+		return prefix + subject[dot:]
+	}
+	return prefix
+}
+
+// mappedSubjects returns stream subjects that match every result of MapSubject with prefix.
+func mappedSubjects(prefix string) []string {
+	return []string{prefix, prefix + ".>"}
+}
+
+// mappedFilters maps filters of inputs to filters of the subjects that MapSubject returns for these inputs.
+func mappedFilters(prefix string, inputs []string) []string {
+	mapped := make([]string, len(inputs))
+	for i, filter := range inputs {
+		if mapped[i] = MapSubject(prefix, filter); filter == ">" {
+			mapped[i] = prefix + ".>"
+		}
+	}
+	return mapped
+}
+
+// sameSubjects reports whether two lists have the same subjects in any order.
+func sameSubjects(a, b []string) bool {
+	x, y := slices.Clone(a), slices.Clone(b)
+	slices.Sort(x)
+	slices.Sort(y)
+	return slices.Equal(x, y)
+}
+
+// allCovered reports whether each subject is covered by one of the filters.
+func allCovered(subjects, filters []string) bool {
+	return !slices.ContainsFunc(subjects, func(subject string) bool {
+		return !slices.ContainsFunc(filters, func(f string) bool { return wildcard.Covers(f, subject) })
+	})
+}
+
+// orOne returns list. If list is empty and the string one is not, it returns a list of that string.
+func orOne(list []string, one string) []string {
+	if len(list) == 0 && one != "" {
+		return []string{one}
+	}
+	return list
+}
+
+// DeadLetterStream returns the name of the stream that stores dead letters, or "" if there is none.
+func DeadLetterStream(ctx context.Context, js jetstream.JetStream, l Topology) (string, error) {
+	return streamOf(ctx, js, l.DeadLetterPrefix, l.Subjects)
+}
+
+// streamOf returns the name of the stream that stores messages published under prefix for inputs with these
+// subjects. It is empty if there is none. If streams store only some of those messages, the error is a
+// *partlyStored, because no other stream can then store overlapping subjects.
+func streamOf(ctx context.Context, js jetstream.JetStream, prefix string, inputs []string) (string, error) {
+	first, none := "", ""
+	for _, wanted := range mappedFilters(prefix, inputs) {
+		switch name, err := streamCovering(ctx, js, wanted); {
+		case err != nil:
+			return "", err
+		case name == "":
+			none = wanted
+		case first == "":
+			first = name
+		}
+	}
+	if first != "" && none != "" {
+		return "", &partlyStored{stream: first, subject: none}
+	}
+	return first, nil
+}
+
+// streamCovering returns the name of the stream that stores every subject that matches wanted, or "" without one.
+func streamCovering(ctx context.Context, js jetstream.JetStream, wanted string) (string, error) {
+	ctx, cancel := context.WithCancel(ctx) // ends the listing when the stream is found
+	defer cancel()
+	partly := ""
+	streams := js.ListStreams(ctx, jetstream.WithStreamListSubject(wanted))
+	for info := range streams.Info() {
+		for _, subject := range info.Config.Subjects {
+			if wildcard.Covers(subject, wanted) {
+				return info.Config.Name, nil
+			}
+		}
+		partly = info.Config.Name
+	}
+	if err := streams.Err(); err != nil {
+		return "", fmt.Errorf("find the stream for %q: %w", wanted, err)
+	}
+	if partly != "" {
+		return "", &partlyStored{stream: partly, subject: wanted}
+	}
+	return "", nil
+}
+
+// partlyStored means that a stream stores some of the required subjects, and no stream stores the remaining ones.
+type partlyStored struct{ stream, subject string }
+
+func (e *partlyStored) Error() string {
+	return fmt.Sprintf("stream %q does not store all of %q, and no other stream does: add the subject to it, or choose another prefix",
+		e.stream, e.subject)
 }

@@ -195,3 +195,166 @@ func (b *pipelineBatches) CollectRefused(ctx context.Context, g *inflight.Batch,
 
 // Incomplete implements results.Sink. Its error ends the lease, and the server redelivers the frame.
 func (b *pipelineBatches) Incomplete(_ *inflight.Batch, _ int, cause error) error { return cause }
+
+// submitter submits a lease's inputs to the device.
+type submitter struct {
+	*leaseState
+	batches leaseBatches
+}
+
+// run packs inputs into batches and submits them, until there are no more inputs. While precaution.bound limits the
+// batches, run submits one batch at a time and waits for its acknowledgement.
+func (s *submitter) run(ctx context.Context) error {
+	defer s.batches.stopPacking()
+	for s.batches.await() {
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err := s.probeBeforeAlone(ctx); err != nil {
+			return err
+		}
+		cautious := false
+		b, err := s.batches.pack(ctx, func(limit int) (bound int) {
+			cautious, bound = s.caution.bound(limit)
+			return bound
+		})
+		if b == nil {
+			return err
+		}
+		if cautious {
+			err = s.submitCautiously(ctx, b)
+		} else {
+			s.submitAmongOthers(b)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// submitAmongOthers submits a batch to the device, where other batches may run too.
+func (s *submitter) submitAmongOthers(b *leaseBatch) {
+	b.group.OnLeave = s.batches.share()
+	s.submit(b)
+}
+
+// submitCautiously submits a batch that may kill the worker, and waits until it is acknowledged.
+func (s *submitter) submitCautiously(ctx context.Context, b *leaseBatch) error {
+	g := b.group
+	n, last := len(g.Items), uint64(0) // n is 0 if the batch's only frame ends in a later batch
+	if n > 0 {
+		last = g.Items[n-1].Sequence
+	}
+	over := make(chan struct{})
+	g.Finished = over
+	if !s.caution.isAlone() {
+		s.submitAmongOthers(b)
+	} else if err := s.computeAlone(ctx, b); err != nil {
+		return err
+	}
+	select {
+	case <-over:
+	case <-ctx.Done():
+	}
+	if s.acks.acknowledged() < last || ctx.Err() != nil {
+		return nil // the batch failed, which ends the lease
+	}
+	return s.caution.relax(ctx, n, s.batches.largest())
+}
+
+// probeBeforeAlone probes the device before a payload runs alone. Otherwise the death of the worker would prove nothing
+// about the payload. The probe runs before the submitter reserves a batch, so that probes don't wait for each other's
+// batches.
+func (s *submitter) probeBeforeAlone(ctx context.Context) error {
+	if due, _ := s.caution.bound(1); !due || !s.caution.isAlone() {
+		return nil
+	}
+	return s.batches.probe(ctx)
+}
+
+// computeAlone computes a payload with nothing else on the device. If the worker dies during the computation, the payload
+// is the cause. An annotation names the payload while it is on the device.
+func (s *submitter) computeAlone(ctx context.Context, b *leaseBatch) error {
+	defer s.batches.isolate()()
+	g := b.group
+	g.OnLeave = func() {}
+	if err := s.notes.annotate(ctx, map[string]string{annotationAlone: s.caution.trial(g)}); err != nil {
+		s.batches.discard(b)
+		return err
+	}
+	completed, failed := make(chan struct{}), false
+	g.OnComplete = func() { failed = g.Err != nil; close(completed) }
+	s.submit(b)
+	select {
+	case <-completed:
+	case <-ctx.Done():
+		return nil // the annotation stays, because the outcome for the payload is unknown
+	}
+	if failed && s.batches.deviceFailed() != nil {
+		return nil // lease.end handles the annotation
+	}
+	return s.notes.annotate(ctx, map[string]string{annotationAlone: ""})
+}
+
+// submit submits a batch to the device, and passes its group to the settler, which then owns it.
+func (s *submitter) submit(b *leaseBatch) {
+	g := b.group
+	g.Completed = make(chan struct{})
+	s.batches.submit(b)
+	s.order <- g // the channel has space for every group
+}
+
+// settler stores the results of a lease's batches and acknowledges its inputs.
+type settler struct {
+	*leaseState
+	batches leaseBatches
+}
+
+// run publishes the results of the batches in stream order, and acknowledges each batch with one message. It returns
+// when order is closed. After a failure, it publishes no further batches, and the server redelivers their inputs to the
+// next lease.
+func (s *settler) run(drainCtx context.Context) {
+	defer s.batches.stopPublishing()
+	broken := false
+	for g := range s.order {
+		select {
+		case <-g.Completed:
+		case <-drainCtx.Done():
+			broken = true // the batch is still on the device and uses g
+			continue
+		}
+		if !broken {
+			if err := s.settle(drainCtx, g); err != nil {
+				s.fail(err)
+				broken = true
+			}
+		}
+		over := g.Finished
+		s.batches.recycle(g)
+		if over != nil {
+			close(over)
+		}
+	}
+}
+
+func (s *settler) settle(drainCtx context.Context, g *inflight.Batch) error {
+	failed := g.Err != nil
+	if failed {
+		if err := s.batches.rescue(drainCtx, g); err != nil {
+			return err
+		}
+	}
+	start := s.batches.now()
+	if err := s.batches.publish(drainCtx, g); err != nil {
+		return err
+	}
+	published := s.batches.now()
+	err := s.acks.acknowledge(drainCtx, g)
+	g.Record.Publish = streams.Span{Start: start, End: published}
+	g.Record.Settle = streams.Span{Start: published, End: s.batches.now()}
+	if !failed { // after a failure, the batch has already been reported
+		s.batches.report(g)
+	}
+	return err
+}
