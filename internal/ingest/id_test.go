@@ -2,9 +2,12 @@ package ingest
 
 import (
 	"fmt"
+	"iter"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -12,8 +15,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/publisher"
 	"millrace/internal/ingest/pull"
 	"millrace/internal/ingest/results"
+	"millrace/internal/ingest/topology"
 	"millrace/internal/streams"
 )
 
@@ -207,4 +212,164 @@ func (r *rig) forgetConsumers() {
 		r.Fatal(err)
 	}
 	r.provision()
+}
+
+// TestHeadersAreBounded shows that headers count towards a batch's limit of bytes. Empty payloads with large headers
+// use no more memory than large payloads.
+func TestHeadersAreBounded(t *testing.T) {
+	t.Parallel()
+	for name, partitions := range map[string]int{"shared": 0, "exclusive": 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.opts.Exclusive, r.opts.Partitions = partitions > 0, partitions
+			r.provision()
+			const n, batchBytes, headerBytes = 200, 256 << 10, 60 << 10 // a stream accepts at most 64 KiB of headers
+			for range n {
+				m := &nats.Msg{Subject: "ingest.web.0", Header: nats.Header{"Much": {strings.Repeat("x", headerBytes)}}}
+				if _, err := r.JS.PublishMsg(r.Ctx(), m); err != nil {
+					t.Fatal(err)
+				}
+			}
+			seen := &records{}
+			r.opts.Records = seen
+			run := r.prepare(hostDevice(t), streams.Options{BatchBytes: batchBytes})
+			run.start()
+			r.tally.awaitStored(t, n)
+			if err := run.drain(); err != nil {
+				t.Fatalf("Run: %v", err)
+			}
+			payloads := 0
+			for _, b := range seen.all() {
+				payloads += b.Payloads
+				if b.Payloads > batchBytes/headerBytes {
+					t.Errorf("batch %d has %d payloads with headers of %d bytes, more than %d bytes together", b.Batch, b.Payloads, headerBytes, batchBytes)
+				}
+			}
+			if payloads != n {
+				t.Errorf("%d payloads in batches, want %d", payloads, n)
+			}
+		})
+	}
+}
+
+// batches is a BatchObserver that keeps the headers of each batch.
+type batches struct {
+	mu   sync.Mutex
+	seen map[uint64]string // traceparent by sequence
+}
+
+func (b *batches) BatchEnded(_ *inflight.Record, payloads iter.Seq[inflight.Payload]) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for p := range payloads {
+		b.seen[p.Sequence] = p.Header["traceparent"][0]
+	}
+}
+
+// TestTraceContextIsCarriedThrough shows that a result has the trace context of its payload, and batch observers
+// receive it.
+func TestTraceContextIsCarriedThrough(t *testing.T) {
+	t.Parallel()
+	for name, partitions := range map[string]int{"shared": 0, "exclusive": 2} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.opts.Exclusive, r.opts.Partitions = partitions > 0, partitions
+			observer := &batches{seen: map[uint64]string{}}
+			r.opts.Batches = observer
+			r.provision()
+			const n = 50
+			parent := func(i int) string { return fmt.Sprintf("00-%032x-%016x-01", i+1, i+1) }
+			for i := range n {
+				m := &nats.Msg{Subject: "ingest.web.0", Header: nats.Header{"traceparent": {parent(i)}, "tracestate": {"vendor=value"}}}
+				if _, err := r.JS.PublishMsg(r.Ctx(), m); err != nil {
+					t.Fatal(err)
+				}
+			}
+			run := r.run(hostDevice(t), streams.Options{})
+			r.tally.awaitStored(t, n)
+			if err := run.drain(); err != nil {
+				t.Fatalf("Run: %v", err)
+			}
+			found := r.stored("results.>")
+			for i := range n {
+				seq := uint64(i + 1)
+				if h := found[seq][0].Headers(); len(h["traceparent"]) != 1 || h.Get("traceparent") != parent(i) || h.Get("tracestate") != "vendor=value" {
+					t.Errorf("the result of %d has %v", seq, h)
+				}
+				if got := observer.seen[seq]; got != parent(i) {
+					t.Errorf("who observes batches sees %q with input %d, want %q", got, seq, parent(i))
+				}
+			}
+		})
+	}
+}
+
+// TestSubjectTooLongForAResult publishes an input on the longest subject that a server accepts. A result on that
+// subject would break the connection of every worker that tries to store it.
+func TestSubjectTooLongForAResult(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.provision()
+	subject := "ingest." + strings.Repeat("long.", 800) + strings.Repeat("x", 70)
+	if err := r.NC.Publish(subject, []byte("payload")); err != nil {
+		t.Fatal(err)
+	}
+	r.publish(1, document)
+	run := r.run(hostDevice(t), streams.Options{})
+	r.tally.await(t, inflight.DeadLettered, 1)
+	r.tally.await(t, inflight.Published, 1)
+	if err := run.drain(); err != nil {
+		t.Fatal(err)
+	}
+	m := r.deadLetter(deadStream, 1)
+	if string(m.Data()) != "payload" || len(m.Subject()) > publisher.MaxSubject || !strings.HasPrefix(m.Subject(), "deadletter.long.") {
+		t.Errorf("the dead letter has %q and is on a subject of %d bytes", m.Data(), len(m.Subject()))
+	}
+	wantHeaders(t, m.Headers(), map[string]string{results.HeaderReason: "too_large", results.HeaderSubject: subject})
+	r.wantSettled(2)
+}
+
+// TestDeleteMarkersAreNoInputs shows that the server's marker in place of an expired message has no result and is
+// acknowledged.
+func TestDeleteMarkersAreNoInputs(t *testing.T) {
+	t.Parallel()
+	for name, partitions := range map[string]int{"shared": 0, "exclusive": 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.opts.Exclusive, r.opts.Partitions = partitions > 0, partitions
+			r.opts.Kept.AskedEverything = true // a second worker must find the last marker
+			r.provision()
+			marker := nats.Header{"Nats-Marker-Reason": {"MaxAge"}}
+			r.publishMsg(marker, nil)
+			r.publishMsg(nil, nil)
+			r.publishMsg(marker, []byte("a publisher's header"))
+			r.publishMsg(marker, nil)
+			consumer := r.opts.Consumer
+			if partitions > 0 {
+				consumer = topology.PartitionConsumer(consumer, 0)
+			}
+			acknowledged := func() bool { return r.ConsumerInfo(r.opts.Stream, consumer).AckFloor.Stream == 4 }
+			run := r.run(hostDevice(t), streams.Options{})
+			r.tally.awaitStored(t, 2)
+			r.Until("the markers are acknowledged", acknowledged)
+			if err := run.drain(); err != nil {
+				t.Fatal(err)
+			}
+			if got := r.stored("results.>"); len(got) != 2 || len(got[2]) != 1 || len(got[3]) != 1 {
+				t.Errorf("results of the inputs %v, want 2 and 3", got)
+			}
+			run = r.run(hostDevice(t), streams.Options{})
+			r.publishMsg(nil, []byte("more"))
+			r.tally.awaitStored(t, 3)
+			if err := run.drain(); err != nil {
+				t.Fatal(err)
+			}
+			if r.Log.Has("more inputs are acknowledged than the last commit marker covers") {
+				t.Error("the acknowledgement of a delete marker counts as that of an input without a result")
+			}
+		})
+	}
 }

@@ -1,8 +1,17 @@
 package inflight
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/capacity"
+	"millrace/internal/ingest/pull"
+	"millrace/internal/operator"
+	"millrace/internal/streams"
 )
 
 // countedMsg is a message that counts the calls of InProgress.
@@ -67,5 +76,116 @@ func TestBatchesWithoutAnObserverCostNothing(t *testing.T) {
 	g, record := &Batch{Items: make([]Delivery, 100)}, &Record{}
 	if n := testing.AllocsPerRun(1000, func() { g.Report(nil, record) }); n != 0 {
 		t.Errorf("%v allocations a batch", n)
+	}
+}
+
+func TestANoteKeepsTheLatestFaults(t *testing.T) {
+	note := "nonsense a:b:c a:b"
+	for i := range 5 {
+		note = AddFault(note, OperatorFault{Operator: "entropy", Fault: "device", At: time.Unix(0, int64(i))})
+	}
+	note = AddFault(note, OperatorFault{Operator: "other", Fault: "deadline", At: time.Unix(0, 9)})
+	if want := "entropy:device:2 entropy:device:3 entropy:device:4 other:deadline:9"; note != want {
+		t.Errorf("the note is %q, want %q", note, want)
+	}
+	faults := ParseFaults(note)
+	if len(faults) != 4 || faults[3].Operator != "other" || faults[3].Fault != "deadline" || faults[3].At.UnixNano() != 9 || !faults[3].Earlier {
+		t.Errorf("faults %+v", faults)
+	}
+	for i := range 100 {
+		note = AddFault(note, OperatorFault{Operator: fmt.Sprint("op", i), Fault: "device", At: time.Unix(0, int64(i))})
+	}
+	if n := len(ParseFaults(note)); n != maxInNote || !strings.HasSuffix(note, "op99:device:99") {
+		t.Errorf("%d faults of many operators: %s", n, note)
+	}
+}
+
+// TestShelfGivesWhatCameLast shows that a free list reuses the item that was returned last. Taking one item at a time
+// leaves the other items unused.
+func TestShelfGivesWhatCameLast(t *testing.T) {
+	type thing struct{ used int }
+	var all []*thing
+	s := NewFreeList(3, func() *thing {
+		all = append(all, &thing{})
+		return all[len(all)-1]
+	})
+	if s.size() != 3 || len(s.tokens) != 3 {
+		t.Fatalf("a shelf of 3 has %d, and %d tokens", s.size(), len(s.tokens))
+	}
+	for range 10 {
+		<-s.tokens
+		one := s.pop()
+		one.used++
+		s.Put(one)
+	}
+	if used := []int{all[0].used, all[1].used, all[2].used}; used[0]+used[1]+used[2] != 10 || max(used[0], used[1], used[2]) != 10 {
+		t.Errorf("ten uses are spread as %v, want all of one", used)
+	}
+	seen := map[*thing]bool{}
+	for range 3 {
+		<-s.tokens
+		seen[s.pop()] = true
+	}
+	select {
+	case <-s.tokens:
+		t.Error("there is a token for a fourth")
+	default:
+	}
+	if len(seen) != 3 {
+		t.Errorf("three were taken at once, and %d are different", len(seen))
+	}
+}
+
+// TestKeptMemoryIsBounded fills and frees batches, one after another and many at once.
+func TestKeptMemoryIsBounded(t *testing.T) {
+	t.Parallel()
+	k := retention{max: 100_000}
+	groups := make([]*Batch, 50)
+	for round := range 4 {
+		var total int
+		for i := range groups {
+			if groups[i] == nil {
+				groups[i] = &Batch{}
+			}
+			groups[i].Bodies.Reserve((i%7 + 1) * 3000 * (round%2 + 1))
+			k.batch(groups[i])
+			total = 0
+			for _, g := range groups[:i+1] {
+				total += cap(g.Bodies.Data)
+			}
+			if round == 0 && total > 100_000 {
+				t.Fatalf("%d bytes are kept after %d groups, want at most 100,000", total, i+1)
+			}
+		}
+		kept := int64(0)
+		for _, g := range groups {
+			kept += SizeOf(g.Bodies.Data)
+		}
+		if kept != k.kept.Load() || kept > k.max || kept < k.max/2 {
+			t.Errorf("round %d: %d bytes are kept, %d are counted, want at most %d and no less than half", round, kept, k.kept.Load(), k.max)
+		}
+	}
+}
+
+// TestCapacityIsWhatAWorkerHolds adds up the capacities of a worker's parts, for both schedules that a worker uses.
+func TestCapacityIsWhatAWorkerHolds(t *testing.T) {
+	t.Parallel()
+	for _, schedule := range []streams.Schedule{streams.Overlapped, streams.Triple} {
+		for _, w := range []capacity.Worker{
+			{Devices: 1, Lanes: 1, BatchPayloads: 1, Consumers: 1}, {Devices: 2, Lanes: 3, BatchPayloads: 100, Consumers: 4},
+		} {
+			var pipes []*streams.Pipeline
+			for range w.Devices {
+				pipes = append(pipes, testPipeline(t, hostDevice(t), streams.Options{Schedule: schedule, Lanes: w.Lanes, BatchPayloads: w.BatchPayloads}))
+			}
+			p, err := NewPool(pipes, Options{Costs: NewCosts(operator.JSON, crc32c(t))})
+			if err != nil {
+				t.Fatal(err)
+			}
+			requests := capacity.Requests * pull.NewSize(jetstream.ConsumerConfig{}).Messages
+			if got := p.Size()*w.BatchPayloads + w.Consumers*(cap(NewQueue(QueueMax).ch)+requests); got != w.InFlight() {
+				t.Errorf("%s, %+v: its parts hold %d payloads, and InFlight is %d", schedule.Name, w, got, w.InFlight())
+			}
+		}
 	}
 }

@@ -1,12 +1,15 @@
 package publisher
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/jsapi"
 )
 
 // begin prepares a batch with a new id.
@@ -160,5 +163,96 @@ func TestAcknowledgements(t *testing.T) {
 	}
 	if err := begin(t, l).check(stored, 5); err != nil {
 		t.Errorf("the connection was lost before a batch: %v", err)
+	}
+}
+
+// TestNothingIsSentAfterTheDeadline publishes with a passed deadline whose timer has not fired yet, as after a stop
+// of the process.
+func TestNothingIsSentAfterTheDeadline(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	nc := r.Connect(r.URL)
+	singles, err := NewWindowed(jsapi.API{}, Timeout, nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, s := range map[string]Publisher{"one by one": singles, "in batches": NewBatched(singles, nil)} {
+		answers := s.Publish(passed{t.Context()}, messages(1, 10, 10), nil)
+		if len(answers) != 10 {
+			t.Fatalf("%s: %d answers to 10 messages", name, len(answers))
+		}
+		for i, a := range answers {
+			if !errors.Is(a.Err, context.DeadlineExceeded) {
+				t.Errorf("%s: message %d: %v", name, i, a.Err)
+			}
+		}
+	}
+	stream := r.Stream("RESULTS")
+	if n := stream.CachedInfo().State.LastSeq; n != 0 {
+		t.Errorf("%d messages were stored after their time", n)
+	}
+}
+
+// passed is a context that isn't done although its deadline has passed.
+type passed struct{ context.Context }
+
+func (passed) Deadline() (time.Time, bool) { return time.Now().Add(-time.Second), true }
+
+// TestProgressAfterALostConnectionConfirmsNothing simulates a connection that was lost and restored, on which the
+// server answers a ping. The server's report that it refused an earlier message may have been lost.
+func TestProgressAfterALostConnectionConfirmsNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	loss := r.Proxy()
+	nc := r.Connect(loss.URL())
+	l, first := r.windowed(patience, nc).conns[0], messages(0, 1, 20)[0]
+	progress := batchAnswer{Type: "ack", Sequence: 5}
+	f := begin(t, l)
+	loss.Cut()
+	r.Until("connected anew", func() bool { return nc.Stats().Reconnects > f.reconnects && nc.IsConnected() })
+	f.outcome <- progress
+	if err := f.confirm(r.Ctx(), 5, first, patience); err == nil {
+		t.Error("messages that were sent before the connection was lost count as stored")
+	}
+	f = begin(t, l)
+	f.outcome <- progress
+	if err := f.confirm(r.Ctx(), 5, first, patience); err != nil {
+		t.Errorf("messages that were sent after the connection was lost: %v", err)
+	}
+}
+
+// TestABatchThatIsNotConfirmedIsEnded shows that the client ends a batch at the server after a lost answer. Otherwise
+// the server would keep the batch for seconds, and the number of batches is limited.
+func TestABatchThatIsNotConfirmedIsEnded(t *testing.T) {
+	t.Parallel()
+	for name, confirm := range map[string]func(int) bool{"the report on the batch": nil, "the confirmation of a part": func(i int) bool { return i == 5 }} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, nil)
+			requests, err := r.NC.SubscribeSync("results.>")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := r.NC.Flush(); err != nil {
+				t.Fatal(err)
+			}
+			loss := r.Proxy()
+			loss.Lose(func(subject string, _ []byte) bool { return strings.HasSuffix(subject, batchSuffix) })
+			nc := r.Connect(loss.URL())
+			w := r.windowed(50*time.Millisecond, nc)
+			if _, err := w.StoreFast(r.Ctx(), FastBatch{Messages: messages(0, 10, 20), Confirm: confirm}); err == nil {
+				t.Fatal("a batch without an answer counts as stored")
+			}
+			if err := errors.Join(nc.Flush(), r.NC.Flush()); err != nil { // all requests have arrived
+				t.Fatal(err)
+			}
+			last := ""
+			for m, err := requests.NextMsg(time.Millisecond); err == nil; m, err = requests.NextMsg(time.Millisecond) {
+				last = m.Reply
+			}
+			if !strings.HasSuffix(last, "."+opCommitEnd+batchSuffix) {
+				t.Errorf("the server isn't told that the batch has ended; the last request is %q", last)
+			}
+		})
 	}
 }

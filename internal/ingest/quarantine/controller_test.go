@@ -5,6 +5,11 @@ import (
 	"errors"
 	"testing"
 	"time"
+
+	"millrace/internal/device"
+	"millrace/internal/device/sim"
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/streams"
 )
 
 // unanswered simulates a server that does not report outstanding deliveries.
@@ -33,5 +38,126 @@ func TestCarefulWhereNothingIsKnownAtTheStart(t *testing.T) {
 	c.check(t.Context(), c.around.now())
 	if !c.IsDue() || c.stride() != 1 {
 		t.Error("a second question without an answer ended the caution")
+	}
+}
+
+// settledServer simulates a server without outstanding deliveries.
+type settledServer struct{ environment }
+
+func (settledServer) now() time.Time { return time.Unix(1000, 0) }
+
+func (settledServer) outstanding(context.Context) (all, redelivered int, err error) { return 0, 0, nil }
+
+func (settledServer) awaitQuiet(context.Context, int) error { return nil }
+
+// TestSuspectsInHandAtTheEndAreLeft shows that a held set is given back if no time is left to try it. Its payloads
+// are then redelivered at once and not after AckWait.
+func TestSuspectsInHandAtTheEndAreLeft(t *testing.T) {
+	over, end := context.WithCancel(t.Context())
+	end()
+	var left []uint64
+	c := &Controller{around: settledServer{}, levels: Levels{Full: 64, Limit: 10}, max: 100, held: heldSet{g: &inflight.Batch{}}}
+	for sequence := range uint64(2) {
+		c.SetAside(inflight.Delivery{Msg: &paperMsg{}, Sequence: sequence + 1, NumDelivered: 2, Level: 1})
+	}
+	if err := c.Play(over); err != nil {
+		t.Fatal(err)
+	}
+	c.Leave(func(d inflight.Delivery) { left = append(left, d.Sequence) })
+	if len(left) != 2 || left[0] != 1 || left[1] != 2 {
+		t.Errorf("inputs %v were left, want 1 and 2", left)
+	}
+}
+
+// handed counts the deliveries that isolated pulling hands on.
+type handed struct {
+	Intake
+	n int
+}
+
+func (h *handed) HandOn(inflight.Delivery) { h.n++ }
+
+// TestFreshPayloadsFlowThoughItStops shows that isolated pulling hands on received new payloads even after it was
+// stopped.
+func TestFreshPayloadsFlowThoughItStops(t *testing.T) {
+	t.Parallel()
+	const n = 100
+	in := &handed{}
+	s := &liveEnvironment{Intake: in, drainCtx: t.Context()}
+	g, items := &inflight.Batch{}, make([]int, n)
+	for i := range items {
+		g.Add(inflight.Delivery{Msg: &paperMsg{}, Sequence: uint64(i + 1)})
+		items[i] = i
+	}
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	if err := s.flow(stopped, g, items); err != nil {
+		t.Fatal(err)
+	}
+	if in.n != n || len(g.Unsettled()) > 0 {
+		t.Errorf("%d of %d payloads were handed on, and %d are still here", in.n, n, len(g.Unsettled()))
+	}
+}
+
+// TestAnInterruptedTrialIsNotRunAgain interrupts a try by the end of the drain. The interrupted batch is still on the
+// device, so it must not run a second time.
+func TestAnInterruptedTrialIsNotRunAgain(t *testing.T) {
+	t.Parallel()
+	d, held := heldDevice(t)
+	pipe, isolated, _ := isolate(t, d, 4)
+	for range 4 { // an interrupted try might take one of the free batches
+		open := held.close()
+		trial, g := newTester(isolated), &inflight.Batch{}
+		g.Add(paperInput(10))
+		ctx, interrupt := context.WithCancel(t.Context())
+		go func() {
+			<-held.began
+			interrupt()
+		}()
+		if err := trial.try(ctx, pipe, g, []int{0}); !errors.Is(err, context.Canceled) {
+			t.Errorf("try = %v, want the end of the drain", err)
+		}
+		if n := len(trial.part.Items); n != 1 {
+			t.Errorf("%d payloads are on the device, want the one that was tried", n)
+		}
+		open()
+		for range trial.part.Items {
+			(<-pipe.Completed()).Release()
+		}
+	}
+}
+
+// TestASuspectThatNeverRanIsGivenBack shows that a quarantined payload is not to blame if the device was already
+// lost. This holds for any number of deliveries.
+func TestASuspectThatNeverRanIsGivenBack(t *testing.T) {
+	t.Parallel()
+	pipe, isolated, ended := isolate(t, faultyDevice(t, sim.Fault{Kind: sim.DeviceLoss, Nth: 1}), 2)
+	suspect := paperInput(10)
+	suspect.Level = isolated.Limit
+	if !isolated.Levels.isGuilty(suspect.Level) {
+		t.Fatalf("a payload of level %d is not tried for the last time", suspect.Level)
+	}
+	other, err := pipe.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	other.Append([]byte("what the device is lost with"))
+	switch err := other.Submit(streams.ClosedByLinger); { // any command or the end may report the loss
+	case err == nil:
+		(<-pipe.Completed()).Release()
+	case errors.Is(err, device.ErrLost):
+		other.Release()
+	default:
+		t.Fatal(err)
+	}
+	<-pipe.Over()
+
+	g := &inflight.Batch{}
+	g.Add(suspect)
+	if err := newTester(isolated).try(t.Context(), pipe, g, []int{0}); !errors.Is(err, device.ErrLost) {
+		t.Errorf("try = %v, want the loss of the device", err)
+	}
+	if back, dead := ended.back, ended.dead; back != 1 || dead != 0 {
+		t.Errorf("%d given back and %d dead-lettered, want 1 and none", back, dead)
 	}
 }

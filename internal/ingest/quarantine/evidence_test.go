@@ -1,6 +1,7 @@
 package quarantine
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -87,5 +88,104 @@ func TestTryMarks(t *testing.T) {
 		if got := parseAttemptNote(text, at); got.begun != 0 {
 			t.Errorf("%q counts as %d tries, want none", text, got.begun)
 		}
+	}
+}
+
+func TestLevelsEndAlone(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		levels Levels
+		sizes  []int // by level
+		alone  int
+	}{
+		{Levels{Full: 8192, Limit: 10}, []int{8192, 512, 32, 2, 1, 1, 1, 1, 1, 1}, 4},
+		{Levels{Full: 1024, Limit: 10}, []int{1024, 64, 4, 1, 1, 1, 1, 1, 1, 1}, 3},
+		{Levels{Full: 8192, Limit: 4}, []int{8192, 512, 1, 1}, 2},
+		{Levels{Full: 8192, Limit: 3}, []int{8192, 1, 1}, 1},
+		{Levels{Full: 8192, Limit: 2}, []int{8192, 1}, 1},
+		{Levels{Full: 8192, Limit: 1}, []int{8192}, 1},
+		{Levels{Full: 1, Limit: 10}, []int{1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, 1},
+	} {
+		var sizes []int
+		for level := range c.levels.Limit {
+			sizes = append(sizes, c.levels.size(level))
+		}
+		if !slices.Equal(sizes, c.sizes) || c.levels.AloneLevel() != c.alone {
+			t.Errorf("%+v: batches of %v, alone from %d; want %v, %d", c.levels, sizes, c.levels.AloneLevel(), c.sizes, c.alone)
+		}
+		for level := range c.levels.Limit {
+			if got := c.levels.isGuilty(level); got != (level > c.alone) {
+				t.Errorf("%+v: guilty at level %d is %t, and it runs alone from %d on", c.levels, level, got, c.alone)
+			}
+		}
+	}
+}
+
+// TestCautionFollowsWhatTheConsumerSays shows that a worker starts in strict mode. It then follows the consumer's
+// outstanding deliveries.
+func TestCautionFollowsWhatTheConsumerSays(t *testing.T) {
+	start := time.Unix(1000, 0)
+	const horizon = time.Minute
+	for _, c := range []struct {
+		what                          string
+		outstanding, redelivered, own int
+		want                          strictness
+	}{
+		{"others have some that came again", 5, 2, 3, strict},
+		{"others have some, and none came again", 5, 0, 3, cautious},
+		{"all that is outstanding is this worker's", 3, 2, 3, relaxed},
+		{"nothing is outstanding", 0, 0, 0, relaxed},
+	} {
+		k := caution{horizon: horizon}
+		k.begin(5, 2, start)
+		if got := k.level(start); got != strict {
+			t.Fatalf("it begins at %d, want %d", got, strict)
+		}
+		k.heard(c.outstanding, c.redelivered, c.own)
+		if got := k.level(start); got != c.want {
+			t.Errorf("%s: %d, want %d", c.what, got, c.want)
+		}
+	}
+	k := caution{horizon: horizon}
+	k.begin(1, 0, start)
+	if got := k.level(start); got != cautious {
+		t.Errorf("with one outstanding that never came again it begins at %d, want %d", got, cautious)
+	}
+	if got := k.level(start.Add(horizon)); got != relaxed {
+		t.Errorf("when no suspect can stay away any longer it is %d, want %d", got, relaxed)
+	}
+}
+
+// TestBytesInFlightAreBounded shows that a held set with the bytes of a batch accepts no more payloads. The payloads
+// that are tried at once fit into one batch.
+func TestBytesInFlightAreBounded(t *testing.T) {
+	const limit = 100
+	l := Levels{Full: 64, Limit: 10}
+	h := heldSet{g: &inflight.Batch{}}
+	add := func(size, headers, level int) {
+		h.add(inflight.Delivery{Msg: &paperMsg{data: make([]byte, size)}, HeaderBytes: headers, Level: level})
+	}
+	add(60, 0, 0)
+	if got := h.room(l, limit); got != 63 {
+		t.Errorf("with 60 of %d bytes there is room for %d more, want 63 of a batch of 64", limit, got)
+	}
+	add(39, 0, 0)
+	add(1, 0, 0)
+	if got := h.room(l, limit); got != 0 {
+		t.Errorf("with all of %d bytes there is room for %d more", limit, got)
+	}
+	add(90, 0, 0) // arrived before the space was checked
+	var parts [][]int
+	for len(h.left) > 0 {
+		_, part := h.next(l, limit)
+		parts = append(parts, part)
+	}
+	if want := [][]int{{0, 1, 2}, {3}}; !slices.EqualFunc(parts, want, slices.Equal) {
+		t.Errorf("tried at once are %v, want %v: no more bytes than a batch takes", parts, want)
+	}
+	h.clear()
+	add(0, limit, 0)
+	if got := h.room(l, limit); got != 0 {
+		t.Errorf("with %d bytes of headers there is room for %d more", limit, got)
 	}
 }

@@ -1,0 +1,221 @@
+package commit
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/jsapi"
+	"millrace/internal/ingest/natstest"
+	"millrace/internal/ingest/publisher"
+)
+
+// overtaken is a stream that calls then directly after it stores a marker.
+type overtaken struct {
+	*modelStream
+	then func()
+}
+
+func (o *overtaken) Write(ctx context.Context, way Way, expected uint64, msgs []*nats.Msg, m *Marker) (uint64, error) {
+	at, err := o.modelStream.Write(ctx, way, expected, msgs, m)
+	if then := o.then; err == nil && then != nil {
+		o.then = nil
+		then()
+	}
+	return at, err
+}
+
+// TestTwoWorkersTakeOver lets a second worker take over both chains between the two fences of the first. The first
+// worker then owns neither chain.
+func TestTwoWorkersTakeOver(t *testing.T) {
+	t.Parallel()
+	stream := func() *modelStream {
+		return &modelStream{t: t, random: rand.New(rand.NewPCG(1, 1)), way: Atomic, results: map[string]int{}}
+	}
+	results, letters := &overtaken{modelStream: stream()}, stream()
+	open := func(owner string) (*Chain, *Chain, error) {
+		again := func(_ context.Context, _ Store, attempts int, _ error) bool { return attempts < 3 }
+		return Open(t.Context(), Options{Owner: owner, Created: created, Way: Atomic, Again: again}, results, letters)
+	}
+	var newResults, newLetters *Chain
+	results.then = func() {
+		var err error
+		if newResults, newLetters, err = open("new"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, _, err := open("old"); !errors.Is(err, ErrFenced) {
+		t.Errorf("a worker that was overtaken between its fences takes over with %v, want %v", err, ErrFenced)
+	}
+	if _, err := newResults.Commit(t.Context(), result(1), position(1)); err != nil {
+		t.Errorf("the new owner stores no results: %v", err)
+	}
+	if err := newLetters.CommitLetters(t.Context(), result(2), []Letter{{position(2), WholeMessage}}, position(1)); err != nil {
+		t.Errorf("the new owner stores no dead letters: %v", err)
+	}
+}
+
+// TestWhatAWorkerWithoutMarkersMayHaveStored shows that inputs that were delivered to a worker without markers are
+// looked up by all later owners. Inputs of an owner with markers need no lookup.
+func TestWhatAWorkerWithoutMarkersMayHaveStored(t *testing.T) {
+	t.Parallel()
+	s := &modelStream{t: t, random: rand.New(rand.NewPCG(1, 1)), way: Atomic, results: map[string]int{}}
+	for _, lease := range []struct {
+		owner     string
+		loose     bool   // whether a worker without markers had the partition before
+		delivered uint64 // last input delivered before the lease
+		commits   uint64 // input up to which the lease commits; 0 means no commit
+		lookUp    uint64 // last input that is looked up
+	}{
+		{"first", false, 1, 3, 1}, // without a marker, all delivered inputs are uncertain
+		// Inputs up to the marker are settled or belong to a restored stream.
+		{"after an owner with markers", false, 9, 0, 3},
+		{"after a worker without", true, 12, 5, 12},
+		{"the next", false, 14, 0, 12},
+		{"after a worker without that got fewer", true, 8, 13, 12},
+		{"beyond them", false, 20, 0, 13},
+	} {
+		c, _, err := Open(t.Context(), Options{Owner: lease.owner, Created: created, Way: Atomic, Start: position(0), LookUp: lease.delivered, Loose: lease.loose}, s, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for input := uint64(1); input <= 20; input++ {
+			if got, want := c.IsCertain(position(input)), input > lease.lookUp; got != want {
+				t.Errorf("%s: input %d is certain to have no result: %v, want %v", lease.owner, input, got, want)
+			}
+		}
+		if lease.commits > 0 {
+			if _, err := c.Commit(t.Context(), nil, position(lease.commits)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// TestAStreamThatTakesFastBatchesAgain simulates a server that first refuses fast batches, so a fence is stored
+// alone. Then the server accepts them again and still has a batch of the previous owner. A second fast marker ends
+// that batch. A real server can't be made to change at the right moment.
+func TestAStreamThatTakesFastBatchesAgain(t *testing.T) {
+	t.Parallel()
+	for name, refusal := range map[string]string{"none are allowed": `10205`, "too many are open": `10211`} {
+		for end, last := range map[string]string{
+			"a batch is open": `{"type":"gap","last_seq":2,"seq":9}`, "none is open": `{"error":{"code":400,"err_code":10071,"description":"wrong last sequence: 9"}}`,
+			"it still refuses": `{"error":{"code":400,"err_code":` + refusal + `}}`,
+		} {
+			nc := natstest.New(t).NC
+			requests := make(chan string, 10)
+			if _, err := nc.Subscribe(markers, func(m *nats.Msg) {
+				if strings.HasSuffix(m.Reply, ".4.$FI") {
+					return // a status message, because the answer is slow
+				}
+				answer, how := `{"stream":"RESULTS","seq":9}`, "alone"
+				if strings.HasSuffix(m.Reply, ".$FI") {
+					if answer, how = last, "fast"; len(requests) == 0 {
+						answer = `{"error":{"code":400,"err_code":` + refusal + `}}`
+					}
+				}
+				requests <- how
+				_ = nc.Publish(m.Reply, []byte(answer))
+			}); err != nil {
+				t.Fatal(err)
+			}
+			singles, err := publisher.NewWindowed(jsapi.API{}, 0, nc)
+			if err != nil {
+				t.Fatal(err)
+			}
+			js, err := jetstream.New(nc)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := &Stream{Name: "RESULTS", Subject: markers, Publisher: singles, JS: js}
+			at, err := s.Write(t.Context(), Fast, 7, nil, &Marker{})
+			if at != 9 || err != nil {
+				t.Errorf("%s, %s: the fence is stored at %d: %v", name, end, at, err)
+			}
+			close(requests)
+			var got []string
+			for how := range requests {
+				got = append(got, how)
+			}
+			if want := "fast alone fast"; strings.Join(got, " ") != want {
+				t.Errorf("%s, %s: the fence is sent %q, want %q", name, end, got, want)
+			}
+		}
+	}
+}
+
+// TestLettersOfInputsWithTheSameSequence shows that dead letters of two inputs with the same sequence are
+// distinguished. A stream that was restored from an older copy reuses sequences.
+func TestLettersOfInputsWithTheSameSequence(t *testing.T) {
+	t.Parallel()
+	older, newer, other := Position{7, 100}, Position{7, 200}, Position{8, 100}
+	l := Letters{}.add([]Letter{{newer, WholeMessage}, {other, 9}, {older, 2}})
+	for _, c := range []struct {
+		letter Letter
+		want   bool
+	}{
+		{Letter{older, 2}, true}, {Letter{newer, WholeMessage}, true}, {Letter{other, 9}, true},
+		{Letter{older, WholeMessage}, false}, {Letter{newer, 2}, false}, {Letter{Position{7, 150}, 2}, false}, {Letter{Position{7, 150}, WholeMessage}, false},
+		{Letter{older, 1}, false}, {Letter{older, 3}, false}, {Letter{older, 10}, false}, {Letter{other, 1}, false},
+	} {
+		if got := l.Has(c.letter); got != c.want {
+			t.Errorf("%+v is stored: %v, want %v", c.letter, got, c.want)
+		}
+	}
+	var order []Position
+	for _, in := range l {
+		order = append(order, in.Position)
+	}
+	if want := []Position{older, newer, other}; !slices.Equal(order, want) {
+		t.Errorf("the inputs are %v, want %v", order, want)
+	}
+	if left := l.above(Position{7, 150}); len(left) != 2 || left.Has(Letter{older, 2}) {
+		t.Errorf("behind a position between them there are %v", left)
+	}
+}
+
+// TestLettersAreAddedToACopy shows that add returns a changed copy. A marker that could not be stored therefore has
+// no effect.
+func TestLettersAreAddedToACopy(t *testing.T) {
+	t.Parallel()
+	in, next := position(1), position(2)
+	before := Letters{}.add([]Letter{{in, 0}})
+	after := before.add([]Letter{{in, 1}, {in, 8}, {in, WholeMessage}, {next, 0}})
+	for _, letter := range []Letter{{in, 1}, {in, 8}, {in, WholeMessage}, {next, 0}} {
+		if before.Has(letter) || !after.Has(letter) {
+			t.Errorf("%+v is stored before it is added: %v, and afterwards: %v", letter, before.Has(letter), after.Has(letter))
+		}
+	}
+}
+
+// TestLeftoversOfOneResult shows that results of other inputs on the same subject are ignored, even if their ids
+// begin with the input's id.
+func TestLeftoversOfOneResult(t *testing.T) {
+	t.Parallel()
+	s := &modelStream{t: t}
+	for _, id := range []string{"IN:12", "IN:12/1", "IN:3/1", "IN:1/1", "IN:1/2", "IN:4"} {
+		s.stored = append(s.stored, modelMessage{subject: "results.a", header: nats.Header{jetstream.MsgIDHeader: {id}}})
+	}
+	l := &Leftovers{readings: readings{store: s, behind: 1, before: uint64(len(s.stored))}, until: 12}
+	for _, c := range []struct {
+		input uint64
+		id    string
+		done  bool
+		parts []string
+	}{
+		{1, "IN:1", false, []string{"IN:1/1", "IN:1/2"}}, {3, "IN:3", false, []string{"IN:3/1"}}, {4, "IN:4", true, nil}, {5, "IN:5", false, nil},
+		{12, "IN:12", false, []string{"IN:12/1"}}, // its last part isn't behind the marker
+		{13, "IN:1", false, nil},                  // no earlier owner had this input
+	} {
+		done, parts, err := l.Find(t.Context(), Position{Sequence: c.input}, "results.a", c.id)
+		if err != nil || done != c.done || !slices.Equal(parts, c.parts) {
+			t.Errorf("of input %d, %s: done %v, parts %q, %v; want %v, %q", c.input, c.id, done, parts, err, c.done, c.parts)
+		}
+	}
+}
