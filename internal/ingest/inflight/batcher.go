@@ -39,7 +39,7 @@ func (p *Pool) NewBatcher(pipe *streams.Pipeline, in *Queue, linger time.Duratio
 }
 
 // Reserve waits until one more batch may be in flight; see Pool.Reserve. If messages may be frames, Reserve first waits
-// for the pipeline's turn to open a frame; see overdraft. Pack and Drop end the turn.
+// for the pipeline's turn to open a frame; see overdraft. Next and Drop end the turn.
 func (f *Batcher) Reserve(ctx context.Context) (*Batch, error) {
 	if f.pool.Splits() {
 		if err := f.pool.awaitTurn(ctx, f); err != nil {
@@ -65,24 +65,24 @@ func (f *Batcher) endTurn(opened *Frame) {
 func (f *Batcher) Next(g *Batch) (*streams.Batch, streams.CloseReason, error) {
 	f.packing.Lock()
 	defer f.packing.Unlock()
-	first, ok := f.First()
+	first, ok := f.first()
 	if !ok {
 		f.endTurn(nil)
 		f.pool.unreserve(g, f.Pipe)
 		return nil, 0, nil
 	}
-	b, err := f.pool.Begin(g, f.Pipe)
+	b, err := f.pool.begin(g, f.Pipe)
 	if err != nil {
 		f.endTurn(nil)
 		f.leave(first)
 		return nil, 0, err
 	}
-	f.Pack(b, g, first)
-	return b, f.Fill(b, g), nil
+	f.pack(b, g, first)
+	return b, f.fill(b, g), nil
 }
 
-// Pack appends the first delivery of a batch. Records of a frame that don't fit are packed into the next batch.
-func (f *Batcher) Pack(b *streams.Batch, g *Batch, d Delivery) {
+// pack appends the first delivery of a batch. Records of a frame that don't fit are packed into the next batch.
+func (f *Batcher) pack(b *streams.Batch, g *Batch, d Delivery) {
 	if d.Frame != nil {
 		d.Frame.Open()
 	}
@@ -98,7 +98,7 @@ func (f *Batcher) Pack(b *streams.Batch, g *Batch, d Delivery) {
 func (f *Batcher) Leave() {
 	f.packing.Lock()
 	defer f.packing.Unlock()
-	for d, ok := f.First(); ok; d, ok = f.First() {
+	for d, ok := f.first(); ok; d, ok = f.first() {
 		f.leave(d)
 	}
 }
@@ -113,8 +113,18 @@ func (f *Batcher) leave(d Delivery) {
 	f.unread(d)
 }
 
-// First waits for the first delivery of the next batch. It returns false if the queue is closed and empty.
-func (f *Batcher) First() (Delivery, bool) {
+// Await waits until there is a first delivery for the next batch. It returns false if the queue is closed and empty. The
+// calling goroutine must be the only one that packs.
+func (f *Batcher) Await() bool {
+	d, ok := f.first()
+	if ok {
+		f.carry, f.carrying = d, true
+	}
+	return ok
+}
+
+// first waits for the first delivery of the next batch. It returns false if the queue is closed and empty.
+func (f *Batcher) first() (Delivery, bool) {
 	if f.carrying {
 		d := f.carry
 		f.carry, f.carrying = Delivery{}, false
@@ -130,10 +140,10 @@ func (f *Batcher) Drop() {
 	f.carry, f.carrying = Delivery{}, false
 }
 
-// Fill adds deliveries until the batch is full or its oldest payload has waited for the linger. Fill also ends when the
+// fill adds deliveries until the batch is full or its oldest payload has waited for the linger. fill also ends when the
 // queue is empty and the lane is idle, because waiting would only add latency. While the window is full, an idle lane
-// doesn't end Fill. If the server couldn't store the batch yet, Fill waits up to WindowWait beyond the linger.
-func (f *Batcher) Fill(b *streams.Batch, g *Batch) streams.CloseReason {
+// doesn't end fill. If the server couldn't store the batch yet, fill waits up to WindowWait beyond the linger.
+func (f *Batcher) fill(b *streams.Batch, g *Batch) streams.CloseReason {
 	lingering, overdue := false, false
 	defer f.timer.Stop()
 	for {

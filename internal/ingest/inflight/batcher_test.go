@@ -103,7 +103,7 @@ func TestSmallBatchWaitsWhileEnoughAreOnTheirWay(t *testing.T) {
 			payload := Delivery{Msg: &paperMsg{data: make([]byte, 10)}, Received: start}
 			g, closed := &Batch{}, make(chan streams.CloseReason, 1)
 			g.Pack(b, payload)
-			go func() { closed <- f.Fill(b, g) }()
+			go func() { closed <- f.fill(b, g) }()
 			for range c.more {
 				select {
 				case in.ch <- payload: // the batch is still open
@@ -218,7 +218,7 @@ func TestLingerCountsFromTheOldestPayload(t *testing.T) {
 	g, closed := &Batch{}, make(chan streams.CloseReason, 1)
 	g.Pack(b, Delivery{Msg: &paperMsg{data: make([]byte, 10)}, Received: time.Now()})
 	d.late = linger
-	go func() { closed <- f.Fill(b, g) }()
+	go func() { closed <- f.fill(b, g) }()
 	select {
 	case why := <-closed:
 		if why != streams.ClosedByLinger {

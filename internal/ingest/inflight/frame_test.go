@@ -153,13 +153,13 @@ func TestFramesExceedTheMemoryOneAtATime(t *testing.T) {
 		}
 	}
 	waits("the first one has not opened its frame")
-	b, err := pool.Begin(g, pipe)
+	b, err := pool.begin(g, pipe)
 	if err != nil {
 		t.Fatal(err)
 	}
 	d := Delivery{Msg: &paperMsg{data: []byte("1\n2\n")}}
 	pool.Unpack(&d)
-	first.Pack(b, g, d)
+	first.pack(b, g, d)
 	waits("the first one's frame exceeds the memory")
 	b.Release()
 	g.Collected()
@@ -204,7 +204,7 @@ func BenchmarkFrame(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				batch, err := pool.Begin(g, pipe)
+				batch, err := pool.begin(g, pipe)
 				if err != nil {
 					b.Fatal(err)
 				}

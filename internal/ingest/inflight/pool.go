@@ -142,8 +142,8 @@ func (p *Pool) unreserve(g *Batch, pipe *streams.Pipeline) {
 	p.free.Put(g)
 }
 
-// Begin takes the reserved batch from the pipeline. On an error, it returns g to the free list.
-func (p *Pool) Begin(g *Batch, pipe *streams.Pipeline) (*streams.Batch, error) {
+// begin takes the reserved batch from the pipeline. On an error, it returns g to the free list.
+func (p *Pool) begin(g *Batch, pipe *streams.Pipeline) (*streams.Batch, error) {
 	b, err := pipe.Take()
 	if err != nil {
 		p.free.Put(g)

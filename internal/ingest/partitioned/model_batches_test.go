@@ -22,23 +22,20 @@ import (
 
 // pack packs a batch like a pipelineBatches, and computes it at once. submit determines the outcome of the batch.
 func (e *modelLease) pack(ctx context.Context, bound func(maximum int) int) (*leaseBatch, error) {
-	pool, device := e.w.pool, e.w.device
+	device := e.w.device
 	g, err := e.batcher.Reserve(ctx)
 	if err != nil {
 		return nil, nil
 	}
 	device.mu.Lock()
 	defer device.mu.Unlock()
-	batch, err := pool.Begin(g, device.pipe)
-	if err != nil {
+	e.packs++
+	random := rand.New(rand.NewPCG(e.w.m.seed+uint64(e.packs), uint64(e.n)))
+	e.batcher.MaxMessages = min(bound(e.largest()), 1+random.IntN(e.largest()))
+	batch, _, err := e.batcher.Next(g)
+	if batch == nil {
 		return nil, err
 	}
-	e.packs++
-	random := rand.New(rand.NewPCG(e.w.m.seed+uint64(e.packs), e.first.Sequence))
-	e.batcher.MaxMessages = min(bound(e.largest()), 1+random.IntN(e.largest()))
-	e.batcher.Pack(batch, g, e.first)
-	e.first = inflight.Delivery{}
-	e.batcher.Fill(batch, g)
 	if g.Open() != nil {
 		e.w.m.did("spread over batches")
 	}

@@ -74,7 +74,6 @@ type pipelineBatches struct {
 	pipe    *streams.Pipeline
 	log     *slog.Logger
 	batcher *inflight.Batcher // used only by the goroutine that fills batches
-	first   inflight.Delivery // first delivery of the next batch, between await and pack
 	buffers results.Buffers   // used only by the goroutine that settles batches
 
 	isolated atomic.Bool // whether the next batch runs alone on the device
@@ -84,28 +83,23 @@ func newPipelineBatches(l *leaseState, o *Options, device *sharedDevice) *pipeli
 	window := inflight.NewOrderedWindow(&device.submitted)
 	return &pipelineBatches{
 		lease: l, o: o, device: device, pipe: device.pipe, log: l.log,
-		batcher: o.Pool.NewBatcher(device.pipe, l.out, o.Linger, window, nil),
+		batcher: o.Pool.NewBatcher(device.pipe, l.out, o.Linger, window, func(d inflight.Delivery) { o.Pool.Release(&d) }),
 	}
 }
 
-func (b *pipelineBatches) await() (ok bool) {
-	b.first, ok = b.batcher.First()
-	return ok
-}
+func (b *pipelineBatches) await() bool { return b.batcher.Await() }
 
 func (b *pipelineBatches) pack(ctx context.Context, bound func(limit int) int) (*leaseBatch, error) {
 	g, err := b.batcher.Reserve(ctx)
 	if err != nil {
 		return nil, nil // the lease ends, and the server redelivers the inputs that were not submitted
 	}
-	batch, err := b.o.Pool.Begin(g, b.pipe)
-	if err != nil {
+	b.batcher.MaxMessages = bound(b.largest())
+	batch, why, err := b.batcher.Next(g)
+	if batch == nil {
 		return nil, err
 	}
-	b.batcher.MaxMessages = bound(b.largest())
-	b.batcher.Pack(batch, g, b.first)
-	b.first = inflight.Delivery{}
-	return &leaseBatch{group: g, batch: batch, why: b.batcher.Fill(batch, g)}, nil
+	return &leaseBatch{group: g, batch: batch, why: why}, nil
 }
 
 func (b *pipelineBatches) submit(packed *leaseBatch) {
@@ -159,12 +153,8 @@ func (b *pipelineBatches) deviceFailed() error { return b.pipe.Err() }
 func (b *pipelineBatches) deviceFault() (f inflight.OperatorFault, known bool) {
 	return inflight.FaultOf(b.pipe)
 }
+func (b *pipelineBatches) stopPacking()    { b.batcher.Drop() }
 func (b *pipelineBatches) stopPublishing() { b.buffers.Free(b.o.Pool) }
-
-func (b *pipelineBatches) stopPacking() {
-	b.o.Pool.Release(&b.first)
-	b.batcher.Drop()
-}
 
 // publish stores the results of a batch. If a result can never be stored, its payload becomes a dead letter.
 func (b *pipelineBatches) publish(drainCtx context.Context, g *inflight.Batch) error {
