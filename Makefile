@@ -55,9 +55,10 @@ page: ## Test the timeline page in Chromium (1 minute)
 slowest: ## List the 20 slowest tests of the last make test
 	@go run $(GOTESTSUM) tool slowest --num 20 --threshold 0s --jsonfile $(RECORD)
 
+# Without vet, which make test and make lint run.
 race: ## Run the tests of packages in which goroutines meet with the race detector, and with checks for misuse of buffers and events
-	go test -short -race -tags invariants $(RACE)
-	go test -short -tags invariants ./internal/ingest
+	go test -short -race -vet=off -tags invariants $(RACE)
+	go test -short -vet=off -tags invariants ./internal/ingest
 
 invariants: ## Run the device, pipeline and ingest tests with checks for misuse of buffers and events
 	go test -tags invariants $(INVARIANTS)
