@@ -78,7 +78,7 @@ func Parse(text string) (*History, error) {
 // Bounds limits the number of histories that Run runs.
 type Bounds struct {
 	Min        int      // minimum number of runs
-	Max        int      // number of runs after which every event of MustHappen must have happened; 0 means Least
+	Max        int      // number of runs after which every event of MustHappen must have happened; 0 means Min
 	Parallel   int      // number of concurrent runs, for models that mostly wait; 0 means 1
 	MustHappen []string // events that must happen at least once for the test to be meaningful
 }
@@ -90,8 +90,8 @@ const (
 	variableFor     = "MILLRACE_MODEL_FOR"
 )
 
-// Run runs a model with at least Least new histories, until every event of MustHappen has happened. The test fails if
-// an event is missing after Most runs. The function run returns the number of occurrences of each event, and fails t if
+// Run runs a model with at least Min new histories, until every event of MustHappen has happened. The test fails if
+// an event is missing after Max runs. The function run returns the number of occurrences of each event, and fails t if
 // an invariant is broken. After a failure, Run logs the shortest failing history that it finds.
 //
 // With MILLRACE_MODEL_FOR, Run continues for at least that duration. With -short, as under the race detector, Run does

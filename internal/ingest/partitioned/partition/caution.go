@@ -66,7 +66,7 @@ func (c Caution) Relaxed(floor uint64) Caution {
 }
 
 // Quarantined returns the number of payloads above the floor that may have killed the last worker, or math.MaxInt if
-// Deaths is at most 1. most is the batch size when Deaths is 0. A lease with caution runs one batch at a time. The
+// Deaths is at most 1. limit is the batch size when Deaths is 0. A lease with caution runs one batch at a time. The
 // payload that killed the worker was therefore in the first batch above the floor.
 func (c Caution) Quarantined(limit int) int {
 	if c.Deaths <= 1 {
