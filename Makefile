@@ -33,7 +33,7 @@ PROMTOOL_TESTS := TestOwnRules|TestChangedAlerts|TestNoWorkers|TestBacklogGoal
 FUZZTIME ?= 10s
 
 .DEFAULT_GOAL := help
-.PHONY: help version build test slowest page race invariants nocgo lint fuzz-short faults faults-full faults-ci kernels kernels-check gpu-bundle screenshots gpu-check ci clean model-spin alerts-test chart-test chart-docs chart-cluster chart-e2e
+.PHONY: help version build test slowest page race invariants nocgo lint fuzz-short faults faults-full faults-ci kernels kernels-check gpu-bundle screenshots gpu-check ci clean mutations model-spin alerts-test chart-test chart-docs chart-cluster chart-e2e
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -94,6 +94,9 @@ faults-full: ## Inject every fault repeatedly and print a record (20 minutes; MI
 
 faults-ci: ## Inject the faults that CI injects, one or two of each kind (2 minutes)
 	MILLRACE_FAULTS=ci go test -count=1 -timeout 30m ./internal/faults
+
+mutations: ## Check that the model of the lease finds faults in the lease (20 minutes; MILLRACE_MUTATIONS=2m for 2 minutes each)
+	MILLRACE_MUTATIONS=$(or $(MILLRACE_MUTATIONS),20s) go test -count=1 -timeout 4h -run '^TestModelFindsMutations$$' ./internal/ingest/partitioned
 
 model-spin: ## Check the model of exactly-once delivery with spin (Debian's package spin; about 10 minutes)
 	tools/model-spin
