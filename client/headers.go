@@ -24,25 +24,25 @@ const (
 	HeaderStream          = "Millrace-Stream"       // all: stream of the input
 	HeaderSequence        = "Millrace-Sequence"     // all: sequence of the input in its stream
 	HeaderSubject         = "Millrace-Subject"      // all: subject of the input
-	HeaderID              = "Millrace-Id"           // all: id of the message, in place of Nats-Msg-Id, with exactly once and MILLRACE_RESULT_IDS=false
+	HeaderID              = "Millrace-Id"           // all: id of the message instead of Nats-Msg-Id; only with exactly once and MILLRACE_RESULT_IDS=false
 	HeaderContentType     = "Content-Type"          // result: type of the body
-	HeaderContentEncoding = "Content-Encoding"      // result: compression of the body; absent if there is none
+	HeaderContentEncoding = "Content-Encoding"      // result: compression of the body; absent if the body isn't compressed
 	HeaderOperators       = "Millrace-Operators"    // result: operators in order, with their parameters
-	HeaderDeliveries      = "Millrace-Deliveries"   // dead letter, result: how often the input was delivered; on a result only if it was stored late
+	HeaderDeliveries      = "Millrace-Deliveries"   // dead letter, result: number of deliveries of the input; on a result only if the input was redelivered or the result was stored late
 	HeaderRecords         = "Millrace-Records"      // result of a frame: number of records in the whole frame
 	HeaderPart            = "Millrace-Part"         // part of a result: i/n for part i of n, counted from 1
-	HeaderCut             = "Millrace-Cut"          // part of a result: the same value on all parts that belong together
-	HeaderFirstRecord     = "Millrace-First-Record" // part of a result: index in the frame of the part's first record, counted from 0
+	HeaderCut             = "Millrace-Cut"          // part of a result: value that is the same on all parts of one cut
+	HeaderFirstRecord     = "Millrace-First-Record" // part of a result: index of the part's first record in the frame, counted from 0
 
-	HeaderReason          = "Millrace-Reason"           // dead letter: why the worker gave up the payload, for programs
-	HeaderError           = "Millrace-Error"            // dead letter: the same for people
-	HeaderOperator        = "Millrace-Operator"         // dead letter: operator that refused the payload or failed on it; absent if it isn't known
+	HeaderReason          = "Millrace-Reason"           // dead letter: reason as a fixed word, such as operator_error
+	HeaderError           = "Millrace-Error"            // dead letter: error message
+	HeaderOperator        = "Millrace-Operator"         // dead letter: operator that rejected the payload or failed on it; absent if unknown
 	HeaderRecord          = "Millrace-Record"           // dead letter of a record: index of the record in its frame, counted from 0
-	HeaderInput           = "Millrace-Input-Header"     // dead letter: `name: value` of a header of the input that can't keep its name; repeated
-	HeaderOmitted         = "Millrace-Omitted"          // dead letter that is too large: what is omitted: headers; payload or record; or both, separated by a comma
-	HeaderPayloadSequence = "Millrace-Payload-Sequence" // dead letter that is too large: sequence of the message with the payload, or with the whole input
-	HeaderPayloadBytes    = "Millrace-Payload-Bytes"    // dead letter whose payload is stored nowhere: length of the payload
-	HeaderPayloadDigest   = "Millrace-Payload-Digest"   // dead letter whose payload is stored nowhere: SHA-256= and its hash in URL-safe base64
+	HeaderInput           = "Millrace-Input-Header"     // dead letter: `name: value` of a header of the input that can't keep its name; may occur several times
+	HeaderOmitted         = "Millrace-Omitted"          // dead letter that is too large: omitted parts: `headers`, `payload`, `record`, `payload,headers` or `record,headers`
+	HeaderPayloadSequence = "Millrace-Payload-Sequence" // dead letter that is too large: sequence of the message that has the payload or, for a record, the whole input
+	HeaderPayloadBytes    = "Millrace-Payload-Bytes"    // dead letter whose payload is stored nowhere: length of the payload in bytes
+	HeaderPayloadDigest   = "Millrace-Payload-Digest"   // dead letter whose payload is stored nowhere: `SHA-256=`, and the payload's hash in URL-safe base64
 )
 
 // Content types. A worker with MILLRACE_FRAMING=auto splits a message by its content type.

@@ -41,11 +41,11 @@ type Config struct {
 	Consumer         string `split_words:"true" default:"millrace" is:"name" form:"a consumer name" desc:"the durable pull consumer"`
 	ResultStream     string `split_words:"true" default:"RESULTS" is:"name" form:"a stream name" desc:"the stream that stores results"`
 	ResultPrefix     string `split_words:"true" default:"results" is:"prefix" form:"subject tokens without wildcards, like results" desc:"replaces the first token of the input's subject: the result of ingest.web.en goes to results.web.en"`
-	DeadletterPrefix string `split_words:"true" default:"deadletter" is:"prefix" form:"subject tokens without wildcards, like deadletter" desc:"the same for dead letters: that of ingest.web.en goes to deadletter.web.en"`
+	DeadletterPrefix string `split_words:"true" default:"deadletter" is:"prefix" form:"subject tokens without wildcards, like deadletter" desc:"replaces the first token of the input's subject: the dead letter of ingest.web.en goes to deadletter.web.en"`
 	CommitPrefix     string `split_words:"true" default:"commits" is:"prefix" form:"subject tokens without wildcards, like commits" desc:"the prefix of the subjects of commit markers, such as commits.RESULTS.INGEST.millrace.3 for partition 3"`
 	Provision        bool   `split_words:"true" default:"false" but:", true when embedded" desc:"creates missing streams and consumers; see docs/streams.md"`
 
-	StreamRetention    string        `split_words:"true" default:"auto" oneof:"auto,limits" desc:"which inputs a stream that the worker creates keeps. auto: each until every consumer has acknowledged it. limits: all; see docs/streams.md"`
+	StreamRetention    string        `split_words:"true" default:"auto" oneof:"auto,limits" desc:"the inputs that a stream keeps if the worker creates it. auto: each input until every consumer has acknowledged it. limits: all inputs; see docs/streams.md"`
 	StreamTrim         string        `split_words:"true" default:"auto" oneof:"auto,true,false" desc:"removes processed inputs. auto: if a worker created the stream with retention auto, and no other stream copies it. true: if the stream has retention by limits. false: never; see docs/streams.md"`
 	StreamMaxAge       time.Duration `split_words:"true" default:"0s" min:"0s" max:"87600h" desc:"max_age of an input stream that the worker creates, also for unprocessed inputs; 0: no limit"`
 	StreamMaxBytes     Size          `split_words:"true" default:"4GiB" min:"0" max:"1048576GiB" desc:"max_bytes of an input stream that the worker creates; 0: no limit"`
@@ -65,7 +65,7 @@ type Config struct {
 	Ack string `split_words:"true" default:"sent" oneof:"sent,confirmed" desc:"sent: acknowledgements may be lost, and their inputs are then redelivered. confirmed: the server confirms each acknowledgement"`
 
 	MaxDeliver    int           `split_words:"true" default:"10" min:"1" max:"1000" desc:"after this many deliveries, the worker retries a payload alone. If it fails alone, it becomes a dead letter"`
-	AckWait       time.Duration `split_words:"true" default:"30s" min:"1s" max:"1h" desc:"how long the server waits for an acknowledgement before it redelivers; set on a consumer that the worker creates"`
+	AckWait       time.Duration `split_words:"true" default:"30s" min:"1s" max:"1h" desc:"the time after which the server redelivers an unacknowledged payload; set on a consumer that the worker creates"`
 	MaxAckPending int           `split_words:"true" default:"0" min:"0" max:"10000000" desc:"the largest number of unacknowledged payloads; set on a consumer that the worker creates; 0: derived from lanes and batch payloads"`
 
 	Operators    List   `split_words:"true" default:"crc32c,minhash" form:"operators, separated by commas, like crc32c,minhash?k=24" desc:"the operators in order, with their parameters as a query"`
@@ -92,10 +92,10 @@ type Config struct {
 	ScratchLimit  Size          `split_words:"true" default:"1GiB" min:"2MiB" max:"1024GiB" desc:"the largest size of each device's scratch pool"`
 	MemoryLimit   Size          `split_words:"true" default:"0" min:"0" max:"1048576GiB" desc:"the memory limit of the process; 0: that of its cgroup, or half of the machine's memory; see docs/operations.md"`
 
-	BatchDeadlineMin time.Duration `split_words:"true" default:"10s" min:"100ms" max:"1h" desc:"a device counts as hung if a batch takes much longer than usual and longer than this; see docs/troubleshooting.md"`
-	BatchDeadlineMax time.Duration `split_words:"true" default:"2m" min:"100ms" max:"1h" desc:"a device counts as hung if a batch, even the first, takes longer than this"`
+	BatchDeadlineMin time.Duration `split_words:"true" default:"10s" min:"100ms" max:"1h" desc:"the worker treats a device as hung if a batch takes much longer than usual and longer than this; see docs/troubleshooting.md"`
+	BatchDeadlineMax time.Duration `split_words:"true" default:"2m" min:"100ms" max:"1h" desc:"the worker treats a device as hung if a batch, even the first, takes longer than this"`
 
-	DrainTimeout time.Duration `split_words:"true" default:"25s" min:"1s" max:"1h" desc:"how long a stopping worker may take to finish its payloads; keep it below the supervisor's grace period"`
+	DrainTimeout time.Duration `split_words:"true" default:"25s" min:"1s" max:"1h" desc:"the maximum time in which a stopping worker finishes its payloads; keep it below the supervisor's grace period"`
 
 	HTTPAddr  string     `split_words:"true" default:":9464" is:"address" form:"host:port, or empty for off" desc:"serves /metrics, /healthz and /readyz"`
 	DebugAddr string     `split_words:"true" is:"address" form:"host:port, or empty for off" desc:"serves the timeline, /trace?seconds=N and /debug/pprof, on 127.0.0.1 without a host; default of worker demo: 127.0.0.1:6060"`

@@ -24,12 +24,12 @@ type frameMetrics struct {
 }
 
 func newFrameMetrics(f promauto.Factory) (m frameMetrics) {
-	records := f.NewCounterVec(prometheus.CounterOpts{Name: "records_total", Help: "Records of frames whose results are stored, by outcome. All outcomes but ok and null also have dead letters."}, []string{"outcome"})
+	records := f.NewCounterVec(prometheus.CounterOpts{Name: "records_total", Help: "Records of frames whose results are stored, by outcome. Records with any outcome except ok and null also have dead letters."}, []string{"outcome"})
 	for s := range record.Status(record.Statuses) {
 		m.records[s] = records.WithLabelValues(s.String())
 	}
 	m.perFrame = f.NewHistogram(prometheus.HistogramOpts{Name: "frame_records", Help: "Records in a frame whose result is stored.", Buckets: frameRecordBuckets})
-	m.parts = f.NewCounter(prometheus.CounterOpts{Name: "frame_result_parts_total", Help: "Messages that store results of frames: one for each frame, or more if a result exceeds max_payload or max_msg_size."})
+	m.parts = f.NewCounter(prometheus.CounterOpts{Name: "frame_result_parts_total", Help: "Messages that store results of frames: one per frame, or more if a result exceeds max_payload or max_msg_size."})
 	bytes := f.NewCounterVec(prometheus.CounterOpts{Name: "decompression_bytes_total", Help: "Bytes of compressed messages whose results are stored, before (in) and after (out) decompression."}, []string{"direction"})
 	m.compressed, m.decompressed = bytes.WithLabelValues("in"), bytes.WithLabelValues("out")
 	seconds := f.NewCounterVec(prometheus.CounterOpts{Name: "unpack_seconds_total", Help: "Time spent on decompressing messages whose results are stored, and on finding their records."}, []string{"step"})
@@ -76,7 +76,7 @@ const remembered = 3
 func newOperatorMetrics(f promauto.Factory) operatorMetrics {
 	return operatorMetrics{
 		faults: f.NewCounterVec(prometheus.CounterOpts{Name: "operator_faults_total", Help: "Faults of an operator that this process observed."}, []string{"operator", "fault"}),
-		third:  f.NewGaugeVec(prometheus.GaugeOpts{Name: "operator_third_last_fault_timestamp_seconds", Help: "Unix time of the third-last fault of an operator, in any process; 0 if there were fewer."}, []string{"operator"}),
+		third:  f.NewGaugeVec(prometheus.GaugeOpts{Name: "operator_third_last_fault_timestamp_seconds", Help: "Unix time of the third-last fault of an operator, in any process; 0 if the operator had fewer than three faults."}, []string{"operator"}),
 		latest: map[string][]time.Time{},
 	}
 }
@@ -151,7 +151,7 @@ func (m *Metrics) Kept() Kept {
 func newTrimMetrics(f promauto.Factory) *trimMetrics {
 	m := &trimMetrics{
 		removed: f.NewCounter(prometheus.CounterOpts{Name: "trimmed_inputs_total", Help: "Processed inputs that this worker removed from the input stream."}),
-		floor:   f.NewGaugeVec(prometheus.GaugeOpts{Name: "trim_floor_distance", Help: "Sequences from the first input that a consumer needs to the end of the stream. Only the worker that trims the stream has it."}, []string{"consumer"}),
+		floor:   f.NewGaugeVec(prometheus.GaugeOpts{Name: "trim_floor_distance", Help: "Sequences from the first input that the consumer needs to the end of the stream. Only the worker that trims the stream reports it."}, []string{"consumer"}),
 		held:    map[trim.Reason]prometheus.Gauge{},
 	}
 	held := f.NewGaugeVec(prometheus.GaugeOpts{Name: "trim_held", Help: "1 while this worker may not remove processed inputs, by reason, else 0; see docs/streams.md."}, []string{"reason"})

@@ -99,25 +99,25 @@ func (m *Metrics) SetFallback(fellBack bool) {
 }
 
 func (m *Metrics) registerMessages() {
-	outcomes := m.factory.NewCounterVec(prometheus.CounterOpts{Name: "messages_total", Help: "Input messages that were settled, by outcome."}, []string{"outcome"})
+	outcomes := m.factory.NewCounterVec(prometheus.CounterOpts{Name: "messages_total", Help: "Settled input messages, by outcome."}, []string{"outcome"})
 	for o := range inflight.NumOutcomes {
 		m.outcomes[o] = outcomes.WithLabelValues(o.String())
 	}
 	sizes := m.factory.NewCounterVec(prometheus.CounterOpts{Name: "payload_bytes_total", Help: "Bytes of settled messages' payloads (in) and of their results (out)."}, []string{"direction"})
 	m.in, m.out = sizes.WithLabelValues("in"), sizes.WithLabelValues("out")
 	m.latency = m.factory.NewHistogram(prometheus.HistogramOpts{Name: "payload_latency_seconds", Help: "Time from a payload's receipt to its result's publish acknowledgement.", Buckets: latencyBuckets})
-	m.headroom = m.factory.NewHistogram(prometheus.HistogramOpts{Name: "ack_headroom_seconds", Help: "Remaining AckWait when a message was settled; below zero, the server redelivers it.", Buckets: headroomBuckets})
-	m.redelivery = m.factory.NewCounter(prometheus.CounterOpts{Name: "redeliveries_total", Help: "Messages received that had been delivered before."})
+	m.headroom = m.factory.NewHistogram(prometheus.HistogramOpts{Name: "ack_headroom_seconds", Help: "AckWait that was left when a message was settled; below zero, the server redelivers the message.", Buckets: headroomBuckets})
+	m.redelivery = m.factory.NewCounter(prometheus.CounterOpts{Name: "redeliveries_total", Help: "Received messages that the server had delivered before."})
 	m.pending = m.factory.NewGauge(prometheus.GaugeOpts{Name: "consumer_pending", Help: "Messages that the consumer has not delivered yet, over all partitions. Every worker reports the total."})
 	m.unacked = m.factory.NewGauge(prometheus.GaugeOpts{Name: "consumer_ack_pending", Help: "Messages that are delivered to any worker and not yet acknowledged, over all partitions. Every worker reports the total."})
-	m.stalled = m.factory.NewGauge(prometheus.GaugeOpts{Name: "consumer_stalled", Help: "Consumers, one per partition with exclusive delivery, that have messages and have delivered none for 30 s although this worker requests them."})
-	m.leftOut = m.factory.NewCounter(prometheus.CounterOpts{Name: "deadletters_without_payload_total", Help: "Dead letters stored without their payload, because it exceeds the server's limit."})
-	m.restarts = m.factory.NewCounter(prometheus.CounterOpts{Name: "partition_restarts_total", Help: "Restarts of partitions by this worker after errors, with exclusive delivery."})
+	m.stalled = m.factory.NewGauge(prometheus.GaugeOpts{Name: "consumer_stalled", Help: "Consumers that have messages but have delivered none for 30 s although this worker requests messages. With exclusive delivery, each partition has a consumer."})
+	m.leftOut = m.factory.NewCounter(prometheus.CounterOpts{Name: "deadletters_without_payload_total", Help: "Dead letters stored without their payload, because the payload exceeds the server's limit."})
+	m.restarts = m.factory.NewCounter(prometheus.CounterOpts{Name: "partition_restarts_total", Help: "Times that this worker restarted a partition after an error, with exclusive delivery."})
 	m.reconnects = m.factory.NewCounter(prometheus.CounterOpts{Name: "nats_reconnects_total", Help: "Lost connections to NATS that were re-established."})
 }
 
 func (m *Metrics) registerWorker(build Build) {
-	m.fallback = m.factory.NewGauge(prometheus.GaugeOpts{Name: "device_fallback", Help: "1 if the worker runs on the host because no GPU was available, else 0."})
+	m.fallback = m.factory.NewGauge(prometheus.GaugeOpts{Name: "device_fallback", Help: "1 if the worker computes on the CPU because no GPU was available, else 0."})
 	info := m.factory.NewGaugeVec(prometheus.GaugeOpts{Name: "build_info", Help: "Always 1; the labels identify the program."},
 		[]string{"version", "commit", "goversion"})
 	info.WithLabelValues(build.Version, build.Commit, build.GoVersion).Set(1)
@@ -162,20 +162,20 @@ type Limits struct {
 // SetLimits registers the limits. Call it once, when the consumer is known.
 func (m *Metrics) SetLimits(l Limits) {
 	m.factory.NewGauge(prometheus.GaugeOpts{Name: "batch_limit_bytes", Help: "Bytes at which a batch closes."}).Set(float64(l.BatchBytes))
-	m.factory.NewGauge(prometheus.GaugeOpts{Name: "batch_limit_payloads", Help: "Payloads at which a batch closes; each record of a frame is one."}).Set(float64(l.BatchPayloads))
-	m.factory.NewGauge(prometheus.GaugeOpts{Name: "ack_wait_seconds", Help: "AckWait of the consumer: how long the server waits for an acknowledgement."}).Set(l.AckWait.Seconds())
+	m.factory.NewGauge(prometheus.GaugeOpts{Name: "batch_limit_payloads", Help: "Payloads at which a batch closes; each record of a frame counts as a payload."}).Set(float64(l.BatchPayloads))
+	m.factory.NewGauge(prometheus.GaugeOpts{Name: "ack_wait_seconds", Help: "AckWait of the consumer: the time after which the server redelivers an unacknowledged message."}).Set(l.AckWait.Seconds())
 }
 
 // WatchWorker makes every scrape report the state of the ingest worker.
 func (m *Metrics) WatchWorker(status func() ingest.Status) {
-	m.watch("in_hand_batches", "Batches with payloads that are being filled, computed or settled.", func() int { return status().InHand })
-	m.watch("partitions_owned", "Partitions that this worker owns, with exclusive delivery. It owns a partition from its first input on, so 0 is normal without inputs.", func() int { return status().Partitions })
-	m.watch("held_back_payloads", "Payloads on which an operator fails alone while no other payload succeeds; they are retried later.", func() int { return status().HeldBack })
+	m.watch("in_hand_batches", "Batches that contain payloads and are being filled, computed or settled.", func() int { return status().InHand })
+	m.watch("partitions_owned", "Partitions that this worker owns, with exclusive delivery. The worker owns a partition when it has received an input, so 0 is normal without inputs.", func() int { return status().Partitions })
+	m.watch("held_back_payloads", "Payloads that failed when they were computed alone, if no other payload has succeeded since; the server redelivers them later.", func() int { return status().HeldBack })
 }
 
 // WatchConnected makes every scrape report whether all connections to NATS are up.
 func (m *Metrics) WatchConnected(connected func() bool) {
-	m.watch("nats_connected", "1 while all connections to NATS are up, else 0; also 0 while the worker waits for NATS at its start.", func() int {
+	m.watch("nats_connected", "1 while all connections to NATS are up, else 0. It is also 0 while a starting worker waits for NATS.", func() int {
 		if connected() {
 			return 1
 		}
@@ -194,14 +194,14 @@ func (m *Metrics) WatchMemory(read func() inflight.Memory) {
 	budget := func(state string, bytes func() float64) {
 		m.factory.NewGaugeFunc(prometheus.GaugeOpts{
 			Name:        "memory_budget_bytes",
-			Help:        "Memory for payloads in flight, their results and related data: limit and used.",
+			Help:        "Memory budget for payloads in flight, their results and related data: its limit, and the used part.",
 			ConstLabels: prometheus.Labels{"state": state},
 		}, bytes)
 	}
 	budget("limit", func() float64 { return float64(read().Limit) })
 	budget("used", func() float64 { return float64(read().Used) })
 	m.factory.NewCounterFunc(prometheus.CounterOpts{
-		Name: "memory_budget_waits_total", Help: "Times that a payload had to wait for memory.",
+		Name: "memory_budget_waits_total", Help: "Number of times that a payload had to wait for memory.",
 	}, func() float64 { return float64(read().Waits) })
 }
 
@@ -209,7 +209,7 @@ func (m *Metrics) WatchMemory(read func() inflight.Memory) {
 var logLevels = [...]string{"debug", "info", "warn", "error"}
 
 func (m *Metrics) registerLog() {
-	lines := m.factory.NewCounterVec(prometheus.CounterOpts{Name: "log_suppressed_total", Help: "Log lines suppressed because their message repeated, by level."}, []string{"level"})
+	lines := m.factory.NewCounterVec(prometheus.CounterOpts{Name: "log_suppressed_total", Help: "Log lines that were suppressed because their message repeated, by level."}, []string{"level"})
 	for i, level := range logLevels {
 		m.suppressed[i] = lines.WithLabelValues(level)
 	}

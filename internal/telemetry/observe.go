@@ -26,10 +26,10 @@ type batchVectors struct {
 
 func newBatchVectors(f promauto.Factory) *batchVectors {
 	return &batchVectors{
-		done:     f.NewCounterVec(prometheus.CounterOpts{Name: "batches_total", Help: "Released batches, including failed ones."}, []string{"device"}),
-		payloads: f.NewHistogramVec(prometheus.HistogramOpts{Name: "batch_payloads", Help: "Payloads in a batch; each record of a frame is one.", Buckets: batchPayloadBuckets}, []string{"device"}),
+		done:     f.NewCounterVec(prometheus.CounterOpts{Name: "batches_total", Help: "Finished batches, including failed batches."}, []string{"device"}),
+		payloads: f.NewHistogramVec(prometheus.HistogramOpts{Name: "batch_payloads", Help: "Payloads in a batch; each record of a frame counts as a payload.", Buckets: batchPayloadBuckets}, []string{"device"}),
 		bytes:    f.NewHistogramVec(prometheus.HistogramOpts{Name: "batch_bytes", Help: "Total size of a batch's payloads.", Buckets: batchByteBuckets}, []string{"device"}),
-		closed:   f.NewCounterVec(prometheus.CounterOpts{Name: "batch_close_total", Help: "Batches by the reason why they closed."}, []string{"device", "reason"}),
+		closed:   f.NewCounterVec(prometheus.CounterOpts{Name: "batch_close_total", Help: "Closed batches, by reason."}, []string{"device", "reason"}),
 		stages:   f.NewHistogramVec(prometheus.HistogramOpts{Name: "stage_seconds", Help: "Duration of each stage of a batch.", Buckets: stageBuckets}, []string{"device", "stage"}),
 		errors:   f.NewCounterVec(prometheus.CounterOpts{Name: "device_errors_total", Help: "Failed device calls, by kind of failure."}, []string{"device", "kind"}),
 	}
@@ -115,15 +115,15 @@ func (m *Metrics) Reconnected() { m.reconnects.Inc() }
 
 // Metrics that the pipelines keep, read at each scrape.
 var (
-	engineBusyDesc = statsDesc("engine_busy_seconds_total", "Time that each engine of the device was busy.", "engine")
-	deviceBusyDesc = statsDesc("device_busy_seconds_total", "Time that any engine of the device was busy.")
-	overlapDesc    = statsDesc("overlap_seconds_total", "Time that two engines or more were busy at once.")
+	engineBusyDesc = statsDesc("engine_busy_seconds_total", "Time during which each engine of the device was busy.", "engine")
+	deviceBusyDesc = statsDesc("device_busy_seconds_total", "Time during which at least one engine of the device was busy.")
+	overlapDesc    = statsDesc("overlap_seconds_total", "Time during which two or more engines were busy at once.")
 	lanesDesc      = statsDesc("lanes", "Lanes by state.", "state")
-	scratchDesc    = statsDesc("scratch_pool_bytes", "Device memory of the scratch pool: allocated (used), the maximum of that (high_water), and taken from the device (reserved).", "state")
+	scratchDesc    = statsDesc("scratch_pool_bytes", "Device memory of the scratch pool: allocated (used), maximum of used (high_water), and taken from the device (reserved).", "state")
 	limitDesc      = statsDesc("scratch_limit_bytes", "Size limit of the scratch pool.")
 	allocatedDesc  = statsDesc("scratch_allocations_total", "Successful allocations from the scratch pool.")
-	refusedDesc    = statsDesc("scratch_allocation_failures_total", "Allocations from the scratch pool that were refused for lack of memory.")
-	pinnedDesc     = statsDesc("pinned_bytes", "Pinned host memory held.")
+	refusedDesc    = statsDesc("scratch_allocation_failures_total", "Allocations from the scratch pool that failed for lack of memory.")
+	pinnedDesc     = statsDesc("pinned_bytes", "Pinned host memory that the worker holds.")
 	pageableDesc   = statsDesc("pageable_bytes", "Host memory for batches that is not pinned: all of it on a CPU, none on a GPU.")
 )
 
