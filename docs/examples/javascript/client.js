@@ -7,7 +7,7 @@
 import { AckPolicy, jetstream } from "@nats-io/jetstream";
 import { connect } from "@nats-io/transport-node";
 
-// publish stores a payload, and returns which input it is.
+// publish stores a payload, and returns the input's sequence and stream.
 async function publish(js, subject, id, payload) {
   const ack = await js.publish(subject, payload, { msgID: id });
   return `${ack.seq} of ${ack.stream}`;
@@ -25,7 +25,7 @@ function outcome(message) {
   return reason ? `dead letter, ${reason}: ${message.headers.get("Millrace-Error")}` : `result ${message.string()}`;
 }
 
-// follow calls handle for each message of a stream that the filter matches, and returns a function that ends this.
+// follow calls handle for each message of a stream that the filter matches, and returns a function that stops it.
 async function follow(js, stream, filter, handle) {
   const jsm = await js.jetstreamManager();
   await jsm.consumers.add(stream, { durable_name: "example", filter_subject: filter, ack_policy: AckPolicy.Explicit });
@@ -33,7 +33,7 @@ async function follow(js, stream, filter, handle) {
   const messages = await consumer.consume({
     callback: (message) => {
       handle(message);
-      message.ack(); // if that is lost, the message comes again
+      message.ack(); // if this is lost, the server redelivers the message
     },
   });
   return () => messages.close();
