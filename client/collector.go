@@ -24,7 +24,7 @@ const DefaultMax = 4096
 // last part was stored. The stream has one last part for each input.
 type Collector[M any] struct {
 	// Max is the maximum number of messages that the Collector keeps. At this limit, the Collector drops all parts of the input
-	// whose kept part is oldest. These are nearly always parts of a result without a last part. Most must be larger than the number
+	// whose kept part is oldest. These are nearly always parts of a result without a last part. Max must be larger than the number
 	// of parts of all results that your workers store at the same time. 0 means DefaultMax.
 	Max int
 
@@ -41,9 +41,9 @@ type place[M any] struct {
 	message M
 }
 
-// Add returns all messages of a result in order if m is the last part of the result. Otherwise it keeps m and returns nil. header has the
-// headers of m. Add returns a result in one message at once. It ignores messages that InputOf doesn't accept. Don't pass dead letters,
-// which have HeaderReason.
+// Add returns all messages of a result in order if m is the last part or the only message. Otherwise it keeps m and returns nil. header
+// has the headers of m. The error wraps ErrIncomplete if parts are missing. Add ignores messages that InputOf doesn't accept. Don't pass
+// dead letters, which have HeaderReason.
 func (c *Collector[M]) Add(header map[string][]string, m M) (result []M, err error) {
 	input, ok := InputOf(header)
 	if !ok {

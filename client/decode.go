@@ -14,8 +14,8 @@ const (
 	binaryAlignment   = 4
 )
 
-// Decode decodes the body of a binary result, of version 1 or 2. It accepts values of any operator. It checks every length before
-// use. Bytes after the last value and nonzero padding are errors. An empty body is a result without records.
+// Decode decodes the body of a binary result, of version 1 or 2. The Result refers to body. Decode checks every length before use.
+// Bytes after the last value and nonzero padding are errors. An empty body is a result without records.
 func Decode(body []byte) (*Result, error) {
 	if len(body) == 0 {
 		return new(Result), nil

@@ -79,15 +79,15 @@ func ParsePart(value string) (Part, error) {
 // String returns the part in the format of HeaderPart.
 func (p Part) String() string { return strconv.Itoa(p.Index) + "/" + strconv.Itoa(p.Count) }
 
-// Input identifies an input. A publish acknowledgement has the same stream and sequence.
+// Input identifies an input by the stream and the sequence in its publish acknowledgement.
 type Input struct {
 	Stream   string
 	Sequence uint64 // in the stream, from 1
 }
 
-// InputOf returns the input of a result or of a dead letter, given the message's headers. It returns false for other messages of the
-// same streams, which are commit markers of exclusive delivery, delete markers of the server, and payloads that are too large for
-// their dead letter. Acknowledge and ignore them.
+// InputOf returns the input of a result or of a dead letter, given the message's headers. It returns false for commit markers of
+// exclusive delivery, the server's delete markers, and payloads that are too large for their dead letter. Acknowledge and ignore such
+// messages.
 func InputOf(header map[string][]string) (Input, bool) {
 	sequence, err := strconv.ParseUint(first(header, HeaderSequence), 10, 64)
 	return Input{first(header, HeaderStream), sequence}, err == nil

@@ -14,13 +14,13 @@ type Line struct {
 	Bytes uint64       // length of the record
 	Error *RecordError // nil if the record was processed
 
-	// Values maps the name of each operator to its value. It is empty for a record that failed.
+	// Values maps the name of each operator to the operator's value. It is empty for a record that failed.
 	Values map[string]json.RawMessage
 }
 
 // RecordError is the reason why a record has no result.
 type RecordError struct {
-	Reason  string `json:"reason"`  // for programs, as in HeaderReason
+	Reason  string `json:"reason"`  // fixed word, as in HeaderReason
 	Message string `json:"message"` // human-readable
 }
 

@@ -13,9 +13,9 @@ type Status uint8
 const (
 	OK            Status = iota // every operator has a value
 	Null                        // the record is a null of an Arrow column
-	TooLarge                    // the record exceeds the worker's limit, or its result exceeds a message
+	TooLarge                    // the record exceeds the worker's limit, or its result doesn't fit into a message
 	OperatorError               // an operator refused the record or failed on it
-	DeviceFault                 // the record breaks the device
+	DeviceFault                 // the record makes the device fail
 )
 
 // statuses are the names in Arrow results, and the reasons in JSON results and dead letters.

@@ -58,7 +58,7 @@ const (
 type Texts Column
 
 // Bytes returns the value of record i as a slice of the result, or nil if the record has no value. The value is a byte string or
-// little-endian numbers. Numbers returns the latter as a typed slice.
+// little-endian numbers. Use Numbers to get numbers as a typed slice.
 func (c *Column) Bytes(i int) []byte {
 	switch {
 	case !c.valid[i]:
