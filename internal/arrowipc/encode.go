@@ -207,7 +207,7 @@ func (s *sink) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Span is the range of a record's byte strings in Rows.Strings. They lie back to back in the order of the fields.
+// Span is the range of a record's byte strings in Rows.Strings. The byte strings lie back to back in the order of the fields.
 type Span struct{ From, To int }
 
 // gathered is the memory for the values of one field.

@@ -209,7 +209,7 @@ func (c Column) binaries() (n int) {
 	return n
 }
 
-// isWhole reports whether the field is the column's only content, so that the records are an Arrow buffer without a
+// isWhole reports whether the field is the column's only content. The records then serve as an Arrow buffer without a
 // copy.
 func (c Column) isWhole(f Field) bool { return f.Type != BinaryType && f.bytes() == c.Width }
 

@@ -9,8 +9,8 @@
 // and the 90th percentile. A ratio is the quotient of two such medians, so it agrees with the figures in the same
 // table.
 //
-// Rows that measure a device resubmit the same batches. They don't fill batches during the measurement, because filling
-// costs a core's memcpy. The descriptions of rows that include filling mention this.
+// Rows that measure a device resubmit the same batches. They don't fill batches during the measurement, because the
+// copying would occupy a core. The descriptions of rows that include filling mention this.
 //
 // Each file refers only to files that precede it in this list:
 //

@@ -10,8 +10,8 @@ import (
 )
 
 // This file defines the variants of a device (adr/0036). A variant wraps a device and changes only one property, which
-// a row measures: the kind of streams, the source of scratch, or the detection of completed batches. The pipeline is
-// the same as the worker's.
+// a row measures. It is the kind of streams, the source of scratch, or the detection of completed batches. The pipeline
+// is the same as the worker's.
 
 // below is the device that a variant wraps.
 type below struct{ device.Device }

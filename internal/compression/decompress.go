@@ -25,8 +25,8 @@ type Decompressor struct {
 // Append appends the decompressed src to dst and returns the extended slice. src and the spare capacity of dst must not overlap.
 //
 // It appends at most limit bytes. If dst has too little capacity, Append at least doubles the capacity, up to
-// len(dst)+limit and a slack of 32 bytes. For a zstd frame that doesn't declare its size, the slack is 128 KiB larger,
-// and limit is at least one window. To avoid allocations, pass the slice of the previous body, cut to length 0.
+// len(dst)+limit+32 bytes. For a zstd frame that doesn't declare its size, the bound is len(dst)+max(limit, window)+128
+// KiB+32 bytes. To avoid allocations, pass the slice of the previous body, cut to length 0.
 //
 // If the body is larger than limit, the error is a *TooLargeError. If the body is corrupt or truncated, the error is an
 // *InvalidError. If Append fails, it returns dst with its old length and content, perhaps with more capacity.

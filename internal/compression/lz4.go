@@ -12,8 +12,8 @@ import (
 // The LZ4 frame format: https://github.com/lz4/lz4/blob/dev/doc/lz4_Frame_format.md
 //
 // This file reads frames itself and uses the library only for blocks. The library's reader keeps the last bytes of a
-// frame of dependent blocks as a dictionary for later frames, even after a Reset. With it, a corrupt message could
-// decompress to bytes of an earlier message.
+// frame of dependent blocks as a dictionary for later frames, even after a Reset. With that dictionary, a corrupt
+// message could decompress to bytes of an earlier message.
 const (
 	lz4Magic        = 0x184D2204
 	lz4Legacy       = 0x184C2102

@@ -9,7 +9,7 @@ import (
 	"github.com/klauspost/compress/s2"
 )
 
-// This file implements the framing format of Snappy. S2 extends the format with another identifier and larger blocks:
+// This file implements the framing format of Snappy. S2 extends the format with another identifier and larger blocks.
 const (
 	snappyChunkHeader = 4 // type, length of 3 bytes
 	snappyChecksum    = 4

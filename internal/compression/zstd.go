@@ -10,8 +10,7 @@ import (
 )
 
 // RFC 8878 specifies the zstd format. The library decodes frames, but doesn't report the position of a fault or the
-// memory that it will need. This file therefore first reads the headers of all blocks, which are a few bytes per 128
-// KiB.
+// memory that it will need. Therefore, this file first reads the headers of all blocks, which have 3 bytes each.
 const (
 	zstdBlock  = 128 << 10 // maximum size of a block
 	zstdWindow = 8 << 20   // maximum size of a window: the limit of RFC 9659 for a Content-Encoding

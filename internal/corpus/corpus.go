@@ -2,7 +2,7 @@
 // reveal bugs in the handling of ragged batches, UTF-8 boundaries and split rows. The same seed gives the same bytes on
 // every machine and with every Go version, so another device can reproduce a failure.
 //
-// The subcommands demo, bench and operator use the package. Start reading with Vocabulary for the text and Sets for the
+// Packages demo, devkit and textframes use it. Start reading with Vocabulary for the text and Sets for the
 // payloads.
 package corpus
 
@@ -46,7 +46,7 @@ func Bytes(seed uint64, n int) []byte {
 	return b[:n:n]
 }
 
-// Text returns n bytes of random text. All its texts have the same vocabulary.
+// Text returns n bytes of random text. All calls use one vocabulary.
 func Text(seed uint64, n int) []byte { return common().Append(make([]byte, 0, n), seed, n)[:n:n] }
 
 var common = sync.OnceValue(func() *Vocabulary { return NewVocabulary(1) })

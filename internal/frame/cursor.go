@@ -13,8 +13,8 @@ type Batch interface {
 	AppendRun(values []byte, ends []uint32) int
 }
 
-// Cursor is a position between two records of a frame. Copying a Cursor copies its position. It is invalid after the next
-// Open or Reset of the frame.
+// Cursor is a position between two records of a frame. Copying a Cursor copies its position. The next Open or Reset of the
+// frame makes its Cursors invalid.
 type Cursor struct {
 	frame   *Frame
 	next    int // index of the record after the position
@@ -60,7 +60,7 @@ func (c *Cursor) Fill(b Batch, limit int) int {
 	return c.next - first
 }
 
-// appendEach copies records from to to-1 of the segment into b, and stops at a record that doesn't fit. It returns the
+// appendEach copies the segment's records [from, to) into b, and stops at a record that doesn't fit. It returns the
 // number of copied records.
 func (s *segment) appendEach(f *Frame, b Batch, from, to int) int {
 	marked := len(f.statuses) > 0

@@ -1,6 +1,6 @@
-// Package history runs models over random histories. A model draws every choice from its history, so a failing history
-// can be written as a text. Run prints that text and makes it as short as it can. Run repeats the history if
-// MILLRACE_MODEL_HISTORY contains the text.
+// Package history runs models over random histories. A model draws every choice from its history, so a text can describe
+// the history. Run shortens a failing history and prints its text. If MILLRACE_MODEL_HISTORY contains such a text, Run
+// repeats that history.
 //
 // Only tests use the package. Start reading at Run. The file shrink.go makes failing histories shorter.
 package history

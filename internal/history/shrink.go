@@ -21,8 +21,8 @@ const (
 	attemptFor = 10 * time.Second
 )
 
-// report logs the shortest history that fails in the same way and that it finds within shrinkFor. It also logs the
-// command that runs this history. At least one of the histories in ran has failed.
+// report shortens a failing history for at most shrinkFor. The result must fail in the same way. report logs the command
+// that runs the result. At least one of the histories in ran has failed.
 func report(t *testing.T, ran []*History) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), shrinkFor)

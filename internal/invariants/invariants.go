@@ -3,8 +3,8 @@
 // between messages.
 package invariants
 
-// Poison overwrites memory that is kept for another message, including its spare capacity. So bytes of an earlier
-// message can't be mistaken for bytes of a later one. Without the build tag, it does nothing.
+// Poison overwrites memory that is kept for another message, including its spare capacity. Code that reads bytes of an
+// earlier message then fails in tests. Without the build tag, Poison does nothing.
 func Poison(memory []byte) {
 	if !On {
 		return

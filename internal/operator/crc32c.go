@@ -92,9 +92,9 @@ func (c crc32cKernel) Run(rows []byte, offsets []uint32, scratch, result []byte,
 	return nil
 }
 
-// A checksum is a remainder modulo the CRC's polynomial P over GF(2), so the checksum of two concatenated byte strings follows from their
-// checksums: multiply the first by x^(8n), where n is the length of the second byte string, and add the second. The complements at both
-// ends cancel out. zlib's crc32_combine uses the same property.
+// A checksum is a remainder modulo the CRC's polynomial P over GF(2). The checksum of two concatenated byte strings is therefore the first
+// checksum times x^(8n), plus the second checksum. n is the length of the second byte string. The complements at both ends cancel out.
+// zlib's crc32_combine uses the same property.
 
 // crc32cConcat returns the CRC-32C of two concatenated byte strings with the checksums first and second. n is the length of the second
 // byte string, below 2^32.

@@ -57,8 +57,8 @@ type BatchError struct{ Text string }
 
 func (b *BatchError) Error() string { return b.Text }
 
-// Faulty is implemented by Refusers whose results users' code writes. The caller checks each record's result. It must not use a result
-// with an undeclared status or with a length above the limit.
+// Faulty is implemented by Refusers that run users' code. The caller checks each record's result. It must not use a result with an
+// undeclared status or with a length above the limit.
 type Faulty interface {
 	Refuser
 

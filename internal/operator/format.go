@@ -64,7 +64,7 @@ func (f Format) Append(dst []byte, ops []Operator, payloadBytes int, records [][
 const maxNumber = 19
 
 // MaxBytes returns the maximum number of bytes that Append appends for one payload. stringBytes is the maximum total length of its byte
-// strings; see StringBytes. The worker reserves this memory before it computes the result. Most panics if f isn't valid.
+// strings; see StringBytes. The worker reserves this memory before it computes the result. MaxBytes panics if f isn't valid.
 func (f Format) MaxBytes(ops []Operator, stringBytes int) int {
 	switch f {
 	case JSON:

@@ -154,7 +154,7 @@ func (p *Pipeline) addBatch(l *lane, region, results int) (err error) {
 }
 
 // mapBuffers makes the batch's host buffers accessible to kernels. It does nothing if the device can't map host memory,
-// if the schedule separates the stages, or if Config.Copies is set.
+// if the schedule separates the stages, or if Options.Copies is set.
 func (b *Batch) mapBuffers() (err error) {
 	m, ok := b.pipe.dev.(device.Mapper)
 	if s := b.pipe.schedule; !ok || s.HostWaits || s.Topology == StreamPerStage || b.pipe.o.Copies {
@@ -180,7 +180,7 @@ func (b *Batch) events() []*device.Event {
 // caller still owns the batch and may release it. If the device was lost earlier, Close returns nil, because Err
 // already returns that error. A second Close waits for the first and returns nil.
 //
-// On a hung device (see Config.Deadline), Close neither waits nor frees anything. The device may still use the memory,
+// On a hung device (see Options.Deadline), Close neither waits nor frees anything. The device may still use the memory,
 // and a call to the device might never return. The caller must end the process. If the pipeline detects a hang during
 // Close, Close returns the error of Hung.
 func (p *Pipeline) Close() (err error) {
@@ -281,10 +281,10 @@ func (p *Pipeline) free() error {
 type Footprint struct {
 	Host    int64 // host memory for batch buffers; pinned if the device can pin memory
 	Device  int64 // device memory for batch buffers
-	Scratch int64 // device memory for scratch; at most Config.ScratchLimit
+	Scratch int64 // device memory for scratch; at most Options.ScratchLimit
 }
 
-// admit passes the pipeline's footprint to Config.Admit before the memory is allocated.
+// admit passes the pipeline's footprint to Options.Admit before the memory is allocated.
 func (p *Pipeline) admit(slab alloc.Layout, largest device.Needs) error {
 	if p.o.Admit == nil {
 		return nil

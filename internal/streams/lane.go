@@ -60,8 +60,8 @@ type lane struct {
 
 	copiedOut time.Duration // latest known end of a copy out; guarded by Pipeline.mu
 	ownFree   time.Duration // time at which the latest timed batch left the lane's own stream; guarded by Pipeline.mu
-	// behind is the token of the latest timed batch during whose timing the next copy in on the lane's own stream had
-	// not ended. Pipeline.timing guards it.
+	// behind is the token of the latest batch whose timing found an unfinished copy in on the lane's own stream. Later
+	// copies in on that stream are then not queried. Pipeline.timing guards it.
 	behind uint64
 }
 
@@ -170,7 +170,7 @@ func (p *Pipeline) notify(b *Batch) (*polled, error) {
 }
 
 // endSubmission allows the batch to complete, unless the pipeline is over. alone is true if Submit must poll the batch
-// first (see Config.Spin): the batch is small and no other batch is in flight. If alone is true, the caller must call
+// first (see Options.Spin): the batch is small and no other batch is in flight. If alone is true, the caller must call
 // p.pollers.Done after polling.
 func (p *Pipeline) endSubmission(b *Batch) (token uint64, alone bool, err error) {
 	p.mu.Lock()

@@ -13,7 +13,7 @@ import (
 //
 // Each stage ends with an event. All of a batch's work goes to the device in one call, so a stage starts when the
 // previous stage ends, without an event at its start. If the host waits between stages, each stage also starts with an
-// event. Otherwise the device would appear busy before the host has enqueued the stage.
+// event. Without that event, the device would appear busy before the host has enqueued the stage.
 //
 // On a GPU, an event before the copy in, between two batches, would cost a quarter of the throughput of large batches
 // (adr/0012). Instead, the start of a copy in is the latest of three times:
@@ -39,8 +39,8 @@ type copyIn struct {
 type lateTimestamps struct{ computing, computed, copyingOut, copiedOut time.Duration }
 
 // timeUpTo reads the timestamps of completed batches, in order of completion, up to and including b. A nil b means all
-// batches. Each query of a GPU event takes microseconds and a batch has three events, so call timeUpTo only before the
-// timestamps are used or the batch is reused.
+// batches. A batch has three events, and each query of a GPU event takes microseconds. Therefore, call timeUpTo only
+// before the timestamps are used or the batch is reused.
 func (p *Pipeline) timeUpTo(b *Batch) {
 	p.timing.Lock()
 	defer p.timing.Unlock()
@@ -304,8 +304,8 @@ func (a *activity) add(engine Engine, span Span) {
 	}
 }
 
-// isCrowded reports whether open has reached its bound. Open fills up if one batch is stuck while others complete. The
-// horizon must advance even so, and the stuck batch's earlier work isn't counted.
+// isCrowded reports whether open has reached its bound, because one batch is stuck while others complete. The horizon
+// then advances anyway, and the stuck batch's earlier work isn't counted.
 func (a *activity) isCrowded() bool { return len(a.open) >= maxOpen }
 
 // advance adds up all time before horizon, the earliest time at which an unknown stage can start.

@@ -5,7 +5,7 @@ package streams
 type Schedule struct {
 	Name string
 
-	// Lanes is the number of lanes. 0 means Config.Lanes.
+	// Lanes is the number of lanes. 0 means Options.Lanes.
 	Lanes int
 
 	// Buffers is the number of host buffers per lane, 1 or 2. With 2, one buffer fills while the device reads the
@@ -31,7 +31,7 @@ type Completion uint8
 
 const (
 	// ByNotify makes the device notify the host, so no thread polls. Submit may first poll a small batch that is alone
-	// on the device (see Config.Spin).
+	// on the device (see Options.Spin).
 	ByNotify Completion = iota
 
 	// ByAdaptivePolling polls the oldest batch in flight of each queue. Between polls it sleeps for a fraction of the

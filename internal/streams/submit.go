@@ -21,7 +21,7 @@ const resultAlign = 256
 // If there is no scratch, Submit waits until other batches in flight free theirs. It fails with device.ErrOutOfMemory
 // only if no other batch in flight can free scratch.
 //
-// If a small batch is alone on the device, Submit polls it until it completes or Config.Spin has passed. Passing such a
+// If a small batch is alone on the device, Submit polls it until it completes or Options.Spin has passed. Passing such a
 // batch to another goroutine usually takes longer than the batch itself.
 func (b *Batch) Submit(why CloseReason) error {
 	if b.Rows() == 0 {

@@ -83,8 +83,8 @@ func (l *lane) queued(b *Batch) {
 	}
 }
 
-// left records at as the time at which b left its lane's own stream, also in the batch whose predecessor is b. The
-// caller holds Pipeline.mu.
+// left records the time at which b left its lane's own stream. It also sets that time in the batch whose predecessor is
+// b. The caller holds Pipeline.mu.
 func (b *Batch) left(at time.Duration) {
 	l := b.lane
 	if !l.usesOwn(b.route) {

@@ -49,7 +49,7 @@ func canRefuse(ops []operator.Operator) bool {
 	})
 }
 
-// number returns the number of the refusal's text, and stores a new text. It returns 0 if there are too many texts.
+// number returns the number of the refusal's text. It stores the text if it is new, or returns 0 if there are too many.
 func (r *refusals) number(of refusal, name string) uint16 {
 	r.mu.Lock()
 	defer r.mu.Unlock()

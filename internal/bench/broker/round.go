@@ -28,7 +28,7 @@ type worker interface {
 	// acknowledgement.
 	run(ctx context.Context, l load) error
 
-	// close frees the resources of ready, even if ready has failed.
+	// close frees the resources of prepare, even if prepare has failed.
 	close() error
 
 	// batches returns the number of batches of results. Call it after close.

@@ -61,8 +61,8 @@ func (k *kernel) Needs(shape device.Shape) device.Needs {
 	return needs
 }
 
-// checkLaunch refuses memory that is too small or misaligned. On the GPU, using it would break the device or go
-// unnoticed.
+// checkLaunch refuses memory that is too small or misaligned. A kernel that used such memory could break the device or
+// damage other memory unnoticed.
 func (k *kernel) checkLaunch(args *device.LaunchArgs) error {
 	shape := args.Shape
 	if shape.Rows < 0 || shape.Bytes < 0 || shape.Longest < 0 {

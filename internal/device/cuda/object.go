@@ -61,7 +61,7 @@ func put[K comparable](r *registry, live map[K]int, at K, bytes int) {
 	live[at] = bytes
 }
 
-// take removes an allocation from the registry. It returns false if live has no allocation of the given size at at.
+// take removes an allocation from the registry. It returns false if live has no allocation of the given size there.
 func take[K comparable](r *registry, live map[K]int, at K, bytes int) bool {
 	r.regMu.Lock()
 	defer r.regMu.Unlock()
@@ -87,8 +87,8 @@ func (o *object) call(op string, fn func() error) error {
 	})
 }
 
-// close closes and frees an object once no call uses it. It does nothing if the object is closed. If the device is
-// closed, it has already freed the object.
+// close closes and frees an object once no call uses it. It does nothing if the object is closed. A closed device
+// has already freed the object.
 func (o *object) close(op string, free func() error) error {
 	d := o.d
 	if !d.hold() {
@@ -109,7 +109,7 @@ func (o *object) close(op string, free func() error) error {
 	return d.bounded(op, free)
 }
 
-// checkUnused waits until no running Enqueue can still use an object that was closed before the call of unused.
+// checkUnused waits until no running Enqueue can still use an object that was closed before the call of checkUnused.
 func (g *gpu) checkUnused(op string) error {
 	err := g.locked(op, &g.enqueuing)
 	if err == nil {

@@ -159,7 +159,7 @@ func (d *Device) errorf(call string, kind error, format string, args ...any) *de
 	return device.Errorf(call, d.o.Info.ID, kind, format, args...)
 }
 
-// inject returns the result of Config.Inject, or nil without one. The caller holds the lock.
+// inject returns the result of Options.Inject, or nil if Inject is nil. The caller holds the lock.
 func (d *Device) inject(call string) error {
 	if d.o.Inject == nil {
 		return nil

@@ -19,7 +19,7 @@ type Pool struct {
 	closed    bool
 }
 
-// NewPool implements device.Device. The limit is rounded up to Config.PoolUnit.
+// NewPool implements device.Device. The limit is rounded up to a multiple of Options.PoolUnit.
 func (d *Device) NewPool(c device.PoolOptions) (device.Pool, error) {
 	const call = "new pool"
 	d.Mu.Lock()
@@ -87,7 +87,7 @@ func (p *Pool) Alloc(s device.Stream, bytes int) (device.Memory, error) {
 }
 
 // search returns the arena and the index of the smallest sufficient block that s may use now, or a nil arena. It merges
-// free blocks first. If no block is large enough, it also merges neighbours that only s may use.
+// free blocks first. If no block is large enough, it also merges neighbors that only s may use.
 func (p *Pool) search(s *Stream, size int) (*arena, int) {
 	for _, a := range p.arenas {
 		a.settle()
@@ -293,7 +293,7 @@ type arena struct {
 	blocks []block
 }
 
-// settle clears the marks that streams have reached, and merges free neighbours that were freed on the same stream or
+// settle clears the marks that streams have reached, and merges free neighbors that were freed on the same stream or
 // have no mark.
 func (a *arena) settle() {
 	for i := range a.blocks {
@@ -304,8 +304,8 @@ func (a *arena) settle() {
 	a.mergeFor(nil)
 }
 
-// mergeFor merges free neighbours that were freed on the same stream or have no mark. It also merges neighbours that s
-// may use, even if other streams could use only one of them. s may be nil.
+// mergeFor merges free neighbors that were freed on the same stream or have no mark. It also merges neighbors that s may
+// use, even if other streams could use only one of them. s may be nil.
 func (a *arena) mergeFor(s *Stream) {
 	last := 0
 	for i := 1; i < len(a.blocks); i++ {
@@ -325,7 +325,7 @@ func (a *arena) mergeFor(s *Stream) {
 	a.blocks = a.blocks[:last+1]
 }
 
-// joins reports whether b and its neighbour next may be merged for s.
+// joins reports whether b and its neighbor next may be merged for s.
 func (b *block) joins(next *block, s *Stream) bool {
 	if b.used || next.used {
 		return false

@@ -12,8 +12,8 @@ import (
 // Operator is an operator with its parameters. It is immutable and safe for concurrent use.
 //
 // The result of one payload is a record of Stride bytes. The record contains the fields in order of declaration, each aligned to the
-// size of its elements, and is padded with zeros to a multiple of the largest element's size. For a byte string, it contains only the
-// length.
+// size of its elements. Zeros pad the record to a multiple of the largest element's size. For a byte string, the record contains only
+// the length.
 type Operator struct {
 	description *Description
 	values      []Number // values[i] belongs to Parameters[i]

@@ -136,7 +136,7 @@ func (t Type) isUnsigned() bool { return t >= Uint8 && t <= Uint64 }
 func (t Type) isSigned() bool   { return t >= Int8 && t <= Int64 }
 func (t Type) float() bool      { return t == Float32 || t == Float64 }
 
-// Parameter is a number or a table, which a user may choose. A table is a file with a size from Least to Most bytes.
+// Parameter is a number or a table, which a user may choose. A table is a file with a size from Min to Max bytes.
 type Parameter struct {
 	Name              string
 	Type              Type

@@ -193,8 +193,8 @@ const (
 	// base64Begin and base64End enclose a byte string that isn't text.
 	base64Begin, base64End = `{"base64":"`, `"}`
 
-	// maxStringJSON is the maximum number of bytes that a byte string has in JSON in addition to two for each of its bytes. Base64 adds at
-	// most two, because it has 4 for one byte and 8 for four. Hexadecimal digits and text have two quotes.
+	// maxStringJSON is the maximum number of bytes of a byte string in JSON, beyond two for each byte of the string. Base64 takes at most
+	// two more, because it turns one byte into 4 characters. Hexadecimal digits and text have two quotes.
 	maxStringJSON = len(base64Begin) + len(base64End) + 2
 )
 

@@ -181,9 +181,9 @@ func IsUndeclared(reason string) bool { return strings.HasPrefix(reason, undecla
 // result.
 func IsOutOfBounds(reason string) bool { return reason == outOfBounds }
 
-// Check checks the result that the operator's code wrote, which has the layout for these offsets. Every status must be declared, or be
-// the status of a batch that failed as a whole. No byte string may exceed its slot. Code that writes only through its result argument
-// can't fail this check.
+// Check checks the result that the operator's code wrote for a batch with the given offsets. Every status must be declared, or be the
+// status of a batch that failed as a whole. No byte string may exceed its slot. Code that writes only through its result argument can't
+// fail this check.
 func (o *Operator) Check(offsets []uint32, result []byte) error {
 	rows := len(offsets) - 1
 	failed := o.FailedBatch(result, rows) != ""

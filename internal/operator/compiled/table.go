@@ -85,7 +85,7 @@ func sizeText(n, limit int) string {
 	return fmt.Sprintf("%d bytes", n)
 }
 
-// readInside reads at most most+1 bytes of a file in a folder. It follows symbolic links that stay in the folder, because a
+// readInside reads at most limit+1 bytes of a file in a folder. It follows symbolic links that stay in the folder, because a
 // ConfigMap's volume contains such links.
 func readInside(folder, file string, limit int64) ([]byte, error) {
 	root, err := os.OpenRoot(folder)

@@ -1,9 +1,9 @@
 // Package devkit is for authors of operators (docs/adr/0040-operators-of-your-own.md). It creates a new operator's source, runs
 // operators over adversarial batches and samples, checks the rules for operators on every device, and reports violations.
 //
-// The command `worker operator` uses it. Tests run its suite on every operator, including the built-in ones, so it uses an operator
-// only through the interfaces of package device. It reports findings instead of failing a test. Start reading with Trial.Run, then
-// Runner.Test. memory.go describes the memory around a batch.
+// The command `worker operator` uses the package. Tests run the suite on every operator, including the built-in ones, so the suite uses
+// an operator only through the interfaces of package device. It reports findings instead of failing a test. Start reading with
+// Trial.Run, then Runner.Test. memory.go describes the memory around a batch.
 package devkit
 
 import (
@@ -52,15 +52,15 @@ type Trial struct {
 	Brief bool      // see Subject.Brief; it also omits the throughput
 	Apart bool      // see Subject.Apart
 
-	// Before is called before the code runs. If the code ends this process, another process should report the finding for
-	// the device.
+	// Before is called before the code runs on a device. If the code ends this process, another process can report the
+	// finding crash.
 	Before func(device string, crash Finding)
 }
 
 // BadUsage is the error for a file that isn't an operator, or for parameters that the operator doesn't accept.
 type BadUsage struct{ error }
 
-// errNotAsked is the reason why --device cuda doesn't test the CPU: it only compares the GPU's results with the CPU's.
+// errNotAsked is the reason why --device cuda doesn't test the CPU. The CPU's results are only a reference for the GPU's.
 var errNotAsked = errors.New("only results of the GPU were asked for")
 
 // Run opens the operator on each device, tests it on the CPU first, and writes the report. It returns an error if a check failed, or if

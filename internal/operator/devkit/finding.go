@@ -67,7 +67,7 @@ func (f *Finding) isFatal() bool { return f.Kind == Lost || f.Kind == Endless }
 type Report struct {
 	Records  int       // number of computed records
 	Done     int       // number of these records with a result
-	Findings []Finding // at most one per batch and kind
+	Findings []Finding // at most one per batch and kind, except Unexpected
 	Untested []string  // tests that were omitted, with the reasons
 	Stopped  bool      // whether the device failed or didn't finish a batch, so that later tests were omitted
 }

@@ -40,8 +40,8 @@ func Compile[D any](ctx context.Context, compile func(ctx context.Context, sourc
 	return os.WriteFile(output, library, 0o600)
 }
 
-// Output returns the contents of the file output that a compiler's command writes. sources are the files that the
-// command compiles.
+// Output returns the contents of the file that a compiler's command writes. The argument of command is the path of that file.
+// sources are the files that the command compiles.
 func Output(sources []string, command func(output string) *exec.Cmd) ([]byte, error) {
 	path, err := Built(sources, command)
 	if err != nil {

@@ -2,7 +2,7 @@
 // fake CUDA runtime. The fake works immediately, in host memory, and its calls fail as configured (see
 // kernels/test/fake/control.hpp).
 //
-// The tests of package cuda and of cmd/worker use it. Start reading with Library and Set.
+// Tests of packages cuda, devkit and faults, and of cmd/worker, use it. Start reading with Library and Set.
 package fakecuda
 
 import (
