@@ -65,7 +65,8 @@ func newApp(cfg *config.Config, log *slog.Logger) *app {
 	}
 }
 
-// start starts all parts in the order of their dependencies.
+// start starts all parts in the order of their dependencies. addr is the listen address of the embedded server, and dir
+// is its storage folder.
 func (a *app) start(ctx context.Context, addr, dir string) error {
 	if err := a.openTracing(ctx); err != nil {
 		return err

@@ -23,7 +23,7 @@ const waitLine = time.Minute
 // notYet is an error that may go away while the worker waits.
 type notYet struct{ error }
 
-// Unwrap returns the error itself.
+// Unwrap returns the wrapped error.
 func (n notYet) Unwrap() error { return n.error }
 
 // wait calls attempt until attempt succeeds or fails with an error other than notYet. When ctx ends, wait returns the
@@ -57,7 +57,7 @@ func wait(ctx context.Context, log *slog.Logger, report func(why error), attempt
 	}
 }
 
-// awaitNATS is wait with the log and the health checks of the app. With the embedded server, it calls attempt once.
+// awaitNATS calls wait with the log and the health checks of the app. With the embedded server, it calls attempt once.
 func (a *app) awaitNATS(ctx context.Context, attempt func(context.Context) error) error {
 	if a.server != nil {
 		return attempt(ctx)
@@ -122,8 +122,8 @@ func (a *app) orNotYet(err error) error {
 	return err
 }
 
-// isPermitted reports whether the server has granted all requests of the worker so far. The server doesn't respond to a
-// request without permission, and waiting doesn't help.
+// isPermitted reports whether the last error of the connection isn't a missing permission. The server doesn't respond to
+// a request without permission, so waiting doesn't help.
 func (a *app) isPermitted() bool { return !errors.Is(a.nc.LastError(), nats.ErrPermissionViolation) }
 
 // wrong returns the errors among findings as one error. If provisions is set, it ignores missing streams and consumers,

@@ -170,8 +170,7 @@ func listBench(w io.Writer) error {
 	return nil
 }
 
-// benchOutput holds the files that a run writes. They are created before the run, so an unwritable file is an error at
-// once.
+// benchOutput holds the files that a run writes. They are created before the run, so an unwritable file fails early.
 type benchOutput struct{ json, trace, profile *os.File } // nil for none
 
 // benchTimeline is the number of batches in a trace. It is enough for dozens of batches of each row.
@@ -205,8 +204,7 @@ func (out *benchOutput) close() error {
 	return errors.Join(errs...)
 }
 
-// measure opens the devices, measures, and writes the files. After a failure, the files have the figures measured until
-// then.
+// measure opens the devices, measures, and writes the files. After an error, the files have the earlier measurements.
 func (out *benchOutput) measure(ctx context.Context, cfg *config.Config, o bench.Options) (err error) {
 	if o.Devices, _, err = openDevicesOr(cfg, newLogger(cfg), openBenchHost); err != nil {
 		return err

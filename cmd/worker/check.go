@@ -201,8 +201,8 @@ func writable(dir string) error {
 }
 
 // checkMessages returns a finding if the worker would refuse to start for lack of memory. The memory must hold the
-// largest message, the largest frame, and the messages that the worker pulls ahead. budget is nil if it is unknown, and
-// c is zero if there is no consumer yet.
+// largest message, the largest frame, and the messages that the worker prefetches. budget may be nil, which means
+// unknown. c is zero if there is no consumer yet.
 func checkMessages(cfg *config.Config, budget *memoryBudget, devices int, server pull.Server, c jetstream.ConsumerConfig) []finding.Finding {
 	if budget == nil || budget.plan.Payloads == 0 { // another finding has the reason
 		return nil
@@ -217,7 +217,7 @@ func checkMessages(cfg *config.Config, budget *memoryBudget, devices int, server
 	return []finding.Finding{{Level: finding.Error, What: "memory for payloads", Found: "too little memory: " + little.Found, Advice: little.Advice}}
 }
 
-// ownServer is the embedded server that the worker would start.
+// ownServer represents the embedded server, which `worker check` doesn't start.
 type ownServer struct{}
 
 // MaxPayload implements pull.Server.

@@ -70,8 +70,8 @@ func needsCommand(group *cobra.Command) {
 	}
 }
 
-// commandsOnly returns an error for arguments of a command with subcommands, because no subcommand has the name of the
-// first argument.
+// commandsOnly returns an error for the arguments of a command that has subcommands. Cobra passes arguments only if the
+// first one names no subcommand.
 func commandsOnly(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil

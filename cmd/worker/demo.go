@@ -264,8 +264,8 @@ func (a *app) writeTimeline(file string) (err error) {
 // errInterrupted is the error of a demo that a signal ended before all results had arrived.
 var errInterrupted = errors.New("demo: interrupted")
 
-// interrupted returns err, or errInterrupted if a signal ended the demo. In that case it also prints a line at once,
-// because the worker may need some time to finish its batches.
+// interrupted returns err, or errInterrupted if a signal ended the demo. In the second case, it also prints a line, because
+// the worker may need some time to finish its batches.
 func interrupted(ctx context.Context, err error) error {
 	if ctx.Err() == nil {
 		return err

@@ -186,9 +186,9 @@ func wrongKernels(cfg *config.Config) error {
 	return usageError{fmt.Errorf("MILLRACE_KERNELS can't be used: correct it, or unset it to use %s: %w", without, err)}
 }
 
-// refuseFallback returns nil if the worker may use the CPU instead of GPUs, and otherwise err. err is the reason for
-// the lack of GPUs. The worker may not use the CPU if the configuration names GPUs. A configured kernel library that
-// works doesn't prevent the fallback, because an image may name one and run without a GPU.
+// refuseFallback returns nil if the worker may use the CPU instead of GPUs. Otherwise it returns err, the reason why no
+// GPU is usable. The worker must not use the CPU if the configuration names GPUs. A kernel library that works doesn't
+// prevent the fallback, because an image may configure one and run without a GPU.
 func refuseFallback(cfg *config.Config, err error) error {
 	named := cfg.Devices.String() != "all"
 	if !named && (errors.Is(err, device.ErrUnavailable) || errors.Is(err, device.ErrABI) && cfg.Kernels == "") {
@@ -220,7 +220,7 @@ func fallbackReason(err error) string {
 }
 
 // spin is the time that the pipeline polls for a small batch that is alone on a GPU. Nearly all such batches complete
-// in that time (see docs/benchmarks.md, latency).
+// in that time (see docs/benchmarks/device.md, latency).
 const spin = 60 * time.Microsecond
 
 // pipelineConfig returns the configuration of the pipeline on d.

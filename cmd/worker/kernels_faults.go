@@ -37,7 +37,7 @@ func fragileKernels() []device.HostKernel {
 	return kernels
 }
 
-// fragileKernel is a kernel whose operators are fragile.
+// fragileKernel is a kernel that binds fragileOperators.
 type fragileKernel struct{ device.HostKernel }
 
 func (f fragileKernel) Bind(params []byte) (device.BoundHostKernel, error) {

@@ -53,7 +53,7 @@ var errReported = errors.New("reported")
 // usageError is an error in the command line or the configuration. The process ends with exitUsage.
 type usageError struct{ error }
 
-// Unwrap returns the error itself.
+// Unwrap returns the wrapped error.
 func (u usageError) Unwrap() error { return u.error }
 
 // exitCode returns the exit code for the error of a command.
@@ -84,8 +84,8 @@ func untilSignal() context.Context {
 	return ctx
 }
 
-// outliveReaders keeps the process running when the reader of its output ends first, such as a program behind a pipe.
-// By default, SIGPIPE ends a Go program at its first write to such a pipe, even in the middle of a drain.
+// outliveReaders keeps the process running after the reader of its output has ended, such as a program behind a pipe. By
+// default, a write to a broken pipe on standard output or standard error ends a Go program, even during a drain.
 func outliveReaders() {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // nothing receives from the channel; the write returns an error
 }

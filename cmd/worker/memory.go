@@ -23,8 +23,7 @@ const (
 	cudaMemory     = 160 << 20
 	cudaMemoryMore = 64 << 20
 
-	// embeddedMemory is the memory in bytes reserved for the embedded server. The server may use more, but it is only
-	// meant for trying out Millrace.
+	// embeddedMemory is the memory in bytes reserved for the embedded server. The server may use more.
 	embeddedMemory = 128 << 20
 )
 

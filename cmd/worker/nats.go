@@ -182,7 +182,7 @@ func inFlight(cfg *config.Config, devices int) capacity.Worker {
 	return w
 }
 
-// use describes the worker's use of its streams.
+// use returns the worker's limits that the checks of its streams and consumers need.
 func use(cfg *config.Config, devices int) topology.Use {
 	return topology.Use{InFlight: inFlight(cfg, devices).Full(), BatchBytes: int(cfg.BatchBytes), Linger: cfg.Linger, Frames: frames(cfg)}
 }
@@ -197,7 +197,7 @@ func frames(cfg *config.Config) topology.Frames {
 	}
 }
 
-// maxResult returns the maximum length of the result of that many empty records.
+// maxResult returns the maximum size in bytes of the result of a frame of empty records.
 func maxResult(format operator.Format, ops []operator.Operator, records int) int {
 	return table.MaxBytes(format, ops, records, operator.StringBytes(ops, records, 0))
 }

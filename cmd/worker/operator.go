@@ -108,7 +108,6 @@ func devicesOf(files ...string) string {
 	return strings.Join(devices, ", ")
 }
 
-// describe prints the description of an operator.
 func describe(w io.Writer, d *compiled.Description, from, devices string) {
 	_, _ = fmt.Fprintf(w, "%s, version %d, %s, %v, runs on: %s\n", d.Name, d.Version, from, d.Form, devices)
 	for _, p := range d.Parameters {

@@ -28,7 +28,7 @@ func findOwn(cfg *config.Config) ([]*userops.Source, error) {
 	return userops.Find(cfg.OperatorPath, &gpus{cfg: cfg})
 }
 
-// findOperators is findOwn for the parser of the configuration.
+// findOperators is a config.Finder. It returns the operators that findOwn finds.
 func findOperators(cfg *config.Config) (sources []operator.Source, err error) {
 	found, err := findOwn(cfg)
 	for _, s := range found {
@@ -142,8 +142,8 @@ func isFile(path string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// identity returns the name and the size of a library's file. The name contains the version. Opening NVRTC to get its
-// version would take longer than everything else if the cache has the image.
+// identity returns the name and the size of a library's file, or "" if the file can't be read. The name contains
+// the version. Reading an image from the cache is faster than opening NVRTC to get its version.
 func identity(path string) string {
 	file, err := filepath.EvalSymlinks(path)
 	if err != nil {

@@ -123,7 +123,7 @@ func (a *app) logLoss(pipe *streams.Pipeline) <-chan struct{} {
 	return logged
 }
 
-// awaitLossLogs waits until all losses so far are logged. Otherwise an idle process may end before that.
+// awaitLossLogs waits until all losses so far are logged, because the process ends soon after.
 func (a *app) awaitLossLogs() {
 	for i, pipe := range a.pipes {
 		select {

@@ -27,7 +27,6 @@ var (
 	commit  = ""
 )
 
-// build returns the version of this program.
 func build() telemetry.Build {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -36,8 +35,8 @@ func build() telemetry.Build {
 	return buildOf(version, commit, info)
 }
 
-// buildOf returns the version that the linker set, or otherwise the version in Go's build information. Go derives the
-// latter from the tags of a checkout. A build with -buildvcs=false has no such version.
+// buildOf returns the version that the linker set, or otherwise the version in Go's build information. Go derives that
+// information from the tags of a checkout, except in a build with -buildvcs=false.
 func buildOf(version, commit string, info *debug.BuildInfo) telemetry.Build {
 	settings := map[string]string{}
 	for _, s := range info.Settings {

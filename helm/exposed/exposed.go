@@ -1,6 +1,6 @@
 // Package exposed checks queries against the existing metrics. It reads the worker's metrics from the generated
 // documentation and has a short list of other programs' metrics. It finds metrics, labels and values in a query that
-// can never exist. Prometheus itself treats such a query as a query for series without samples.
+// can never exist. Prometheus itself returns an empty result for such a query.
 //
 // The tests of the rules and of the dashboard use it. Start reading with Read and Check.
 package exposed

@@ -1,5 +1,5 @@
-// Package runbooks has the address of the runbooks. Its tests check the pages in docs/runbooks. Each page belongs to an alert
-// and names only values, variables, metrics and panels that exist. Users can paste its commands. Start reading with
+// Package runbooks has the address of the runbooks. Each page in docs/runbooks belongs to an alert. The tests check that the
+// values, variables, metrics and panels on the pages exist, and that users can paste the commands. Start reading with
 // pages_test.go.
 package runbooks
 

@@ -273,7 +273,6 @@ func newLine(h nats.Header) Line {
 	return l
 }
 
-// newDeadLetter returns the description of the dead letter m.
 func newDeadLetter(m *pull.Message) *DeadLetter {
 	h := m.Headers()
 	return &DeadLetter{

@@ -45,7 +45,7 @@ type Payloads struct {
 // Read returns the number of bytes read so far.
 func (p *Payloads) Read() int64 { return p.read.Load() }
 
-// errTooLarge is the Err of a payload of more than Most bytes.
+// errTooLarge is the Err of a payload of more than Max bytes.
 var errTooLarge = errors.New("larger than the server's max_payload")
 
 // linesAdvice is the advice in the errors of checkText.
@@ -132,7 +132,7 @@ func checkText(in *bufio.Reader) error {
 }
 
 // line returns the next line without its LF or CRLF, which the last line may lack. It returns io.EOF after the last
-// line. It skips a line of more than Most bytes and returns errTooLarge.
+// line. It skips a line of more than Max bytes and returns errTooLarge.
 func (p *Payloads) line(in *bufio.Reader) (line []byte, err error) {
 	line, size := []byte{}, 0
 	for {

@@ -175,8 +175,8 @@ func (p *Printer) feed(ctx context.Context, js jetstream.JetStream, stream strin
 	return f, err
 }
 
-// begin returns the sequence from which on the stream has exactly Last messages about the selected inputs, or first if
-// the stream has fewer. It reads headers, because an outcome's subject lacks the first token of the input's subject.
+// begin returns the sequence of the n-th newest message about the selected inputs, where n is Last. It returns first if
+// there are fewer. It reads headers, because an outcome's subject lacks the first token of the input's subject.
 func (p *Printer) begin(ctx context.Context, f *feed, first uint64) (uint64, error) {
 	const wider = 16 // factor by which the search goes further back if too few messages match
 	if p.Last == 0 || p.All {

@@ -148,7 +148,7 @@ func (s *Sender) publish(ctx context.Context, js jetstream.JetStream, payloads <
 			q.future, q.failed = js.PublishMsgAsync(q.msg)
 			q.unsent = errors.Is(q.failed, nats.ErrMaxPayload)
 		}
-		sent <- q // blocks until the collector receives q, at the latest soon after ctx ends
+		sent <- q // blocks while the buffer is full; after ctx ends, the collector soon empties it
 	}
 }
 
@@ -159,7 +159,7 @@ type collector struct {
 	late   <-chan struct{}         // closed when Send stops waiting for responses
 	stop   context.CancelCauseFunc // stops publishing
 	report *Report
-	row    int           // consecutive failures, without unsent payloads
+	row    int           // consecutive failures; unsent payloads do not count
 	look   time.Duration // interval at which answer checks for a refusal
 }
 
@@ -198,8 +198,8 @@ func (c *collector) collect(ctx context.Context, p *pending) {
 	c.sender.bytes.Add(int64(len(p.Data)))
 }
 
-// answer waits for the server's response to p. If the user may not publish, the server sends no response, only an error
-// on the connection.
+// answer waits for the server's response to p. If the user lacks the permission to publish, the server sends no
+// response, only an error on the connection.
 func (c *collector) answer(p *pending) (*jetstream.PubAck, error) {
 	if p.failed != nil {
 		return nil, p.failed
@@ -226,7 +226,7 @@ func (c *collector) answer(p *pending) (*jetstream.PubAck, error) {
 	}
 }
 
-// lost reports whether a payload may not be stored because the connection was lost.
+// lost reports whether err is due to a lost connection or a server restart, so the payload must be published again.
 func (c *collector) lost(err error) bool {
 	return Lost(err) || c.report.Stored > 0 && errors.Is(err, jetstream.ErrNoStreamResponse) // the server has just restarted
 }
@@ -239,7 +239,6 @@ func (c *collector) fail(p *pending, err error) {
 	}
 }
 
-// record adds a failure to the report.
 func (c *collector) record(p *pending, err error) {
 	c.report.Failed++
 	if len(c.report.Failures) < maxFailures {
@@ -269,14 +268,14 @@ func (s *Sender) Progress(elapsed time.Duration, read, size int64, width int) st
 }
 
 // These are error codes of the server. streamMismatch means that a stream other than the expected one would store the
-// message. storeFailed means that the stream can't store it.
+// message. storeFailed means that the stream can't store the message.
 const (
 	streamMismatch = 10060
 	storeFailed    = 10077
 )
 
-// Refusal returns the permission error of a connection, or nil. The permissions of a connection don't change. The
-// server doesn't respond to a publish without permission, so only the connection has the error.
+// Refusal returns the last error of a connection if it is a permission error, and otherwise nil. The server doesn't
+// respond to a publish without permission. The connection keeps the error until it reconnects or has another error.
 func Refusal(nc *nats.Conn) error {
 	if err := nc.LastError(); errors.Is(err, nats.ErrPermissionViolation) {
 		return fmt.Errorf("%w: docs/security.md lists the permissions that each user needs", err)

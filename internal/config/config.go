@@ -146,8 +146,7 @@ type JS struct {
 // Embedded reports whether the worker starts an embedded NATS server. It does so if NATS.URL is empty.
 func (c *Config) Embedded() bool { return len(c.NATS.URL) == 0 }
 
-// IsSet reports whether the environment sets the variable with the given full name. A command whose default differs
-// from the worker's calls IsSet before it changes the field.
+// IsSet reports whether the environment sets the variable with the given full name.
 func (c *Config) IsSet(variable string) bool {
 	_, set := c.read.set[variable]
 	return set
@@ -171,6 +170,6 @@ func (c *Config) ParsedDecompress() compression.Encoding { return c.decompress }
 // ParsedResultEncoding returns the compression of results that ResultEncoding names.
 func (c *Config) ParsedResultEncoding() compression.Encoding { return c.resultEncoding }
 
-// Warnings returns the findings that do not stop the worker, one sentence each. They concern misspelt names, settings
+// Warnings returns the findings that do not stop the worker, one sentence each. Examples are misspelt names, settings
 // without effect, and addresses that other machines can reach.
 func (c *Config) Warnings() []string { return c.read.warnings }

@@ -36,8 +36,8 @@ type readings struct {
 // The Config is never nil, so a command can print the values despite an error. Do not run a worker on a Config with an
 // error.
 //
-// Load only reads the environment, credential files and the sources of find, so several goroutines may call it at once.
-// find may be nil.
+// Load only reads the environment and credential files, and calls find and checks. If find and checks are safe for
+// concurrent use, Load is, too. find may be nil.
 func Load(find Finder, checks ...Check) (*Config, error) {
 	c := &Config{}
 	c.scanEnvironment()

@@ -14,8 +14,7 @@ import (
 // other.
 
 const (
-	// minAge is the smallest permitted maximum age of a stream. The result stream must keep the id of a result for
-	// some time.
+	// minAge is the smallest permitted maximum age of a stream. The duplicate window can't exceed the maximum age.
 	minAge = time.Minute
 
 	// minBytes is the smallest permitted maximum size of a stream.

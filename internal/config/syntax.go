@@ -133,7 +133,6 @@ func WrongFilter(filter string) string {
 	return ""
 }
 
-// wrongPrefix checks the prefix of a subject.
 func wrongPrefix(prefix string) string {
 	if prefix == "" {
 		return "empty"

@@ -61,7 +61,7 @@ func Time(d time.Duration) string {
 	return fmt.Sprintf("%d ns", d.Nanoseconds())
 }
 
-// Bar draws a progress bar that is width columns wide.
+// Bar returns a progress bar that is width columns wide.
 func Bar(done, whole int64, width int) string {
 	full := 0
 	if whole > 0 {

@@ -318,8 +318,8 @@ func (c *checker) findings() error {
 	return errors.Join(append([]error{fmt.Errorf("%d results are wrong; the first ones are", c.bad)}, c.wrong...)...)
 }
 
-// surplus returns the number of messages in the stream beyond one result per document, which may have several parts. A
-// repeated publish without deduplication would leave such messages. Call surplus after the worker has stopped.
+// surplus returns the number of messages in the stream beyond all parts of one result per document. A repeated publish
+// without deduplication would leave such messages. Call surplus after the worker has stopped.
 func (c *checker) surplus(ctx context.Context) (int, error) {
 	js, err := jsapi.API{}.New(c.nc)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// Options configures the messages of the demo, and the streams and operators of the worker.
+// Options holds the settings of the demo.
 type Options struct {
 	URL      string // URL of the server
 	Payloads int
@@ -91,8 +91,7 @@ func (d *Demo) Run(ctx context.Context) error {
 		}
 	})
 	wg.Go(func() {
-		// An error stops the producer. The last result doesn't stop the producer, because it can arrive before the
-		// server has confirmed the last document.
+		// Only an error stops the producer. The last result can arrive before the server has confirmed the last document.
 		if checked = d.checker.run(ctx); checked != nil {
 			cancel()
 		}

@@ -9,7 +9,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// maxSamples is the maximum number of batches that are kept for quantiles. More batches would not change the result.
+// maxSamples is the maximum number of batches whose durations are kept for quantiles.
 const maxSamples = 1 << 14
 
 // Profile collects the batch statistics for the closing table. It implements telemetry.Observer.

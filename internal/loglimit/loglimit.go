@@ -1,4 +1,4 @@
-// Package loglimit limits the size of a log, so a flood of errors neither fills a disk nor hides other messages.
+// Package loglimit limits the size of a log, so repeated errors neither fill a disk nor hide other messages.
 // Handler limits the repetitions of a message. In each interval, it passes the first 10 records of a message. At the
 // end of an interval with dropped records, another record holds their number. TruncateAttr limits the length of a text.
 // The command cmd/worker applies both to all its logs.
@@ -25,8 +25,7 @@ const (
 )
 
 // splitBy is the key of an attribute. Records with the same message but different values of this attribute have
-// separate limits. So a thousand records about oversized payloads do not hide a record about a payload that broke the
-// device.
+// separate limits. So records about oversized payloads don't suppress a record about a payload that broke the device.
 const splitBy = "reason"
 
 // SuppressedKey is the key of an attribute of the record at the end of an interval. Its value is the number of dropped

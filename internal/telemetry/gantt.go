@@ -192,8 +192,8 @@ func roundTo3(d time.Duration) time.Duration {
 	return d.Round(unit)
 }
 
-// stretchBatches is the length of a stretch, in multiples of a batch's time on the device. It is long enough to show
-// the rhythm and short enough that a batch is several characters wide.
+// stretchBatches is the length of a stretch, in multiples of a batch's time on the device. Each batch is then several
+// characters wide.
 const stretchBatches = 3
 
 // stretch is a section of one device's timeline.
@@ -206,8 +206,8 @@ type stretch struct {
 // stretchTries is the approximate number of stretches that are compared per device.
 const stretchTries = 64
 
-// busiest returns the stretch with the most overlap of engines, over all devices. It compares stretches that begin with
-// batches at equal distances. found is false if no batch has been on a device yet.
+// busiest returns the stretch with the most overlap of engines, over all devices. It compares about stretchTries
+// stretches per device, evenly distributed over its batches. found is false if no batch has been on a device yet.
 func (t *Timeline) busiest() (best stretch, found bool) {
 	longest := -1
 	devices, _ := t.snapshot()

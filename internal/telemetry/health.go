@@ -13,12 +13,12 @@ type Work struct {
 	Name     string        // a device.Info.ID or another name for the part
 	InHand   int           // batches in flight that hold payloads
 	Progress time.Time     // time of the last change of a batch's state
-	AckWait  time.Duration // the consumer's AckWait, which bounds the time without progress; 0 while unknown, which disables that check
-	HeldBack int           // number of held-back payloads; the worker isn't ready if there are any for longer than AckWait
+	AckWait  time.Duration // the consumer's AckWait, the limit of the time without progress; 0 (unknown) disables the check
+	HeldBack int           // number of held-back payloads; if it stays above 0 for longer than AckWait, the worker isn't ready
 	Lost     error         // reason why the part's device is lost; nil while the device works
 
-	// For a device, Age is the time that its next batch to complete has spent there so far. Bound is the limit of Age;
-	// 0 means no limit.
+	// For a device, Age is the time in flight of the batch that has used the largest share of its bound. Bound is the
+	// limit of Age; 0 means no limit.
 	Age, Bound time.Duration
 }
 
@@ -31,7 +31,7 @@ type HealthOptions struct {
 	Now       func() time.Time // nil means time.Now
 }
 
-// Reasons for not being ready. Live creates its own errors.
+// These errors are results of Ready. Live creates its own errors.
 var (
 	errStarting     = errors.New("starting")
 	errDraining     = errors.New("draining")

@@ -60,8 +60,8 @@ func (m *Metrics) Frame(s inflight.FrameStats) {
 // operatorMetrics holds the metrics of the operators that the worker runs.
 //
 // A process that loses its device ends before Prometheus can scrape the count of that fault. So the time of the
-// third-last fault is a metric, too. That time covers faults of earlier processes, which the worker reads from the
-// consumer's metadata. An alert compares that time with its window.
+// third-last fault is a metric, too. It includes faults of earlier processes, which the worker reads from the
+// consumer's metadata. An alert compares the time with its window.
 type operatorMetrics struct {
 	faults *prometheus.CounterVec
 	third  *prometheus.GaugeVec
@@ -98,7 +98,7 @@ func (m *Metrics) AddOperators(names []string) {
 	}
 }
 
-// OperatorFault implements ingest.Observer. It ignores a fault of an earlier process if it already has one with the
+// OperatorFault implements ingest.Observer. It ignores a fault of an earlier process if it already knows a fault of the
 // same time.
 func (m *Metrics) OperatorFault(f inflight.OperatorFault) {
 	o := &m.operators
@@ -132,8 +132,8 @@ type trimMetrics struct {
 	kept    atomic.Pointer[Kept] // for the timeline page
 }
 
-// Kept describes the processed inputs that the input stream must keep. It is zero if there are none, or if another
-// worker trims the stream.
+// Kept describes the inputs that the input stream must keep. Either a consumer needs them, or no input may be removed.
+// Kept is zero if another worker trims the stream, or if trimming is off.
 type Kept struct {
 	Consumer string `json:"consumer"` // consumer that needs the first kept input
 	Inputs   uint64 `json:"inputs"`   // number of sequences from that input to the stream's end

@@ -123,8 +123,8 @@ func (c *jobCounter) settled(o inflight.Outcome, bytes int) {
 	}
 }
 
-// unacknowledged records the server's number of unacknowledged messages at a time. It adds the pending messages, which
-// the server has already reported.
+// unacknowledged records the number of unacknowledged messages that the server reported at the time now. It adds the
+// number of pending messages, which the server reports first.
 func (c *jobCounter) unacknowledged(messages uint64, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -165,7 +165,7 @@ func (c *jobCounter) read(now time.Time) jobSample {
 	return s
 }
 
-// job returns the Job at a time.
+// job returns the progress at the time now.
 func (c *jobCounter) job(now time.Time) Job {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -28,8 +28,8 @@ type Build struct {
 	GoVersion string // version of the Go compiler
 }
 
-// Metrics counts the worker's events. It implements Observer and ingest.Observer. The methods of these interfaces
-// allocate no memory once a device is known. All methods are safe for concurrent use.
+// Metrics counts the worker's events. It implements Observer and ingest.Observer. The methods for batches, frames and
+// settled messages allocate no memory once a device is known. All methods are safe for concurrent use.
 //
 // Metrics of a device have the label device, with the GPU's UUID or "host" as its value. Metrics of messages don't have
 // that label, because a dead letter may never have reached a device.
@@ -85,9 +85,8 @@ func NewMetrics(build Build) *Metrics {
 // Registry returns the registry of all metrics.
 func (m *Metrics) Registry() *prometheus.Registry { return m.registry }
 
-// Watch makes every scrape read the pipelines' own counters: engines, overlap, lanes, scratch and pinned memory. It
-// calls stats once per scrape, so that the values of one scrape are consistent. The function stats returns one entry
-// per device.
+// Watch makes every scrape read the pipelines' counters of engines, overlap, lanes, scratch and pinned memory. Each
+// scrape calls stats once, so its values are consistent. The function stats returns one entry per device.
 func (m *Metrics) Watch(stats func() []streams.Stats) { m.stats.Store(&stats) }
 
 // SetFallback sets the metric device_fallback, which is 1 if the worker runs on the host for lack of a GPU.
@@ -123,7 +122,7 @@ func (m *Metrics) registerWorker(build Build) {
 	info.WithLabelValues(build.Version, build.Commit, build.GoVersion).Set(1)
 }
 
-// The histograms' buckets, in base units: seconds, bytes, payloads, records.
+// These are the upper bounds of the histograms' buckets, in seconds, bytes, payloads or records.
 var (
 	// stageBuckets range from 10 us to an hour. Below 10 us, the cost of the launch dominates. An hour is the maximum
 	// deadline of a batch.
@@ -140,8 +139,8 @@ var (
 		1, 2.5, 5, 10, 30, 60, 300, 3600,
 	}
 
-	// headroomBuckets start at 0. A message below 0 was settled too late and is delivered again. The default AckWait of
-	// a consumer is 30 s. An alert uses a fifth of it, 6 s, as its threshold.
+	// headroomBuckets start at 0. A message below 0 was settled too late and is delivered again. The default AckWait is
+	// 30 s. The threshold of an alert is a fifth of AckWait, by default 6 s.
 	headroomBuckets = []float64{0, 0.1, 0.5, 1, 2, 5, 6, 10, 15, 20, 25, 30, 60, 120, 300, 600, 3600}
 
 	// frameRecordBuckets end at the maximum of MILLRACE_FRAME_RECORDS.

@@ -113,7 +113,7 @@ func (m *Metrics) PayloadLeftOut() { m.leftOut.Inc() }
 // Reconnected implements ingest.Observer.
 func (m *Metrics) Reconnected() { m.reconnects.Inc() }
 
-// Metrics that the pipelines keep, read at each scrape.
+// These descriptors describe the pipelines' counters, which every scrape reads.
 var (
 	engineBusyDesc = statsDesc("engine_busy_seconds_total", "Time during which each engine of the device was busy.", "engine")
 	deviceBusyDesc = statsDesc("device_busy_seconds_total", "Time during which at least one engine of the device was busy.")

@@ -18,7 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Limits per client. Handlers for profiles and traces that take longer extend the write deadline themselves.
+// Limits for each connection. Go's handlers for profiles and execution traces extend the write deadline if necessary.
 const (
 	readHeaderTimeout = 5 * time.Second
 	readTimeout       = 10 * time.Second
@@ -92,7 +92,7 @@ func (s *Server) Close(ctx context.Context) error {
 	return err
 }
 
-// Limits for scrapes, which are rare and short. More than maxScrapes at once mean that one hangs.
+// Limits for scrapes, which are rare and short. More than maxScrapes concurrent scrapes occur only if a scrape hangs.
 const (
 	maxScrapes    = 4
 	scrapeTimeout = 10 * time.Second
@@ -130,8 +130,8 @@ func probe(check func() error) http.Handler {
 	})
 }
 
-// failure is the body of every error response on both servers, a JSON object. Error responses of probes and of Go's
-// profiles stay text, because their clients read text.
+// failure is the JSON body of error responses on both servers. Error responses of probes and of Go's profiles are text,
+// because their clients read text.
 type failure struct {
 	Error  string `json:"error"`  // description of the error, with advice for the client
 	Status int    `json:"status"` // HTTP status
@@ -145,9 +145,9 @@ func readsText(pattern string) bool {
 	return pattern == "GET /healthz" || pattern == "GET /readyz" || strings.HasPrefix(pattern, "/debug/pprof/")
 }
 
-// withFailures converts all error responses of next to failures, including those of net/http and panics. It logs a
-// panic with its stack. If the response has already begun, it aborts the connection instead, so the client doesn't
-// treat the response as complete.
+// withFailures converts panics and error responses of next to failures, except error responses that readsText selects.
+// It logs a panic with its stack. If the response has begun before the panic, it aborts the connection, so the client
+// doesn't treat the response as complete.
 func withFailures(next http.Handler, log *slog.Logger) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a := &answer{ResponseWriter: w, request: r}

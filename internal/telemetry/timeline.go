@@ -64,7 +64,7 @@ func (t *Timeline) device(id string) *trackedDevice {
 	return nil
 }
 
-// BatchDone implements inflight.RecordObserver. A device without AddDevice is assumed to share the clock of the first device.
+// BatchDone implements inflight.RecordObserver. It registers an unknown device with the epoch of the first device.
 func (t *Timeline) BatchDone(r *inflight.Record) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -121,8 +121,8 @@ func (t *Timeline) snapshot() (list []deviceTimeline, base time.Time) {
 	return list, earliestEpoch(devices)
 }
 
-// since returns copies of the devices and of the batches, without the first after batches. It returns at most limit
-// batches, the newest ones, in the order of their release. The result done is the total number of batches.
+// since returns copies of the devices and of at most limit batches, the newest ones, in the order of their release. It
+// omits batches 1 to after. The result done is the total number of batches.
 func (t *Timeline) since(after uint64, limit int) (devices []trackedDevice, batches []inflight.Record, done uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

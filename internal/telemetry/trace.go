@@ -169,8 +169,8 @@ type track struct {
 	bars []bar
 }
 
-// maxRows is the number of thread IDs reserved for each track. A lane has two batches, plus a few batches that may
-// still be publishing.
+// maxRows is the number of thread IDs reserved for each track, and so its maximum number of rows. The batches of a lane
+// need only a few rows.
 const maxRows = 1000
 
 // engineTracks returns the device stages of each engine.

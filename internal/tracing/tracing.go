@@ -1,6 +1,6 @@
-// Package tracing exports a span for each batch over OTLP if OTEL_EXPORTER_OTLP_ENDPOINT is set. The span is linked to
-// the trace contexts of the batch's payloads (traceparent, W3C Trace Context). If the variable is not set, no Tracer
-// and no exporter is created.
+// Package tracing exports a span for each batch over OTLP if OTEL_EXPORTER_OTLP_ENDPOINT or
+// OTEL_EXPORTER_OTLP_TRACES_ENDPOINT is set. The span is linked to the trace contexts of the batch's payloads
+// (traceparent, W3C Trace Context).
 //
 // A batch has one parent per payload, but a span can have only one parent. So each batch starts a new trace with links
 // to the traces of its payloads. Results carry the unchanged trace context of their payloads (see internal/ingest).

@@ -28,7 +28,7 @@ import (
 	"unsafe"
 )
 
-// library is the index in own_at of an operator's own code for the CPU.
+// library is the index of an operator's own CPU code in own_at.
 type library int
 
 const (

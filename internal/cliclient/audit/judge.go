@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// judge counts all inputs and decides about the inputs without an outcome.
+// judge counts all inputs. It decides whether an input without an outcome is pending, missing, unread or unknown.
 type judge struct {
 	inputs   *inputs
 	outcomes *outcomes
@@ -71,7 +71,7 @@ func (j *judge) run(ctx context.Context) error {
 	return nil
 }
 
-// prepare sets the fields that decide about inputs.
+// prepare sets the fields from covers to kept.
 func (j *judge) prepare(ctx context.Context) error {
 	in, out := j.inputs, j.outcomes
 	j.covers, j.complete, j.settled, j.decided = in.covers(), in.info.State.NumDeleted == 0, in.settled(), in.decided()
@@ -218,7 +218,7 @@ func (j *judge) markMissing(first, last uint64, what string) {
 	}
 }
 
-// wait records inputs that the consumer of shared delivery has delivered.
+// wait records inputs that the consumer of shared delivery has delivered and that have no outcome.
 func (j *judge) wait(first, last uint64) {
 	j.waits += last - first + 1
 	if n := len(j.waiting); n > 0 && j.waiting[n-1].last+1 == first {

@@ -169,7 +169,7 @@ func (f *frames) unfinished(sequence uint64) string {
 	return fmt.Sprintf("%d of %d parts of a result are stored, and the last one isn't", len(cuts[0].have), cuts[0].count)
 }
 
-// recent holds at least the last recentSize messages.
+// recent holds the keys of at least the last recentSize messages of frames.
 type recent struct{ now, before map[recentKey]struct{} }
 
 // recentKey identifies a message of a frame.

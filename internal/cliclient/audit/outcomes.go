@@ -104,9 +104,9 @@ func (o *outcomes) open(ctx context.Context, js jetstream.JetStream, t topology.
 	return err
 }
 
-// keptSince returns the time since which the stream has removed no message, in nanoseconds since 1970. It returns 0 if
-// the stream has never removed one. If the stream's limits can't have removed the first messages, a user has. The audit
-// treats at least purged such messages as a purge. Fewer are deletions, which the audit reports as missing.
+// keptSince returns the time since which the stream has removed no message, in nanoseconds since 1970. The result is 0
+// if the stream still has its first message. Without limits on the stream, only a user can remove messages. If a user
+// removed fewer than the constant purged, the result is also 0, so the audit reports their inputs as missing.
 func keptSince(info *jetstream.StreamInfo) int64 {
 	c, s := info.Config, info.State
 	removed := s.FirstSeq - min(max(c.FirstSeq, 1), s.FirstSeq)

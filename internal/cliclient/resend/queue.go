@@ -82,8 +82,7 @@ func (q *queue) remembers() bool {
 	return q.consumer.CachedInfo().Config.AckPolicy == jetstream.AckExplicitPolicy
 }
 
-// isFull reports whether the consumer has reached its limit of unacknowledged messages. The server then delivers no
-// others.
+// isFull reports whether the consumer has reached its limit of unacknowledged messages. The server then delivers no more.
 func (q *queue) isFull(others int) bool {
 	limit := q.consumer.CachedInfo().Config.MaxAckPending
 	return q.remembers() && limit > 0 && len(q.held)+others >= limit

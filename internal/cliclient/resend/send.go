@@ -43,8 +43,8 @@ const (
 	maxFailures = 10
 )
 
-// handle sends the selected dead letters of a fetch, and holds the unselected ones for later runs. asked is the time of
-// the fetch's request.
+// handle sends the selected dead letters of a fetch, and holds the other ones for later runs. It acknowledges messages
+// that aren't dead letters, except in a dry run. asked is the time of the fetch's request.
 func (r *run) handle(ctx context.Context, came []*pull.Message, asked time.Time) {
 	var letters []*pull.Message
 	for _, m := range came {
@@ -239,8 +239,8 @@ func (e Entry) String() string {
 	return text + ", " + e.Subject + ", " + e.Reason
 }
 
-// Reading holds the worker's settings for reading inputs. A record's dead letter is sent as a frame that such a worker
-// splits.
+// Reading holds the worker's settings for reading inputs. A record is sent as a frame that a worker with these
+// settings splits.
 type Reading struct {
 	Framing    frame.Framing
 	Column     string               // column of the records in an Arrow stream; empty for the only column
@@ -276,7 +276,7 @@ func payloadOf(h nats.Header, stream string, sequence uint64) (uint64, error) {
 		client.HeaderOmitted, omitted, stream, cmp.Or(beside, sequence))
 }
 
-// newInput returns the input of a dead letter with these headers and this payload.
+// newInput returns the input of a dead letter. The arguments are the headers and the payload of the dead letter.
 func (r Reading) newInput(letter nats.Header, payload []byte) (*nats.Msg, error) {
 	m := &nats.Msg{Subject: letter.Get(client.HeaderSubject), Header: restored(letter), Data: payload}
 	if letter.Get(client.HeaderRecord) == "" {
