@@ -14,7 +14,7 @@ RECORD    := bin/tests.json
 
 # Packages in which goroutines meet. The others' tests run the same code again, from end to end or without goroutines.
 RACE := ./internal/streams ./internal/device/conformance ./internal/device/host ./internal/device/sim ./internal/alloc \
-	$(addprefix ./internal/ingest/,commit inflight lookup partitioned/... publisher pull quarantine results shared stall unpack) ./cmd/worker
+	$(addprefix ./internal/ingest/,commit inflight lease/... lookup publisher pull quarantine results stall unpack) ./cmd/worker
 
 # Packages with files that build tags select.
 TAGGED = $(shell grep -rlE --include='*.go' '^//go:build .*(faults|invariants|noembedded)' cmd internal | xargs -n1 dirname | sort -u | sed 's|^|./|')
@@ -96,7 +96,7 @@ faults-ci: ## Inject the faults that CI injects, one or two of each kind (2 minu
 	MILLRACE_FAULTS=ci go test -count=1 -timeout 30m ./internal/faults
 
 mutations: ## Check that the model of the lease finds faults in the lease (20 minutes; MILLRACE_MUTATIONS=2m for 2 minutes each)
-	MILLRACE_MUTATIONS=$(or $(MILLRACE_MUTATIONS),20s) go test -count=1 -timeout 4h -run '^TestModelFindsMutations$$' ./internal/ingest/partitioned
+	MILLRACE_MUTATIONS=$(or $(MILLRACE_MUTATIONS),20s) go test -count=1 -timeout 4h -run '^TestModelFindsMutations$$' ./internal/ingest/lease
 
 model-spin: ## Check the model of exactly-once delivery with spin (Debian's package spin; about 10 minutes)
 	tools/model-spin

@@ -12,7 +12,7 @@ import (
 
 	"millrace/internal/device/sim"
 	"millrace/internal/ingest/inflight"
-	"millrace/internal/ingest/partitioned"
+	"millrace/internal/ingest/lease"
 	"millrace/internal/ingest/pull"
 	"millrace/internal/ingest/results"
 	"millrace/internal/ingest/topology"
@@ -49,7 +49,7 @@ func (r *rig) unacknowledged() (n int) {
 	return n
 }
 
-func (run *running) wanted() int { return run.worker.mode.(*partitioned.Mode).Wanted() }
+func (run *running) wanted() int { return run.worker.mode.(*lease.Exclusive).Wanted() }
 
 func TestExclusiveBringsEveryPayloadBackOnceAndInOrder(t *testing.T) {
 	t.Parallel()

@@ -9,9 +9,8 @@ import (
 
 	"millrace/internal/compression"
 	"millrace/internal/ingest/inflight"
-	"millrace/internal/ingest/partitioned"
+	"millrace/internal/ingest/lease"
 	"millrace/internal/ingest/pull"
-	"millrace/internal/ingest/shared"
 	"millrace/internal/ingest/topology"
 )
 
@@ -53,7 +52,7 @@ func (o *Options) poolSettings(server pull.Server, c jetstream.ConsumerConfig, c
 // fixedMemory returns the maximum memory in bytes of prefetched messages, connections and the ledger. The worker takes it in
 // addition to the memory of deliveries in flight.
 func (o *Options) fixedMemory(server pull.Server, c jetstream.ConsumerConfig, connections int) int64 {
-	return int64(o.consumers())*o.size(server, c).Memory(server) + int64(connections)*connectionBuffers + shared.LedgerBytes
+	return int64(o.consumers())*o.size(server, c).Memory(server) + int64(connections)*connectionBuffers + lease.LedgerBytes
 }
 
 func (o *Options) costs() inflight.Costs {
@@ -111,10 +110,8 @@ func (w *Worker) Status() Status {
 // Shares calls share for each worker that has announced itself with exclusive delivery, starting with this worker. name and owns
 // are as announced, so any client may have chosen them. self is true for this worker. Shares makes no request to the server.
 func (w *Worker) Shares(share func(name string, self bool, owns []int)) {
-	if m, ok := w.mode.(*partitioned.Mode); ok {
-		for _, s := range m.Shares() {
-			share(s.Name, s.Self, s.Owns)
-		}
+	for _, s := range w.mode.Shares() {
+		share(s.Name, s.Self, s.Owns)
 	}
 }
 

@@ -9,8 +9,8 @@ import (
 	"millrace/internal/compression"
 	"millrace/internal/frame"
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/lease"
 	"millrace/internal/ingest/results"
-	"millrace/internal/ingest/shared"
 	"millrace/internal/ingest/stall"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/ingest/trim"
@@ -56,12 +56,9 @@ type Options struct {
 // receives the backlog of all partitions together.
 type Observer interface {
 	results.Observer
-	shared.Observer
+	lease.Observer
 	stall.Observer
 	trim.Observer
-
-	// Restarted is called when this worker restarts a lease after a fault.
-	Restarted()
 
 	// Reconnected is called when a lost connection to NATS is restored.
 	Reconnected()

@@ -13,10 +13,10 @@ import (
 
 	"millrace/internal/device"
 	"millrace/internal/device/host"
+	"millrace/internal/ingest/lease"
 	"millrace/internal/ingest/natsconn"
 	"millrace/internal/ingest/natstest"
 	"millrace/internal/ingest/results"
-	"millrace/internal/ingest/shared"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
@@ -207,7 +207,7 @@ func (run *running) drain() error {
 	run.t.Helper()
 	run.stop()
 	err := run.wait()
-	if m, ok := run.worker.mode.(*shared.Mode); ok && err == nil && m.InFlight() > 0 {
+	if m, ok := run.worker.mode.(*lease.Shared); ok && err == nil && m.InFlight() > 0 {
 		run.t.Errorf("%d inputs are in flight after the end", m.InFlight())
 	}
 	return err

@@ -5,10 +5,9 @@
 //
 // cmd/worker and the benchmarks run a worker. This package only connects the parts of a worker, which are separate packages.
 // Package pull receives messages, inflight packs batches and bounds memory, results publishes, and quarantine isolates payloads
-// that may break the device. Two delivery modes use them: shared delivery (package shared) and exclusive delivery by partitions
-// (package partitioned). Package topology creates the streams and consumers.
+// that may break the device. Package lease uses them in both delivery modes. Package topology creates the streams and consumers.
 //
-// Start reading at Worker.Run, then shared.Mode.Run.
+// Start reading at Worker.Run, then at package lease.
 package ingest
 
 import (
@@ -24,13 +23,12 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/lease"
 	"millrace/internal/ingest/natsconn"
-	"millrace/internal/ingest/partitioned"
 	"millrace/internal/ingest/pull"
 	"millrace/internal/ingest/quarantine"
 	"millrace/internal/ingest/results"
 	"millrace/internal/ingest/retry"
-	"millrace/internal/ingest/shared"
 	"millrace/internal/ingest/stall"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/ingest/trim"
@@ -53,18 +51,8 @@ type Worker struct {
 	judge   *quarantine.Judge
 	stalls  *stall.Detector
 	trimmer *trim.Trimmer
-	mode    mode
+	mode    lease.Mode
 	life    lifecycle
-}
-
-// mode is one of the two delivery modes.
-type mode interface {
-	// Run processes messages until intake ends, and then finishes the remaining ones until drainCtx ends. If a failure ends Run
-	// sooner, it passes the cause to stop, which ends intake.
-	Run(intake, drainCtx context.Context, stop context.CancelCauseFunc)
-
-	// Owned returns the number of partitions that this worker owns.
-	Owned() int
 }
 
 // NewWorker returns a worker that uses an open connection and pipelines, which the caller still owns. The streams and the consumer
@@ -106,22 +94,13 @@ func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, op
 	if err != nil {
 		return nil, err
 	}
-	if opts.Exclusive {
-		w.mode, err = partitioned.New(partitioned.Options{
-			Topology: opts.Topology, Pipes: pipes, Conns: w.conns, JS: js, Pool: w.pool, Results: w.results, Judge: w.judge, Stalls: w.stalls,
-			Size:   func(c jetstream.Consumer) pull.Size { return opts.pullSize(c, nc) },
-			Linger: opts.Linger, Confirm: opts.ConfirmAcks, Log: w.log, Observer: w.observer, Batches: opts.Batches,
-			Records: opts.Records,
-		})
-		if err != nil {
-			return nil, err
-		}
-	} else {
-		w.mode = shared.New(shared.Options{
-			Pipes: pipes, Conns: w.conns, JS: js, Consumer: consumer, Size: opts.pullSize(consumer, nc), Pool: w.pool, Results: w.results,
-			Judge: w.judge, Stalls: w.stalls, Limit: limit, Linger: opts.Linger, Confirm: opts.ConfirmAcks, Log: w.log, Observer: w.observer,
-			Batches: opts.Batches, Records: opts.Records,
-		})
+	w.mode, err = lease.New(lease.Options{
+		Topology: opts.Topology, Pipes: pipes, Conns: w.conns, JS: js, Consumer: consumer, Pool: w.pool, Results: w.results, Judge: w.judge,
+		Stalls: w.stalls, Size: func(c jetstream.Consumer) pull.Size { return opts.pullSize(c, nc) }, Limit: limit, Linger: opts.Linger,
+		Confirm: opts.ConfirmAcks, Log: w.log, Observer: w.observer, Batches: opts.Batches, Records: opts.Records,
+	})
+	if err != nil {
+		return nil, err
 	}
 	for _, f := range inflight.ParseFaults(settings.Metadata[inflight.FaultNote]) {
 		w.observer.OperatorFault(f)

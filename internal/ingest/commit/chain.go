@@ -5,7 +5,7 @@
 //
 // A Chain is the sequence of markers of one partition in one stream. The results have a chain, and the dead letters
 // have another one if they have their own stream. A chain accesses the server through a Store. Stream implements Store,
-// and the model test of package partitioned simulates it. Start reading at Open, then Chain.Commit. adr/0046 gives the
+// and the model test of package lease simulates it. Start reading at Open, then Chain.Commit. adr/0046 gives the
 // reasons for the design.
 package commit
 

@@ -1,0 +1,220 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/pull"
+	"millrace/internal/ingest/quarantine"
+	"millrace/internal/ingest/results"
+	"millrace/internal/streams"
+)
+
+// acknowledger settles deliveries and updates the ledger. It acknowledges a delivery, gives it back, or publishes its dead
+// letter. It implements results.Sink and quarantine.Deliveries.
+type acknowledger struct {
+	ledger  *ledger
+	pool    *inflight.Pool
+	results *results.Writer
+	judge   *quarantine.Judge
+	batches inflight.BatchObserver  // may be nil
+	records inflight.RecordObserver // may be nil
+	log     *slog.Logger
+
+	confirm    bool          // whether the server confirms every acknowledgement
+	confirming chan struct{} // holds a token for each acknowledgement that waits for confirmation
+
+	deadLetters chan struct{}  // holds a token for each dead letter that is being published
+	publishing  sync.WaitGroup // counts the goroutines that publish dead letters and results of frames
+}
+
+const (
+	// confirmAtOnce is the maximum number of acknowledgements that wait for confirmation at the same time. One after
+	// another, each would cost a round trip.
+	confirmAtOnce = 1024
+
+	// deadLetterWindow is the maximum number of dead letters in flight.
+	deadLetterWindow = 64
+)
+
+func newAcknowledger(o Options) *acknowledger {
+	return &acknowledger{
+		ledger: newLedger(), pool: o.Pool, results: o.Results, judge: o.Judge, batches: o.Batches, records: o.Records, log: o.Log,
+		confirm: o.Confirm, confirming: make(chan struct{}, confirmAtOnce), deadLetters: make(chan struct{}, deadLetterWindow),
+	}
+}
+
+// Stored implements results.Sink. It acknowledges inputs with stored results. If confirm is set, it waits up to
+// pull.ConfirmTimeout until the server has confirmed all acknowledgements. If an acknowledgement is lost, the server
+// redelivers the input and drops its second result as a duplicate.
+func (a *acknowledger) Stored(ctx context.Context, stored []*inflight.Delivery) {
+	if !a.confirm || ctx.Err() != nil { // after the drain, Stored does not wait
+		for _, d := range stored {
+			a.ack(d)
+		}
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, pull.ConfirmTimeout)
+	defer cancel()
+	var waiting sync.WaitGroup
+	for _, d := range stored {
+		a.confirming <- struct{}{}
+		waiting.Go(func() {
+			defer func() { <-a.confirming }()
+			a.ackConfirmed(ctx, d)
+		})
+	}
+	waiting.Wait()
+}
+
+// ack acknowledges an input. If that fails, the server redelivers the input.
+func (a *acknowledger) ack(d *inflight.Delivery) {
+	a.ledger.settle(d)
+	if err := d.Msg.Ack(); err != nil {
+		a.log.Warn("could not acknowledge an input; it is delivered again", "sequence", d.Sequence, "error", err)
+	}
+}
+
+// ackConfirmed acknowledges an input and waits until the server confirms the acknowledgement or ctx ends.
+func (a *acknowledger) ackConfirmed(ctx context.Context, d *inflight.Delivery) {
+	if ctx.Err() != nil {
+		a.ack(d)
+		return
+	}
+	a.ledger.settle(d)
+	if err := d.Msg.DoubleAck(ctx); err != nil {
+		a.log.Warn("an acknowledgement was not confirmed; if it is lost, its input is delivered again",
+			"sequence", d.Sequence, "error", err)
+	}
+}
+
+// nak gives an input back. The server redelivers the input after delay, or after AckWait if the message is lost.
+func (a *acknowledger) nak(d *inflight.Delivery, delay time.Duration) {
+	a.ledger.giveBack(d)
+	if err := d.Msg.NakWithDelay(delay); err != nil {
+		a.log.Warn("could not give an input back; it is delivered again after AckWait", "sequence", d.Sequence, "error", err)
+	}
+	a.results.Report(inflight.Nacked, d)
+}
+
+// GiveBack implements quarantine.Deliveries. The delay is 0 if the worker stops, inflight.LossDelay if the device is
+// lost, and d.NakDelay otherwise.
+func (a *acknowledger) GiveBack(d *inflight.Delivery, why error) {
+	delay := d.NakDelay()
+	switch {
+	case errors.Is(why, context.Canceled):
+		delay = 0
+	case streams.Ended(why):
+		delay = inflight.LossDelay
+	}
+	a.nak(d, delay)
+}
+
+// giveBackAll gives back the unsettled deliveries of a batch.
+func (a *acknowledger) giveBackAll(g *inflight.Batch, why error) {
+	for i := range g.Items {
+		if !g.IsSettled(i) {
+			g.Settle(i)
+			a.GiveBack(&g.Items[i], why)
+		}
+	}
+}
+
+// Finish implements quarantine.Deliveries. If ctx ends, it gives back the inputs without a stored result.
+func (a *acknowledger) Finish(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, b *streams.Batch, buffers *results.Buffers) {
+	record := g.Describe(b.ReadRecord())
+	start := pipe.Now()
+	a.judge.CameRight(pipe, g)
+	g.StartPublish()
+	a.results.Encode(g, b, buffers)
+	b.Release() // g has the encoded results now
+	err := a.results.Settle(ctx, pipe, g, buffers, a)
+	published := pipe.Now()
+	if err != nil {
+		a.giveBackAll(g, context.Canceled)
+	}
+	record.Publish = streams.Span{Start: start, End: published - buffers.Settling}
+	record.Settle = streams.Span{Start: published - buffers.Settling, End: pipe.Now()}
+	record.Report(a.records)
+	g.Report(a.batches, &record)
+}
+
+// Store implements quarantine.Deliveries. If ctx ends, it gives back the inputs without a stored result.
+func (a *acknowledger) Store(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, buffers *results.Buffers) {
+	if a.results.Settle(ctx, pipe, g, buffers, a) != nil {
+		a.giveBackAll(g, context.Canceled)
+	}
+}
+
+// StoreLater implements quarantine.Deliveries.
+func (a *acknowledger) StoreLater(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch) {
+	if len(g.Unsettled()) == 0 {
+		a.pool.Recycle(g)
+		return
+	}
+	a.publishing.Go(func() {
+		a.Store(ctx, pipe, g, &results.Buffers{})
+		a.pool.Recycle(g)
+	})
+}
+
+// GiveUp implements quarantine.Deliveries. It takes over a delivery and its memory, and publishes the dead letter in a
+// separate goroutine. If the publish fails, it gives the delivery back. GiveUp waits only while deadLetterWindow dead
+// letters are in flight. If ctx ends during that wait, it gives the delivery back.
+func (a *acknowledger) GiveUp(ctx context.Context, d inflight.Delivery, why results.Reason, cause error) {
+	select {
+	case a.deadLetters <- struct{}{}:
+	case <-ctx.Done():
+		a.nak(&d, 0)
+		a.pool.Release(&d)
+		return
+	}
+	a.publishing.Go(func() {
+		defer func() { <-a.deadLetters }()
+		defer a.pool.Release(&d)
+		if !a.DeadLetter(ctx, &d, why, cause) {
+			a.nak(&d, d.NakDelay())
+		}
+	})
+}
+
+// DeadLetter implements quarantine.Deliveries. It publishes the dead letter and then terminates the input.
+func (a *acknowledger) DeadLetter(ctx context.Context, d *inflight.Delivery, why results.Reason, cause error) bool {
+	if a.results.PublishDeadLetter(ctx, d, why, cause) != nil {
+		return false
+	}
+	a.ledger.settle(d)
+	if err := d.Msg.TermWithReason(string(why)); err != nil {
+		a.log.Warn("a payload was dead-lettered but could not be terminated; it comes again", "sequence", d.Sequence, "error", err)
+	}
+	a.results.ReportDeadLetter(d, why, cause)
+	return true
+}
+
+// Undeliverable implements results.Sink.
+func (a *acknowledger) Undeliverable(ctx context.Context, b *inflight.Batch, i int, why results.Reason, cause error) error {
+	b.Settle(i)
+	a.GiveUp(ctx, b.HandOver(i), why, cause)
+	return nil
+}
+
+// CollectRefused implements results.Sink.
+func (a *acknowledger) CollectRefused(ctx context.Context, b *inflight.Batch, refused []int) error {
+	for _, i := range refused {
+		if err := a.Undeliverable(ctx, b, i, results.OperatorError, b.Refusal(i)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Incomplete implements results.Sink.
+func (a *acknowledger) Incomplete(b *inflight.Batch, i int, cause error) error {
+	b.Settle(i)
+	a.GiveBack(&b.Items[i], cause)
+	return nil
+}

@@ -1,0 +1,240 @@
+package lease
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/lease/members"
+	"millrace/internal/ingest/retry"
+	"millrace/internal/ingest/stall"
+	"millrace/internal/ingest/topology"
+)
+
+// custody adopts partitions that their assigned owner doesn't take. Any client that may publish on the members' subject
+// can pose as a member, and Assign then gives it partitions. A partition has no owner if its consumer has messages but
+// no pinned client. After orphanAfter, every worker tries to take such a partition, and the server pins one of them.
+//
+// The worker keeps an adopted partition for some time. It does the same with a partition that it gave away and got back,
+// if messages waited there without an owner. The time doubles with each repetition, so a partition that is repeatedly
+// assigned to fake members seldom lacks an owner. Without fake members, a worker that joins gets its share at once.
+type custody struct {
+	members *members.Members
+	log     *slog.Logger
+
+	mu         sync.Mutex
+	partitions []charge
+}
+
+// charge is the state of a partition that custody tracks.
+type charge struct {
+	orphan  time.Time     // time since which the partition has messages but no owner; zero otherwise
+	given   bool          // whether this worker gave the partition away and no worker has taken it since
+	refused bool          // whether messages waited without an owner after the partition was given away
+	hold    time.Duration // last duration for which this worker kept the partition
+	adopted bool          // whether this worker wants the partition regardless of assignment
+	until   time.Time     // time when the adoption ends
+}
+
+const (
+	// orphanAfter is the time without an owner after which any worker takes a partition. The assigned successor of a
+	// dead worker begins sooner.
+	orphanAfter = 5 * time.Second
+
+	// minHold and maxHold bound the time for which a worker keeps an adopted partition.
+	minHold = 30 * time.Second
+	maxHold = 10 * time.Minute
+
+	// custodyEvery is the interval at which the server is queried about each partition that may have no owner.
+	custodyEvery = 500 * time.Millisecond
+
+	// minPause is the minimum time between two queries. It limits the load on the server to 20 queries per second.
+	minPause = 50 * time.Millisecond
+)
+
+func newCustody(m *members.Members, partitions int, log *slog.Logger) *custody {
+	return &custody{members: m, log: log, partitions: make([]charge, partitions)}
+}
+
+// saw records the state of a partition's consumer, and starts or ends an adoption.
+func (c *custody) saw(p int, info *jetstream.ConsumerInfo, now time.Time) {
+	owned, assigned := c.members.Standing(p)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	it := &c.partitions[p]
+	pinned, idle := pinOf(info) != "", info.NumPending == 0 && info.NumAckPending == 0
+	it.refused = it.given && (it.refused || !owned && !pinned && !idle)
+	switch {
+	case owned:
+		it.orphan = time.Time{}
+		if it.adopted && now.After(it.until) {
+			c.adopt(p, false)
+		}
+	case pinned:
+		it.orphan, it.given, it.refused, it.hold = time.Time{}, false, false, 0
+		if it.adopted {
+			c.adopt(p, false)
+		}
+	case assigned || it.adopted || idle:
+		it.orphan = time.Time{}
+	case it.orphan.IsZero():
+		it.orphan = now
+	case now.Sub(it.orphan) >= orphanAfter:
+		c.keep(p, now)
+		c.log.Warn("a partition has messages and no owner; taking it, though the members' agreement gives it to another. If this "+
+			"comes again, somebody else may publish on the members' subject: see docs/security.md",
+			"partition", p, "pending", info.NumPending, "unacknowledged", info.NumAckPending, "for", it.hold.String())
+	}
+}
+
+// keep makes this worker take or keep a partition, for twice the last duration. The caller holds c.mu.
+func (c *custody) keep(p int, now time.Time) {
+	it := &c.partitions[p]
+	it.hold = min(max(2*it.hold, minHold), maxHold)
+	it.until, it.orphan = now.Add(it.hold), time.Time{}
+	c.adopt(p, true)
+}
+
+func (c *custody) adopt(p int, take bool) {
+	c.partitions[p].adopted = take
+	c.members.Adopt(p, take)
+}
+
+// gave records that this worker no longer owns partition p. If p is still assigned to this worker, the worker was only
+// disconnected. In that case, gave records nothing and returns false.
+func (c *custody) gave(p int) bool {
+	if _, assigned := c.members.Standing(p); assigned {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.partitions[p].given, c.partitions[p].refused = true, false
+	return true
+}
+
+// began records that this worker owns a partition.
+func (c *custody) began(p int, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	it := &c.partitions[p]
+	refused := it.refused
+	it.given, it.refused = false, false
+	if refused {
+		c.keep(p, now)
+	}
+}
+
+// open returns the partitions that this worker doesn't own but must check soon. Each was given away and not taken, has
+// messages but no owner, or is adopted by this worker.
+func (c *custody) open() (open []int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for p, it := range c.partitions {
+		owned, _ := c.members.Standing(p)
+		if !owned && (!it.orphan.IsZero() || it.given || it.adopted) {
+			open = append(open, p)
+		}
+	}
+	return open
+}
+
+// watch calls look for each open partition every custodyEvery, until ctx is done.
+func (c *custody) watch(ctx context.Context, look func(p int)) {
+	for retry.Sleep(ctx, custodyEvery) {
+		for _, p := range c.open() {
+			look(p)
+			if !retry.Sleep(ctx, minPause) {
+				return
+			}
+		}
+	}
+}
+
+// watch queries the server about the consumers of all partitions, including partitions of other workers.
+type watch struct {
+	o       *Options
+	members *members.Members
+	backlog *backlog
+	custody *custody
+	handing []atomic.Bool // by partition: whether its lease is busy with a delivery and requests none; see stall.Detector.Saw
+}
+
+func newWatch(o *Options, m *members.Members) *watch {
+	n := o.Topology.Partitions
+	return &watch{o: o, members: m, backlog: newBacklog(o.Observer, n), custody: newCustody(m, n, o.Log), handing: make([]atomic.Bool, n)}
+}
+
+// run queries the partitions in turn until ctx is done. It queries up to a hundred partitions within stall.Interval.
+// Deliveries also report a partition's backlog, but only to its owner.
+func (w *watch) run(ctx context.Context) {
+	partitions := w.o.Topology.Partitions
+	pause := max(stall.Interval/time.Duration(partitions), minPause)
+	for p := 0; ; p = (p + 1) % partitions {
+		w.check(ctx, p)
+		if !retry.Sleep(ctx, pause) {
+			return
+		}
+	}
+}
+
+// check queries the consumer of partition p, and passes its state to the backlog, the stall detector and custody.
+func (w *watch) check(ctx context.Context, p int) {
+	asked, done := context.WithTimeout(ctx, stall.Interval)
+	defer done()
+	c, err := w.o.JS.Consumer(asked, w.o.Topology.Stream, topology.PartitionConsumer(w.o.Topology.Consumer, p))
+	if err != nil {
+		w.o.Stalls.MarkUnknown(p, time.Now())
+		return
+	}
+	info := c.CachedInfo()
+	w.backlog.update(p, info.NumPending)
+	w.backlog.unsettled(p, info.NumAckPending)
+	owned, _ := w.members.Standing(p)
+	// If another worker is pinned, that worker reports a stall.
+	w.o.Stalls.Saw(p, info, w.handing[p].Load() || !owned && pinOf(info) != "", time.Now())
+	w.custody.saw(p, info, time.Now())
+}
+
+// backlog counts the undelivered and the unacknowledged messages of all partitions. As with shared delivery, every
+// worker reports the totals over all workers.
+type backlog struct {
+	observer Observer
+
+	mu             sync.Mutex
+	pending        counts
+	unacknowledged counts
+}
+
+// counts contains one number per partition (0 if unknown) and their total.
+type counts struct {
+	of    []uint64
+	total uint64
+}
+
+func (c *counts) set(partition int, n uint64) uint64 {
+	c.total += n - c.of[partition]
+	c.of[partition] = n
+	return c.total
+}
+
+func newBacklog(observer Observer, partitions int) *backlog {
+	return &backlog{observer: observer, pending: counts{of: make([]uint64, partitions)}, unacknowledged: counts{of: make([]uint64, partitions)}}
+}
+
+// update sets a partition's number of undelivered messages, and reports the total to the observer.
+func (b *backlog) update(partition int, pending uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.observer.Pending(b.pending.set(partition, pending))
+}
+
+// unsettled sets a partition's number of delivered but unacknowledged messages, and reports the total to the observer.
+func (b *backlog) unsettled(partition int, unacknowledged int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.observer.Unacknowledged(b.unacknowledged.set(partition, uint64(max(unacknowledged, 0))))
+}

@@ -1,0 +1,31 @@
+package lease_test
+
+import (
+	"fmt"
+
+	"millrace/internal/ingest/lease/partition"
+)
+
+// A second worker joins and gets half of the partitions. It takes three inputs of its first partition. Their results are stored
+// out of stream order, and an acknowledgement covers only inputs before the first missing result.
+func Example() {
+	owners := partition.Assign(4, []partition.Member{{ID: "first", Owns: []int{0, 1, 2, 3}}, {ID: "second"}})
+	fmt.Println(owners)
+
+	floor := partition.NewFloor(40) // everything up to sequence 40 is acknowledged
+	for number, sequence := range []uint64{41, 45, 46} {
+		fmt.Println(sequence, floor.Take(uint64(number+1), sequence))
+	}
+	floor.Settle(45)
+	fmt.Println(floor.Acknowledge())
+	floor.Settle(41)
+	fmt.Println(floor.Acknowledge())
+
+	// Output:
+	// [first first second second]
+	// 41 new
+	// 45 new
+	// 46 new
+	// 0 false
+	// 45 true
+}

@@ -1,0 +1,231 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/lease/members"
+	"millrace/internal/ingest/pull"
+	"millrace/internal/ingest/results"
+	"millrace/internal/ingest/retry"
+	"millrace/internal/ingest/topology"
+	"millrace/internal/streams"
+)
+
+// Exclusive runs exclusive delivery in one worker.
+type Exclusive struct {
+	o       Options
+	id      string
+	members *members.Members
+	watch   *watch
+	devices []*sharedDevice
+}
+
+// newExclusive joins the group of workers that share the partitions. Call Run afterwards.
+func newExclusive(o Options) (*Exclusive, error) {
+	m := &Exclusive{o: o, id: nuid.Next()}
+	for _, p := range o.Pipes {
+		m.devices = append(m.devices, &sharedDevice{pipe: p})
+	}
+	var err error
+	if m.members, err = members.Join(o.Conns[0], o.Topology.Stream, o.Topology.Consumer, o.Topology.Partitions, m.id); err != nil {
+		return nil, err
+	}
+	m.watch = newWatch(&m.o, m.members)
+	return m, nil
+}
+
+// Owned returns the number of partitions that this worker owns.
+func (m *Exclusive) Owned() int { return m.members.Owned() }
+
+// Shares returns the partitions of each worker, this worker first.
+func (m *Exclusive) Shares() []members.Share { return m.members.Shares() }
+
+// Wanted returns the number of partitions that this worker should own. The worker owns such a partition once the server
+// has pinned the worker.
+func (m *Exclusive) Wanted() (n int) {
+	for p := range m.o.Topology.Partitions {
+		if mine, _ := m.members.Mine(p); mine {
+			n++
+		}
+	}
+	return n
+}
+
+// Run processes the partitions that this worker should own, until intake is done. Then it finishes the batches in
+// flight, until drainCtx ends. On a failure it passes the error to stop, which must end intake.
+func (m *Exclusive) Run(intake, drainCtx context.Context, stop context.CancelCauseFunc) {
+	var keepers, helpers sync.WaitGroup
+	completed, finish := context.WithCancel(context.WithoutCancel(intake))
+	for _, p := range m.o.Pipes {
+		for range inflight.Batchers(p) {
+			helpers.Go(func() { m.encodeCompleted(completed, p) })
+		}
+		helpers.Go(func() {
+			select {
+			case <-p.Over():
+				stop(p.Err())
+			case <-completed.Done():
+			}
+		})
+	}
+	membership, leave := context.WithCancel(context.WithoutCancel(intake))
+	helpers.Go(func() { m.members.Run(membership) })
+	helpers.Go(func() { m.watch.run(membership) })
+	helpers.Go(func() { m.watch.custody.watch(membership, func(p int) { m.watch.check(membership, p) }) })
+	for p := range m.o.Topology.Partitions {
+		keepers.Go(func() {
+			if err := m.keep(intake, drainCtx, p); err != nil {
+				stop(err)
+			}
+		})
+	}
+	keepers.Wait()
+	leave()
+	finish()
+	helpers.Wait()
+	m.o.Pool.Abandon(func(*inflight.Batch) {}) // batches that were on a device when drainCtx ended
+}
+
+// keep holds leases on partition p while this worker should own p, until ctx is done.
+func (m *Exclusive) keep(ctx, drainCtx context.Context, p int) error {
+	for m.members.Await(ctx, p, true) {
+		mine, dismiss := context.WithCancel(ctx)
+		go func() {
+			m.members.Await(mine, p, false)
+			dismiss()
+		}()
+		err := m.hold(mine, drainCtx, p)
+		if mine.Err() != nil && ctx.Err() == nil && m.watch.custody.gave(p) {
+			m.watch.check(ctx, p) // a worker that waited for the partition may own it already
+		}
+		dismiss()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// hold holds leases on partition p, one after another, until ctx is done. It returns an error only if the worker must end.
+func (m *Exclusive) hold(ctx, drainCtx context.Context, p int) error {
+	device := m.devices[p%len(m.devices)]
+	log := m.o.Log.With("partition", p)
+	var often restarts
+	for attempt, n := 1, 0; ctx.Err() == nil; attempt, n = attempt+1, n+1 {
+		if !m.o.Conns[:1].AwaitConnected(ctx) {
+			return nil
+		}
+		inputs := m.o.Conns.ForPartition(p, n)
+		progressed := false
+		l, err := m.newLease(ctx, p, inputs, device, log)
+		if err == nil {
+			err = l.run(ctx, drainCtx)
+			progressed = l.acks.progressed
+		}
+		switch {
+		case device.pipe.Err() != nil:
+			return device.pipe.Err()
+		case errors.Is(err, jetstream.ErrConnectionClosed), errors.Is(err, nats.ErrConnectionClosed):
+			return fmt.Errorf("partition %d: %w", p, err)
+		case ctx.Err() != nil:
+			return nil
+		case progressed:
+			attempt = 1
+		}
+		m.o.Observer.Restarted()
+		often.say(log, err, time.Now())
+		if !retry.Sleep(ctx, retry.Delay(attempt)) {
+			return nil
+		}
+	}
+	return nil
+}
+
+const (
+	// restartsWindow is the period in which restartsMany restarts of a partition cause a warning. One restart recovers
+	// from a single fault, but a recurring fault needs an administrator's attention.
+	restartsWindow = time.Minute
+	restartsMany   = 3
+
+	// restartsSay is the minimum interval between two warnings about restarts of a partition.
+	restartsSay = 10 * time.Second
+)
+
+// restarts counts and logs the restarts of a partition's lease.
+type restarts struct {
+	since  time.Time // start of the window
+	n      int       // restarts in the window
+	warned time.Time
+	silent int // restarts since the last log line
+}
+
+// say records and logs a restart. If restarts recur, it logs a warning at most once per restartsSay.
+func (r *restarts) say(log *slog.Logger, because error, now time.Time) {
+	if now.Sub(r.since) > restartsWindow {
+		r.since, r.n = now, 0
+	}
+	if r.n++; r.n < restartsMany {
+		log.Info("beginning the partition anew", "because", because)
+		return
+	}
+	if now.Sub(r.warned) < restartsSay {
+		r.silent++
+		return
+	}
+	log.Warn("beginning the partition anew, again and again; its inputs are held up", "because", because, "times", r.n,
+		"within", now.Sub(r.since).Round(time.Second).String(), "not_logged", r.silent)
+	r.warned, r.silent = now, 0
+}
+
+// newLease returns a lease on partition p. The lease receives its inputs over the connection inputs.
+func (m *Exclusive) newLease(ctx context.Context, p int, inputs *nats.Conn, device *sharedDevice, log *slog.Logger) (*lease, error) {
+	t := &m.o.Topology
+	name := topology.PartitionConsumer(t.Consumer, p)
+	consumer, err := m.o.JS.Consumer(ctx, t.Stream, name)
+	if err != nil {
+		return nil, err
+	}
+	size := m.o.Size(consumer)
+	server := &consumerServer{
+		js: m.o.JS, requests: m.o.Conns[0], inputs: inputs, stream: t.Stream, name: name, partition: p, consumer: consumer, log: log,
+		request: pull.Request{
+			API: t.API, Stream: t.Stream, Consumer: name, Group: topology.PriorityGroup,
+			Messages: size.Messages, Limit: size.Limit(inputs), Expires: pullFor, Heartbeat: pullFor / 2, Idle: topology.PinnedFor,
+		},
+	}
+	state := newLeaseState(leaseOptions{
+		id: m.id, stream: t.Stream, subjects: t.Subjects, maxBytes: inflight.SmallestBatchBytes(m.o.Pipes), maxBatches: m.o.Pool.Size(),
+	}, server, &partitionHost{o: &m.o, watch: m.watch, partition: p}, log)
+	return newLease(state, newPipelineBatches(state, &m.o, device)), nil
+}
+
+// encodeCompleted receives completed batches, in any order, until ctx is done. It encodes the results, releases the
+// device buffers, and passes each batch to its lease.
+func (m *Exclusive) encodeCompleted(ctx context.Context, pipe *streams.Pipeline) {
+	s := &results.Buffers{}
+	for {
+		select {
+		case b := <-pipe.Completed():
+			g := b.Owner.(*inflight.Batch)
+			record, err := *b.ReadRecord(), b.Err()
+			if err == nil {
+				m.o.Judge.CameRight(pipe, g)
+				m.o.Results.Encode(g, b, s)
+			}
+			b.Release()
+			g.Complete(record, err)
+		case <-ctx.Done():
+			return
+		}
+	}
+}

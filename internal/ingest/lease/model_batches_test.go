@@ -1,0 +1,329 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"millrace/internal/device"
+	"millrace/internal/device/host"
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/results"
+	"millrace/internal/operator"
+	"millrace/internal/record"
+	"millrace/internal/streams"
+)
+
+// This file has modelLease's implementation of leaseBatches.
+
+// pack packs a batch like a pipelineBatches, and computes it at once. submit determines the outcome of the batch.
+func (e *modelLease) pack(ctx context.Context, bound func(maximum int) int) (*leaseBatch, error) {
+	device := e.w.device
+	g, err := e.batcher.Reserve(ctx)
+	if err != nil {
+		return nil, nil
+	}
+	device.mu.Lock()
+	defer device.mu.Unlock()
+	e.packs++
+	random := rand.New(rand.NewPCG(e.w.m.seed+uint64(e.packs), uint64(e.n)))
+	e.batcher.MaxMessages = min(bound(e.largest()), 1+random.IntN(e.largest()))
+	batch, _, err := e.batcher.Next(g)
+	if batch == nil {
+		return nil, err
+	}
+	if g.Open() != nil {
+		e.w.m.did("spread over batches")
+	}
+	e.mu.Lock()
+	e.results[g] = device.compute(batch)
+	e.mu.Unlock()
+	return &leaseBatch{group: g}, nil
+}
+
+func (e *modelLease) resultsOf(g *inflight.Batch) modelResults {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.results[g]
+}
+
+func (e *modelLease) submit(b *leaseBatch) {
+	g := b.group
+	computed := e.resultsOf(g)
+	go func() {
+		err := e.w.call(e.w.drain, "compute", true, func() error {
+			m := e.w.m
+			switch {
+			case m.kills(computed):
+				return errModelKilled
+			case e.w.lost:
+				return device.ErrKernelFault
+			case m.faults && m.random.IntN(100) == 0:
+				m.did("batch failed")
+				return errors.New("the batch failed")
+			case len(m.failingRows(computed)) > 0:
+				m.did("operator failed")
+				return errModelOperator
+			}
+			return nil
+		})
+		if err == nil {
+			e.collect(g, computed)
+			g.Collected()
+		}
+		if !errors.Is(err, context.Canceled) {
+			g.Complete(streams.Record{}, err)
+		}
+	}()
+}
+
+// collect writes the results of a group's records into the tables of their frames.
+func (e *modelLease) collect(g *inflight.Batch, computed modelResults) {
+	for row, span := range g.Spans {
+		if f := span.Frame; f != nil && f.Records() > 0 {
+			f.Table.Put(0, span.First, computed[4*row:][:4*span.Rows])
+		}
+	}
+}
+
+func (e *modelLease) discard(b *leaseBatch)       { e.recycle(b.group) }
+func (e *modelLease) share() func()               { return func() {} }
+func (e *modelLease) isolate() func()             { return func() {} }
+func (e *modelLease) probe(context.Context) error { return nil }
+func (e *modelLease) report(*inflight.Batch)      {}
+func (e *modelLease) now() time.Duration          { return 0 }
+
+func (e *modelLease) recycle(g *inflight.Batch) {
+	e.mu.Lock()
+	delete(e.results, g)
+	e.mu.Unlock()
+	e.pipelineBatches.recycle(g)
+}
+
+// giveUp stores the dead letter of a delivery. With exactly-once delivery it only records the reason, and publish
+// stores a group's dead letters in the order of their inputs.
+func (e *modelLease) giveUp(ctx context.Context, g *inflight.Batch, i int, why results.Reason, cause error) error {
+	if e.commits != nil {
+		e.commits.given[g.Items[i].Sequence] = why
+		return nil
+	}
+	if err := e.publishDeadLetter(ctx, &g.Items[i], why, cause); err != nil {
+		return err
+	}
+	e.l.acks.settled(g, i)
+	return nil
+}
+
+// rescue gives up the rows on which the operator fails, and collects the results of all other rows.
+func (e *modelLease) rescue(ctx context.Context, g *inflight.Batch) error {
+	if !errors.Is(g.Err, errModelOperator) {
+		return g.Err
+	}
+	computed := e.resultsOf(g)
+	rows := g.UnsettledRows()
+	e.collect(g, computed)
+	for _, row := range e.w.m.failingRows(computed) {
+		f, i := g.Row(row)
+		if f != nil {
+			f.Mark(i, record.OperatorError)
+			continue
+		}
+		if err := e.giveUp(ctx, g, i, results.OperatorError, g.Err); err != nil {
+			return err
+		}
+	}
+	g.CollectedRows(rows)
+	g.Err = nil
+	return nil
+}
+
+func (e *modelLease) deviceFault() (f inflight.OperatorFault, known bool) { return f, false }
+
+func (e *modelLease) deviceFailed() error {
+	e.w.m.mu.Lock()
+	defer e.w.m.mu.Unlock()
+	if e.w.lost {
+		return device.ErrKernelFault
+	}
+	return nil
+}
+
+// publish stores the results of a group in the order of results.Writer. It loses some confirmations and some results.
+func (e *modelLease) publish(ctx context.Context, g *inflight.Batch) error {
+	if err := e.encodeFrames(ctx, g); err != nil {
+		return err
+	}
+	if e.commits != nil {
+		return e.commits.publish(ctx, g)
+	}
+	for {
+		left := g.Unsettled()
+		if len(left) == 0 {
+			return nil
+		}
+		err := e.publishLetters(ctx, g, left)
+		if err == nil {
+			err = e.publishResults(ctx, g, left)
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil && e.w.isGone() {
+			return err
+		}
+	}
+}
+
+// encodeFrames waits for the frames that end in a group, and encodes their results. A frame that can't be read
+// becomes a dead letter.
+func (e *modelLease) encodeFrames(ctx context.Context, g *inflight.Batch) error {
+	for _, i := range g.Unsettled() {
+		f := g.Items[i].Frame
+		if f == nil {
+			continue
+		}
+		if err := f.Await(ctx); err != nil {
+			return err
+		}
+		if f.Fault() == nil {
+			if err := f.EncodeParts(operator.Binary, 1<<20, nil); err != nil {
+				e.w.m.violate("encode the result of input %d: %v", g.Items[i].Sequence, err)
+			}
+			continue
+		}
+		e.w.m.did("broken frame")
+		if err := e.giveUp(ctx, g, i, results.InvalidFrame, f.Fault()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (e *modelLease) publishLetters(ctx context.Context, g *inflight.Batch, left []int) error {
+	for _, i := range left {
+		d := &g.Items[i]
+		if d.Frame == nil {
+			continue
+		}
+		for n := range d.Frame.Records() {
+			status := d.Frame.Table.Status(n)
+			if !status.Failed() {
+				continue
+			}
+			r := modelRecord{d.Sequence, n}
+			store := func() error { e.w.m.server.storeLetter(r, status); return nil }
+			if err := e.w.call(ctx, "record letter", false, store); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// publishResults tries to store the remaining results and records the confirmed ones.
+func (e *modelLease) publishResults(ctx context.Context, g *inflight.Batch, left []int) error {
+	m := e.w.m
+	var stored []int
+	sent, first := newModelResults(g, left), g.Items[0].Sequence
+	err := e.w.call(ctx, "publish", false, func() error {
+		m.publishes(e, first)
+		for n, i := range left {
+			switch {
+			case m.faults && m.random.IntN(12) == 0:
+				m.did("result lost")
+			default:
+				m.published(e, sent[n])
+				if m.faults && m.random.IntN(12) == 0 {
+					m.did("confirmation lost")
+					continue
+				}
+				stored = append(stored, i)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	settled := make([]*inflight.Delivery, len(stored))
+	for n, i := range stored {
+		g.Settle(i)
+		settled[n] = &g.Items[i]
+	}
+	e.l.acks.settle(settled)
+	return nil
+}
+
+// modelDevice computes the batches of the lease model. Its pipeline is outside the testing/synctest bubble, because
+// its goroutines outlive a run. A worker of the model waits for the device within one step of the scheduler.
+type modelDevice struct {
+	pipe *streams.Pipeline
+
+	mu      sync.Mutex // held while a batch is packed and computed
+	batches chan *streams.Batch
+	results chan []byte
+}
+
+// modelLab is the state that all runs of a test share.
+type modelLab struct {
+	operators []operator.Operator
+	devices   []*modelDevice // one per batch size
+}
+
+func newModelLab(t *testing.T) *modelLab {
+	t.Helper()
+	operators, err := operator.ParseList("crc32c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lab := &modelLab{operators: operators}
+	for _, rows := range []int{3, modelBatch} {
+		d, err := host.Open(host.Options{Cores: 1, Kernels: operator.HostKernels()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = d.Close() })
+		pipe, err := streams.New(d, streams.Options{
+			Operators: operators, Lanes: 8, BatchBytes: modelBatchBytes, BatchPayloads: rows, ScratchLimit: 64 << 20,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = pipe.Close() })
+		m := &modelDevice{pipe: pipe, batches: make(chan *streams.Batch), results: make(chan []byte)}
+		t.Cleanup(func() { close(m.batches) })
+		go m.run()
+		lab.devices = append(lab.devices, m)
+	}
+	return lab
+}
+
+const (
+	modelBatch      = 8       // maximum number of rows per batch
+	modelBatchBytes = 4 << 10 // maximum number of bytes per batch
+)
+
+// run computes one batch after another. It sends nil for a batch that the device refused.
+func (m *modelDevice) run() {
+	for b := range m.batches {
+		var results []byte
+		if b.Submit(streams.ClosedByCount) == nil {
+			b = <-m.pipe.Completed()
+			if b.Err() == nil {
+				results = slices.Clone(b.Results(0))
+			}
+		}
+		b.Release()
+		m.results <- results
+	}
+}
+
+// compute computes a batch and releases it. The caller holds m.mu.
+func (m *modelDevice) compute(b *streams.Batch) (results []byte) {
+	m.batches <- b
+	return <-m.results
+}

@@ -1,0 +1,419 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/commit"
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/results"
+	"millrace/internal/ingest/topology"
+)
+
+// In two thirds of the runs, the streams of results and dead letters accept commit markers. The leases then store
+// with real chains, and the model checks more invariants. No result or dead letter is stored twice, even if the
+// server has forgotten its id. Both are in the order of their inputs.
+
+// modelChain simulates a stream with the partition's markers. The sequences of its messages start at 1.
+type modelChain struct {
+	name     string
+	messages []modelStoredMessage
+	newest   uint64           // highest input with a message
+	open     []modelOpenBatch // fast batches that the server has begun but not completed
+}
+
+// modelOpenBatch is the remainder of a fast batch. The server stores its messages without a condition.
+type modelOpenBatch struct {
+	marker uint64                   // sequence of the last marker when the batch began, which is the id of the batch
+	rest   []func() (stored uint64) // each function stores a message
+	slow   bool                     // whether the next owner usually begins before these messages arrive
+}
+
+// modelStoredMessage is a message of a stream. It is a marker, or an input's result or dead letter.
+type modelStoredMessage struct {
+	subject string
+	header  nats.Header
+	marker  *commit.Marker
+	until   uint64 // last input of the fast batch that this message begins; otherwise 0
+}
+
+func (c *modelChain) last() (at uint64) {
+	for i, m := range c.messages {
+		if m.marker != nil {
+			at = uint64(i + 1)
+		}
+	}
+	return at
+}
+
+// modelCommits holds a lease's chains for exactly-once storage.
+type modelCommits struct {
+	*results.Commits
+	e *modelLease
+	// token holds a token while a chain is used. A goroutine that waits for a mutex would stop the scheduler.
+	token            chan struct{}
+	results, letters *commit.Chain
+	stores           [2]*modelStore // of results and letters
+	settled          commit.Position
+	given            map[uint64]results.Reason // inputs of the current group that become dead letters
+}
+
+func (c *modelCommits) lock() (unlock func()) {
+	c.token <- struct{}{}
+	return func() { <-c.token }
+}
+
+func (c *modelCommits) Settled(ctx context.Context, d *inflight.Delivery) (bool, error) {
+	settled, err := c.Commits.Settled(ctx, d)
+	if settled {
+		c.e.w.m.did("settled by an earlier lease")
+	}
+	return settled, err
+}
+
+func (e *modelLease) openCommits(ctx context.Context, p results.Partition) (leaseCommits, error) {
+	m := e.w.m
+	if !m.once {
+		return nil, nil
+	}
+	o := commit.Options{Owner: fmt.Sprint(e.w.id, " ", e.n), Created: time.Unix(1, 0), Way: m.way, Again: func(context.Context, commit.Store, int, error) bool { return true }, Start: commit.Position{Sequence: p.Floor}, LookUp: p.Delivered}
+	stores := [2]*modelStore{{e: e, chain: &m.server.chains[0]}, {e: e, chain: &m.server.chains[1]}}
+	of, letters, err := commit.Open(ctx, o, stores[0], stores[1])
+	if err != nil {
+		return nil, err
+	}
+	e.commits = &modelCommits{Commits: results.NewCommits(of, letters, "results"), e: e, token: make(chan struct{}, 1), results: of, letters: letters, stores: stores, given: map[uint64]results.Reason{}}
+	e.commits.settled = of.At()
+	return e.commits, nil
+}
+
+func (e *modelLease) alreadyStored(*inflight.Delivery) {}
+
+// commitCall is the prefix of the names of calls that store messages with a marker.
+const commitCall = "commit to "
+
+type modelStore struct {
+	e     *modelLease
+	chain *modelChain
+	store map[string]func() // functions that store the result or dead letter with an id
+}
+
+func (s *modelStore) Write(ctx context.Context, way commit.Way, expected uint64, msgs []*nats.Msg, marker *commit.Marker) (at uint64, err error) {
+	copied, all, c := *marker, s.store, s.chain
+	s.store = nil
+	var messages []func() uint64
+	for _, each := range msgs {
+		messages = append(messages, func() uint64 {
+			all[commit.ID(each.Header)]()
+			return c.append(modelStoredMessage{subject: each.Subject, header: each.Header})
+		})
+	}
+	last := func() uint64 { return c.append(modelStoredMessage{marker: &copied}) }
+	if way != commit.Fast {
+		return s.send(ctx, way, modelOpenBatch{marker: expected, rest: append(messages, last)})
+	}
+	if len(msgs) > 0 {
+		begin := func() uint64 { return c.append(modelStoredMessage{until: copied.Until}) }
+		if _, err := s.send(ctx, way, modelOpenBatch{marker: expected, rest: append([]func() uint64{begin}, messages...)}); err != nil {
+			return 0, err
+		}
+	}
+	return s.send(ctx, way, modelOpenBatch{marker: expected, rest: []func() uint64{last}})
+}
+
+// send sends a batch and returns the sequence of its last message.
+func (s *modelStore) send(ctx context.Context, way commit.Way, batch modelOpenBatch) (at uint64, err error) {
+	err = s.call(ctx, commitCall, func(m *leaseModel) error {
+		c, all := s.chain, len(batch.rest)
+		if way == commit.Fast && c.endBatch(batch.marker) {
+			m.did("batch ended by another")
+			if all > 1 {
+				m.violate("two batches have the id %d in %s", batch.marker, c.name)
+			}
+			if m.random.IntN(2) == 0 {
+				return errModelCut
+			}
+		}
+		if last := c.last(); last != batch.marker {
+			m.did("commit refused")
+			return &commit.WrongLastError{Last: last}
+		}
+		at, err = batch.arrive(m, way)
+		if left := len(batch.rest); err != nil && way == commit.Fast && left > 0 && left < all && m.random.IntN(4) > 0 {
+			batch.slow = m.random.IntN(3) == 0
+			c.open = append(c.open, batch)
+			return errModelSilent
+		}
+		return err
+	})
+	if err != nil {
+		return 0, err // a late request may still write to at
+	}
+	return at, nil
+}
+
+// arrive stores a batch. With a fault it stores only some messages.
+func (b *modelOpenBatch) arrive(m *leaseModel, way commit.Way) (at uint64, err error) {
+	maximum, all := len(b.rest), len(b.rest)
+	switch {
+	case !m.faults:
+	case m.cutting && all > 2 && m.random.IntN(2) == 0:
+		maximum = 2 + m.random.IntN(all-2)
+		m.did("batch cut")
+	case m.random.IntN(8) == 0:
+		maximum = m.random.IntN(maximum)
+		m.did("batch cut")
+	}
+	if way != commit.Fast && maximum < all {
+		return 0, errModelCut
+	}
+	for i := range maximum {
+		if way == commit.Fast && m.refuses() {
+			err = errModelRefused
+		} else {
+			at = b.rest[0]()
+		}
+		b.rest = b.rest[1:]
+		if i == 0 && err != nil {
+			b.rest = nil // the server must confirm the first message before it gets later ones
+			return 0, err
+		}
+	}
+	if len(b.rest) > 0 {
+		if maximum == 1 {
+			b.rest = nil // as above
+		}
+		return 0, errModelCut
+	}
+	m.did("committed")
+	return at, err
+}
+
+// refuses reports whether the server lacks space and refuses a message in the middle of a fast batch.
+func (m *leaseModel) refuses() bool {
+	if !m.narrow || !m.faults || m.random.IntN(8) > 0 {
+		return false
+	}
+	m.did("message refused in a batch")
+	return true
+}
+
+// endBatch ends the batch with the given id, and reports whether that batch existed.
+func (c *modelChain) endBatch(id uint64) bool {
+	before := len(c.open)
+	c.open = slices.DeleteFunc(c.open, func(b modelOpenBatch) bool { return b.marker == id })
+	return len(c.open) < before
+}
+
+// proceed stores messages of open batches, or ends these batches, as the server does after some time.
+func (c *modelChain) proceed(m *leaseModel) {
+	for i := range c.open {
+		if b := &c.open[i]; m.random.IntN(2) == 0 && !b.waits(m) {
+			m.did("batch proceeded")
+			if !m.refuses() {
+				b.rest[0]()
+			}
+			b.rest = b.rest[1:]
+		}
+	}
+	c.open = slices.DeleteFunc(c.open, func(b modelOpenBatch) bool { return len(b.rest) == 0 || m.random.IntN(8) == 0 && !b.waits(m) })
+}
+
+// waits reports whether a slow batch makes no progress yet.
+func (b *modelOpenBatch) waits(m *leaseModel) bool { return b.slow && m.random.IntN(8) > 0 }
+
+func (c *modelChain) append(stored modelStoredMessage) (at uint64) {
+	c.messages = append(c.messages, stored)
+	return uint64(len(c.messages))
+}
+
+func (s *modelStore) call(ctx context.Context, what string, apply func(m *leaseModel) error) error {
+	return s.e.w.call(ctx, what+s.chain.name, false, func() error {
+		s.chain.proceed(s.e.w.m)
+		return apply(s.e.w.m)
+	})
+}
+
+var errModelCut = errors.New("the batch was cut")
+
+var errModelRefused = errors.New("the stream has no room")
+
+// errModelSilent means that a batch is not complete, so the worker gets no answer yet. Some workers freeze or crash
+// during that time.
+var errModelSilent = errors.New("the batch is under way")
+
+func (s *modelStore) Last(ctx context.Context) (last commit.StoredMarker, err error) {
+	err = s.call(ctx, "last marker of ", func(*leaseModel) error {
+		if at := s.chain.last(); at > 0 {
+			last = commit.StoredMarker{Marker: *s.chain.messages[at-1].marker, At: at}
+		}
+		return nil
+	})
+	if err != nil {
+		return commit.StoredMarker{}, err
+	}
+	return last, nil
+}
+
+func (s *modelStore) Next(ctx context.Context, behind uint64, subject string) (at uint64, h nats.Header, err error) {
+	err = s.call(ctx, "read back ", func(m *leaseModel) error {
+		for i := behind; i < uint64(len(s.chain.messages)); i++ {
+			if stored := s.chain.messages[i]; stored.subject == subject {
+				m.did("read back")
+				at, h = i+1, stored.header
+				return nil
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, nil, err
+	}
+	return at, h, nil
+}
+
+func (s *modelStore) Begun(ctx context.Context, behind, before uint64) (until uint64, err error) {
+	err = s.call(ctx, "batches begun in ", func(*leaseModel) error {
+		for _, stored := range s.chain.messages[behind:before] {
+			until = max(until, stored.until)
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	return until, nil
+}
+
+// arrived checks that a message of an input is stored once and in order.
+func (m *leaseModel) arrived(c *modelChain, sequence uint64, known bool) {
+	if known {
+		m.violate("a message of input %d is stored a second time in %s", sequence, c.name)
+	}
+	if sequence < c.newest && !m.narrow {
+		m.violate("a message of input %d is stored in %s after one of %d", sequence, c.name, c.newest)
+	}
+	c.newest = sequence
+}
+
+func modelPosition(d *inflight.Delivery) commit.Position {
+	return commit.Position{Sequence: d.Sequence, Stored: d.Stored.UnixNano()}
+}
+
+// commitLetter stores a dead letter. store is the server's part of that.
+func (c *modelCommits) commitLetter(ctx context.Context, d *inflight.Delivery, letter commit.Letter, store func()) error {
+	defer c.lock()()
+	if c.letters.Letters().Has(letter) {
+		return nil
+	}
+	id := fmt.Sprint(letter)
+	msg := &nats.Msg{Subject: "deadletter.a", Header: nats.Header{jetstream.MsgIDHeader: {id}}}
+	for {
+		c.stores[1].store = map[string]func(){id: store} // for the next write
+		err := c.letters.CommitLetters(ctx, []*nats.Msg{msg}, []commit.Letter{letter}, c.settled)
+		if err == nil || commit.Over(err) || ctx.Err() != nil || c.e.w.isGone() {
+			return err
+		}
+	}
+}
+
+func (c *modelCommits) commitWhole(ctx context.Context, d *inflight.Delivery, why results.Reason) error {
+	m, dead := c.e.w.m, *d
+	return c.commitLetter(ctx, d, commit.Letter{Input: modelPosition(d), Record: commit.WholeMessage}, func() {
+		_, known := m.server.results[dead.Sequence]
+		m.arrived(&m.server.chains[1], dead.Sequence, known)
+		m.server.mayGiveUp(&dead, why)
+		m.server.store(&dead, results.MessageID(&dead))
+		m.did("dead letter")
+	})
+}
+
+// commitResults stores results with a marker after the last one.
+func (c *modelCommits) commitResults(ctx context.Context, sent []modelResult, at commit.Position) (stored []bool, err error) {
+	defer c.lock()()
+	m, store := c.e.w.m, map[string]func(){}
+	var msgs []*nats.Msg
+	for _, r := range sent {
+		id := results.MessageID(&r.Delivery)
+		msgs = append(msgs, &nats.Msg{Subject: topology.MapSubject("results", r.Subject), Header: nats.Header{jetstream.MsgIDHeader: {id}}})
+		store[id] = func() {
+			_, known := m.server.results[r.Sequence]
+			m.arrived(&m.server.chains[0], r.Sequence, known)
+			m.published(c.e, r)
+		}
+	}
+	c.stores[0].store = store
+	stored, err = c.results.Commit(ctx, msgs, at)
+	if err == nil {
+		c.settled = at
+	}
+	return stored, err
+}
+
+// publish stores the dead letters of a group's records and then its results.
+func (c *modelCommits) publish(ctx context.Context, g *inflight.Batch) error {
+	if len(g.Items) == 0 {
+		return nil
+	}
+	for _, i := range g.Unsettled() {
+		d := &g.Items[i]
+		why, given := c.given[d.Sequence]
+		if !given {
+			if err := c.publishRecordLetters(ctx, d); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := c.commitWhole(ctx, d, why); err != nil {
+			return err
+		}
+		delete(c.given, d.Sequence)
+		c.e.l.acks.settled(g, i)
+	}
+	for {
+		left := g.Unsettled()
+		if len(left) > 0 {
+			c.e.w.m.publishes(c.e, g.Items[left[0]].Sequence)
+		}
+		stored, err := c.commitResults(ctx, newModelResults(g, left), modelPosition(&g.Items[len(g.Items)-1]))
+		for k, i := range left {
+			if stored[k] {
+				c.e.l.acks.settled(g, i)
+			}
+		}
+		switch {
+		case err == nil:
+			return nil
+		case commit.Over(err), ctx.Err() != nil, c.e.w.isGone():
+			return err
+		}
+	}
+}
+
+func (c *modelCommits) publishRecordLetters(ctx context.Context, d *inflight.Delivery) error {
+	if d.Frame == nil {
+		return nil
+	}
+	for n := range d.Frame.Records() {
+		status := d.Frame.Table.Status(n)
+		if !status.Failed() {
+			continue
+		}
+		r, m := modelRecord{d.Sequence, n}, c.e.w.m
+		err := c.commitLetter(ctx, d, commit.Letter{Input: modelPosition(d), Record: n}, func() {
+			_, known := m.server.letters[r]
+			m.arrived(&m.server.chains[1], r.sequence, known)
+			m.server.storeLetter(r, status)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,341 @@
+package lease
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"millrace/internal/frame"
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/pull"
+	"millrace/internal/ingest/results"
+	"millrace/internal/ingest/topology"
+	"millrace/internal/operator"
+	"millrace/internal/record"
+	"millrace/internal/table"
+)
+
+// modelInput is a message of the lease model. It is a single record without framing, a frame of any number of
+// records, or a frame that can't be read.
+type modelInput struct {
+	body    []byte
+	header  nats.Header
+	framed  bool
+	broken  bool
+	records [][]byte
+	fails   []bool // whether the operator fails on each record
+	lethal  []bool // whether each record kills the worker that computes it
+}
+
+// modelFailing and modelLethal are properties of records. A device of the model identifies a record by its checksum.
+const (
+	modelFailing = "the operator fails on this"
+	modelLethal  = "this kills the worker"
+)
+
+// newModelInput returns a random message. All records have different bytes, and no checksum is 0, because empty rows
+// have that checksum.
+func (m *leaseModel) newModelInput(sequence uint64, lethal bool) *modelInput {
+	random := rand.New(rand.NewPCG(m.seed, sequence))
+	in := &modelInput{framed: m.framed && random.IntN(2) == 0}
+	n := 1
+	if in.framed {
+		n = []int{0, 1, 1 + random.IntN(5), 1 + random.IntN(3*modelBatch)}[random.IntN(4)]
+		in.header = nats.Header{"Content-Type": {"application/x-ndjson"}}
+		in.broken = !lethal && random.IntN(12) == 0
+	}
+	if lethal {
+		n = max(n, 1)
+	}
+	killers := map[int]bool{}
+	for range 1 + random.IntN(2) {
+		killers[random.IntN(max(n, 1))] = lethal
+	}
+	for i := range n {
+		fails := m.framed && !killers[i] && random.IntN(60) == 0
+		kind := "fine"
+		switch {
+		case fails:
+			kind = modelFailing
+		case killers[i]:
+			kind = modelLethal
+		}
+		in.records = append(in.records, fmt.Appendf(nil, "record %d of message %d of run %d: %s", i, sequence, m.seed, kind))
+		in.fails, in.lethal = append(in.fails, fails), append(in.lethal, killers[i])
+		sum := crc32.Checksum(in.records[i], castagnoli)
+		m.failing[sum], m.lethal[sum] = fails, killers[i]
+		m.killers += map[bool]int{true: 1}[killers[i]]
+	}
+	switch {
+	case in.broken:
+		in.header, in.records, in.fails, in.lethal = nats.Header{"Content-Type": {"application/vnd.millrace.length-delimited"}}, nil, nil, nil
+		in.body = []byte("\x00\x00\x00\x09short")
+	case in.framed:
+		for _, r := range in.records {
+			in.body = append(append(in.body, r...), '\n')
+		}
+	default:
+		in.body = in.records[0]
+	}
+	return in
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+func (m *leaseModel) input(sequence uint64) *modelInput {
+	m.notes.Lock()
+	defer m.notes.Unlock()
+	return m.messages[sequence]
+}
+
+// modelResults are the device's results for a batch.
+type modelResults []byte
+
+func (r modelResults) checksum(row int) uint32 { return binary.LittleEndian.Uint32(r[4*row:]) }
+
+// kills reports whether any of these rows kills the worker that computes it.
+func (m *leaseModel) kills(r modelResults) bool {
+	m.notes.Lock()
+	defer m.notes.Unlock()
+	for row := range len(r) / 4 {
+		if m.lethal[r.checksum(row)] {
+			return true
+		}
+	}
+	return false
+}
+
+func (m *leaseModel) failingRows(r modelResults) (rows []int) {
+	m.notes.Lock()
+	defer m.notes.Unlock()
+	for row := range len(r) / 4 {
+		if m.failing[r.checksum(row)] {
+			rows = append(rows, row)
+		}
+	}
+	return rows
+}
+
+// errModelOperator is the error of a batch with a record on which the operator fails.
+var errModelOperator = errors.New("the operator failed")
+
+var modelSplitter = frame.Splitter{Framing: frame.Auto, MaxRecords: 1000, MaxBytes: 1 << 20}
+
+// modelRecord identifies a record by the message's sequence and the record's index.
+type modelRecord struct {
+	sequence uint64
+	record   int
+}
+
+// loneRecord returns the record that an annotation names as the only one on the device. ok is false if it names no
+// single record.
+func loneRecord(alone string) (r modelRecord, ok bool) {
+	fields := strings.Fields(alone) // sequence, time, first record, records, deaths, condemned records
+	if len(fields) < 5 || fields[3] != "1" {
+		return r, false
+	}
+	r.sequence, _ = strconv.ParseUint(fields[0], 10, 64)
+	r.record, _ = strconv.Atoi(fields[2])
+	return r, true
+}
+
+func (s *modelServer) storeLetter(r modelRecord, status record.Status) {
+	in := s.m.input(r.sequence)
+	switch {
+	case status == record.OperatorError && !in.fails[r.record]:
+		s.m.violate("record %d of input %d is given up, and the operator does not fail on it", r.record, r.sequence)
+	case status == record.DeviceFault && s.aloneRecords[r] < 2:
+		s.m.violate("record %d of input %d is condemned, and was alone at %d deaths", r.record, r.sequence, s.aloneRecords[r])
+	case status == record.DeviceFault && !s.m.chaos && !in.lethal[r.record]:
+		s.m.violate("record %d of input %d is condemned, and only other records kill", r.record, r.sequence)
+	}
+	if status == record.DeviceFault {
+		s.m.did("record condemned")
+	}
+	s.letters[r] = status
+	s.m.did("record letter")
+}
+
+// modelResult is the result of a message in transit to the server. It shares no memory with the frame.
+type modelResult struct {
+	inflight.Delivery
+	statuses []record.Status // statuses of a frame's records
+	body     []byte          // body of a frame's result
+}
+
+func newModelResults(g *inflight.Batch, items []int) []modelResult {
+	sent := make([]modelResult, len(items))
+	for n, i := range items {
+		sent[n].Delivery = g.Items[i]
+		if f := g.Items[i].Frame; f != nil {
+			for record := range f.Records() {
+				sent[n].statuses = append(sent[n].statuses, f.Table.Status(record))
+			}
+			sent[n].body = slices.Clone(f.Parts[0].Body)
+		}
+		sent[n].Frame = nil
+	}
+	return sent
+}
+
+// wantFrame checks the result of a frame. Every record must have its result, or an error and a stored dead letter.
+func (s *modelServer) wantFrame(d modelResult) {
+	in := s.m.input(d.Sequence)
+	if len(d.statuses) != len(in.records) {
+		s.m.violate("the result of input %d has %d records, want %d", d.Sequence, len(d.statuses), len(in.records))
+		return
+	}
+	statuses := make([]record.Status, len(in.records))
+	_, known := s.results[d.Sequence]
+	for i := range in.records {
+		r := modelRecord{d.Sequence, i}
+		letter, ok := s.letters[r]
+		switch {
+		case in.fails[i]:
+			statuses[i] = record.OperatorError
+		case d.statuses[i] == record.DeviceFault: // already checked by storeLetter
+			statuses[i] = record.DeviceFault
+		case in.lethal[i]:
+			s.m.violate("record %d of input %d has a result, and kills the worker that computes it", i, d.Sequence)
+		}
+		if failed := statuses[i].Failed(); !known && (failed != ok || letter != statuses[i]) {
+			s.m.violate("record %d of input %d ends with %v and has the dead letter %v (%v)", i, d.Sequence, statuses[i], letter, ok)
+		}
+	}
+	if err := table.Reference(s.m.operators, in.records, statuses).Check(d.body, operator.Binary, 0, len(in.records)); err != nil {
+		s.m.violate("the result of input %d: %v", d.Sequence, err)
+	}
+}
+
+func (s *modelServer) mayGiveUp(d *inflight.Delivery, why results.Reason) {
+	in := s.m.input(d.Sequence)
+	switch {
+	case why == results.DeviceFault && in.framed && len(in.records) > 0:
+		s.m.violate("input %d of %d records is given up as a whole", d.Sequence, len(in.records))
+	case why == results.DeviceFault && s.alone[d.Sequence] < 2:
+		s.m.violate("input %d is given up, and was alone at %d deaths", d.Sequence, s.alone[d.Sequence])
+	case why == results.DeviceFault && !s.m.chaos && !slices.Contains(in.lethal, true):
+		s.m.violate("input %d is given up, and only others kill", d.Sequence)
+	case why == results.InvalidFrame && !in.broken:
+		s.m.violate("input %d is given up, and its frame is fine", d.Sequence)
+	case why == results.OperatorError && (in.framed || !in.fails[0]):
+		s.m.violate("input %d is given up, and the operator does not fail on it", d.Sequence)
+	}
+}
+
+// modelPull simulates a pull. It includes its requests at the server, the connection to the client, and the messages
+// that the client has received.
+type modelPull struct {
+	w      *leaseWorker
+	e      *modelLease
+	in     chan *modelMessage
+	broken chan error
+
+	open        bool // whether the server has its requests
+	leaving     bool // whether the client has ended the pull; the server may not have processed that
+	request     string
+	requestTurn uint64
+	wire        []*modelMessage
+	fresh       time.Time // time of the request without a pin
+
+	turn   uint64 // turn that the client has seen
+	pinned string
+}
+
+// cut drops the messages on the wire from the i-th on. It keeps the first one after a reset, as modelServer.reset
+// explains.
+func (p *modelPull) cut(i int) {
+	kept := p.wire[:i]
+	for _, msg := range p.wire[i:] {
+		if msg.number == 1 {
+			kept = append(kept, msg)
+		}
+	}
+	p.wire = kept
+}
+
+// lost notifies the client that another client is pinned. The client then makes a request without a pin. The caller
+// holds m.mu.
+func (p *modelPull) lost() {
+	p.request, p.pinned, p.fresh = "", "", time.Now()
+}
+
+func (p *modelPull) next(ctx context.Context) (inflight.Incoming, error) {
+	idle := time.NewTimer(topology.PinnedFor)
+	defer idle.Stop()
+	var msg *modelMessage
+	select {
+	case msg = <-p.in:
+	default:
+		select {
+		case msg = <-p.in:
+		case err := <-p.broken:
+			return nil, err
+		case <-idle.C:
+			return nil, pull.ErrIdle
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	if msg.turn > p.turn {
+		if err := p.learnPin(ctx, msg.turn); err != nil {
+			return nil, err
+		}
+	}
+	return msg, nil
+}
+
+// learnPin records the pin of a turn in p, under the same conditions as pull.Pull.
+func (p *modelPull) learnPin(ctx context.Context, turn uint64) error {
+	m := p.w.m
+	return p.w.call(ctx, "pin", false, func() error {
+		m.server.expirePin()
+		if p.requestTurn != turn || time.Since(p.fresh) >= topology.PinnedFor || m.server.pin == "" {
+			return errors.New("the pin is not known")
+		}
+		p.turn, p.pinned = turn, m.server.pin
+		return nil
+	})
+}
+
+func (p *modelPull) pin() string {
+	p.w.m.mu.Lock()
+	defer p.w.m.mu.Unlock()
+	return p.pinned
+}
+
+func (p *modelPull) keep() error {
+	m := p.w.m
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p.pinned != "" && p.pinned == m.server.pin && !p.w.dead && !m.isFrozen(p.w) {
+		m.server.pinSeen = time.Now()
+	}
+	return nil
+}
+
+func (p *modelPull) leave(ctx context.Context, turn uint64) {
+	for rest := true; rest; {
+		select {
+		case msg := <-p.in:
+			if msg.turn > turn {
+				_ = p.learnPin(ctx, msg.turn)
+				rest = false
+			}
+		default:
+			rest = false
+		}
+	}
+	p.w.m.mu.Lock()
+	p.leaving = true
+	p.w.m.mu.Unlock()
+}

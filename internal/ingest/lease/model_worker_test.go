@@ -1,0 +1,361 @@
+package lease
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/pull"
+	"millrace/internal/ingest/results"
+	"millrace/internal/ingest/retry"
+)
+
+// leaseWorker is a worker of the model. It runs real leases one after another, with simulations of the server, host
+// and batches.
+type leaseWorker struct {
+	m    *leaseModel
+	slot int
+	id   string
+
+	device *modelDevice
+	pool   *inflight.Pool
+
+	start chan context.Context // receives a context each time the worker gets the partition
+	stop  context.CancelFunc   // withdraws the partition
+	wants bool
+
+	life, kill  context.CancelFunc
+	drain       context.Context
+	dead        bool
+	lost        bool // whether its device is lost
+	frozenUntil int  // step until which it is frozen
+	pulls       []*modelPull
+	calls       int // number of calls so far
+	leases      int // number of leases so far
+	over        bool
+}
+
+// modelLease simulates the server, host and batches of one lease.
+type modelLease struct {
+	*pipelineBatches // for methods that depend only on the batches
+	*partitionHost   // for methods that depend only on the pool
+
+	w          *leaseWorker
+	l          *lease
+	n          int
+	repaired   bool   // whether it has repaired an over-acknowledged consumer
+	owner      string // owner in the last consumer info
+	holds      bool   // whether it has begun; before that, other goroutines write no annotations
+	knowsOther bool   // whether another client's pin was in the last consumer info
+	packs      int    // number of batches; only the submitter uses it
+	commits    *modelCommits
+
+	mu      sync.Mutex
+	results map[*inflight.Batch]modelResults
+}
+
+// run holds leases whenever this worker should own the partition, like Exclusive.keep and Exclusive.hold.
+func (w *leaseWorker) run(life context.Context) {
+	for !w.isGone() && life.Err() == nil {
+		select {
+		case ctx := <-w.start:
+			w.m.count(1)
+			w.hold(ctx)
+			w.m.count(-1)
+		case <-life.Done():
+		}
+	}
+	w.m.mu.Lock()
+	w.over = true
+	w.m.mu.Unlock()
+}
+
+func (w *leaseWorker) hold(ctx context.Context) {
+	for attempt := 1; ctx.Err() == nil && !w.isGone(); attempt++ {
+		e := w.newLease()
+		err := e.l.run(ctx, w.drain)
+		w.m.ended(e, err)
+		w.settled(e)
+		if ctx.Err() != nil || w.isGone() {
+			return
+		}
+		if e.l.acks.progressed {
+			attempt = 1
+		}
+		retry.Sleep(ctx, retry.Delay(attempt))
+	}
+}
+
+// settled checks that a lease that could finish its batches has freed all memory.
+func (w *leaseWorker) settled(e *modelLease) {
+	if w.isGone() || w.drain.Err() != nil {
+		return
+	}
+	if used, batches := w.pool.Memory().Used, w.pool.InFlight(); used != 0 || batches != 0 {
+		w.m.violate("lease %d of %s has ended, and %d bytes and %d batches are in flight", e.n, w.id, used, batches)
+	}
+}
+
+// isGone reports whether the worker is dead, or must end because its device is lost.
+func (w *leaseWorker) isGone() bool {
+	w.m.mu.Lock()
+	defer w.m.mu.Unlock()
+	return w.dead || w.lost
+}
+
+func (w *leaseWorker) newLease() *modelLease {
+	w.leases++
+	settings := &Options{Pool: w.pool}
+	e := &modelLease{w: w, n: w.leases, results: map[*inflight.Batch]modelResults{}, partitionHost: &partitionHost{o: settings}}
+	state := newLeaseState(leaseOptions{id: w.id, stream: "IN", subjects: []string{"ingest.>"}, maxBytes: modelBatchBytes, maxBatches: 200 * modelInputs}, e, e, w.m.log)
+	e.pipelineBatches = newPipelineBatches(state, settings, &sharedDevice{pipe: w.device.pipe})
+	e.l = newLease(state, e)
+	return e
+}
+
+// modelCall is a worker's request to the server or the device. It waits until the scheduler picks it.
+type modelCall struct {
+	w      *leaseWorker
+	what   string
+	number int
+	apply  func() error
+	done   chan error
+	gone   bool // whether the caller has stopped waiting
+	local  bool // whether the call doesn't use the network and can't be lost
+}
+
+// sortCalls makes the order of calls independent of the order in which goroutines ran.
+func (m *leaseModel) sortCalls() {
+	slices.SortFunc(m.calls, func(a, b *modelCall) int {
+		return cmp.Or(cmp.Compare(a.w.id, b.w.id), cmp.Compare(a.what, b.what), cmp.Compare(a.number, b.number))
+	})
+}
+
+// pick returns the index of a call that can be answered now, or -1 if there is none.
+func (m *leaseModel) pick() int {
+	m.sortCalls()
+	var ready []int
+	for i, c := range m.calls {
+		if !m.isFrozen(c.w) {
+			ready = append(ready, i)
+		}
+	}
+	if len(ready) == 0 {
+		return -1
+	}
+	return ready[m.random.IntN(len(ready))]
+}
+
+// callTimeout is the time for which a client waits for an answer if its context has no deadline.
+const callTimeout = 5 * time.Second
+
+// call waits until the scheduler has applied the call, or ctx ends.
+func (w *leaseWorker) call(ctx context.Context, what string, local bool, apply func() error) error {
+	m := w.m
+	c := &modelCall{w: w, what: what, local: local, apply: apply, done: make(chan error, 1)}
+	m.mu.Lock()
+	w.calls++
+	c.number = w.calls
+	if w.dead {
+		m.mu.Unlock()
+		return errModelLost
+	}
+	m.calls = append(m.calls, c)
+	m.mu.Unlock()
+	if !local {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+	}
+	select {
+	case err := <-c.done:
+		return err
+	default:
+	}
+	select {
+	case err := <-c.done:
+		return err
+	case <-ctx.Done():
+		m.mu.Lock()
+		c.gone = true
+		m.mu.Unlock()
+		return ctx.Err()
+	}
+}
+
+func (e *modelLease) info(ctx context.Context) (info *jetstream.ConsumerInfo, err error) {
+	err = e.w.call(ctx, "info", false, func() error { info = e.w.m.server.info(); return nil })
+	if err != nil {
+		return nil, err
+	}
+	pin, own := pinOf(info), e.l.reader.pinID()
+	e.w.m.mu.Lock()
+	e.knowsOther, e.owner = pin != "" && pin != own, info.Config.Metadata[annotationOwner]
+	e.w.m.mu.Unlock()
+	return info, nil
+}
+
+// known reports whether another client is pinned, and returns the annotated owner, as the lease last saw them.
+func (e *modelLease) known() (other bool, owner string) {
+	e.w.m.mu.Lock()
+	defer e.w.m.mu.Unlock()
+	return e.knowsOther, e.owner
+}
+
+func (e *modelLease) reset(ctx context.Context, sequence uint64) error {
+	m := e.w.m
+	m.did("repaired")
+	m.notes.Lock()
+	e.repaired = true
+	clear(m.clean) // the server ignored acknowledgements
+	m.notes.Unlock()
+	return e.w.call(ctx, "reset", false, func() error { e.w.m.server.reset(sequence); return nil })
+}
+
+func (e *modelLease) redeliver(ctx context.Context, sequence, number uint64) error {
+	return e.w.call(ctx, "redeliver", false, func() error { e.w.m.server.redeliver(sequence, number); return nil })
+}
+
+func (e *modelLease) annotate(ctx context.Context, _ jetstream.ConsumerConfig, metadata map[string]string) error {
+	if _, owner := e.known(); e.holds && owner != "" && owner != e.w.id && metadata[annotationOwner] != owner {
+		e.w.m.violate("%s overwrites the annotations of %s", e.w.id, owner)
+	}
+	return e.w.call(ctx, "annotate", false, func() error { e.w.m.server.annotate(metadata); return nil })
+}
+
+func (e *modelLease) unpin(ctx context.Context) error {
+	if other, _ := e.known(); other {
+		e.w.m.violate("%s unpins another client", e.w.id)
+	}
+	return e.w.call(ctx, "unpin", false, func() error { e.w.m.server.pin = ""; e.w.m.did("unpinned"); return nil })
+}
+
+func (e *modelLease) reader() leaseReader { return e }
+
+func (e *modelLease) read(ctx context.Context, from uint64) (raw *jetstream.RawStreamMsg, err error) {
+	m := e.w.m
+	err = e.w.call(ctx, "read", false, func() error {
+		if m.did("read"); m.faults && m.random.IntN(50) == 0 {
+			m.did("read failed silently")
+			return nil
+		}
+		raw = m.server.read(from)
+		return nil
+	})
+	return raw, err
+}
+
+func (e *modelLease) proveEnd(ctx context.Context, from uint64) error {
+	return e.w.call(ctx, "prove", false, func() error {
+		if e.w.m.server.read(from) != nil {
+			return errModelUnread
+		}
+		return nil
+	})
+}
+
+func (e *modelLease) message(raw *jetstream.RawStreamMsg, number uint64) inflight.Incoming {
+	return &modelMessage{m: e.w.m, number: number, sequence: raw.Sequence, deliveries: 1}
+}
+
+func (e *modelLease) receipt(sequence, number uint64) pull.AckToken {
+	return &modelMessage{m: e.w.m, number: number, sequence: sequence}
+}
+
+func (e *modelLease) flush(ctx context.Context) error {
+	m := e.w.m
+	m.mu.Lock()
+	leaving := slices.ContainsFunc(e.w.pulls, func(p *modelPull) bool { return p.leaving })
+	silent := e.w.dead || m.isFrozen(e.w)
+	m.mu.Unlock()
+	if !leaving && !silent {
+		return nil // the message has no effect here
+	}
+	return e.w.call(ctx, "flush", false, func() error {
+		for _, p := range e.w.pulls {
+			if p.leaving {
+				p.open = false
+			}
+		}
+		return nil
+	})
+}
+
+func (e *modelLease) pull() (leasePull, error) {
+	m := e.w.m
+	p := &modelPull{w: e.w, e: e, in: make(chan *modelMessage, 16*modelInputs), broken: make(chan error, 1), open: true, fresh: time.Now()}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !e.w.dead {
+		m.server.pulls = append(m.server.pulls, p)
+		e.w.pulls = append(e.w.pulls, p)
+	}
+	return p, nil
+}
+
+// The following methods implement leaseHost.
+
+func (e *modelLease) hold(ctx context.Context, d *inflight.Delivery) bool {
+	e.w.m.held(e, d)
+	return e.partitionHost.hold(ctx, d)
+}
+
+func (e *modelLease) ended()       {}
+func (e *modelLease) handing(bool) {}
+
+func (e *modelLease) earlierFault(inflight.OperatorFault) {}
+func (e *modelLease) pending(uint64)                      {}
+func (e *modelLease) redelivered()                        { e.w.m.did("known") }
+
+func (e *modelLease) began() {
+	e.holds = true
+	e.w.m.did("lease begun")
+	e.w.m.note("%s has the partition, lease %d", e.w.id, e.n)
+}
+
+func (e *modelLease) publishDeadLetter(ctx context.Context, d *inflight.Delivery, why results.Reason, _ error) error {
+	if e.commits != nil {
+		if err := e.commits.commitWhole(ctx, d, why); err != nil {
+			return err
+		}
+		_, err := e.commits.commitResults(ctx, nil, modelPosition(d))
+		return err
+	}
+	dead := *d // a late request may need the delivery after it is freed
+	return e.w.call(ctx, "dead letter", false, func() error {
+		s := e.w.m.server
+		s.mayGiveUp(&dead, why)
+		s.store(&dead, results.MessageID(&dead))
+		e.w.m.did("dead letter")
+		return nil
+	})
+}
+
+func (e *modelLease) acknowledge(ctx context.Context, msg pull.AckToken) error {
+	d := msg.(*modelMessage)
+	m := e.w.m
+	m.acknowledging(e, d)
+	if m.confirms {
+		return e.confirm(ctx, msg)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !e.w.dead {
+		m.acks = append(m.acks, modelAck{e.w, d.number, d.sequence})
+	}
+	return nil
+}
+
+func (e *modelLease) confirm(ctx context.Context, msg pull.AckToken) error {
+	d := msg.(*modelMessage)
+	return e.w.call(ctx, "confirm", false, func() error {
+		e.w.m.note("%s's acknowledgement %d of %d is confirmed", e.w.id, d.number, d.sequence)
+		e.w.m.server.acknowledge(d.number, d.sequence)
+		return nil
+	})
+}

@@ -1,0 +1,61 @@
+package lease
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/natsconn"
+	"millrace/internal/ingest/pull"
+	"millrace/internal/ingest/quarantine"
+	"millrace/internal/ingest/results"
+	"millrace/internal/ingest/stall"
+	"millrace/internal/ingest/topology"
+	"millrace/internal/streams"
+)
+
+// Options configures a Mode. The caller keeps ownership of everything in it.
+type Options struct {
+	Topology topology.Topology
+	Pipes    []*streams.Pipeline
+	// Conns are the worker's connections. With exclusive delivery, pulls and acknowledgements use the result of ForPartition. All other
+	// requests use the first connection.
+	Conns    natsconn.Connections
+	JS       jetstream.JetStream
+	Consumer jetstream.Consumer                 // the worker's consumer; with exclusive delivery, that of partition 0
+	Size     func(jetstream.Consumer) pull.Size // size of a pull request
+
+	Pool    *inflight.Pool
+	Results *results.Writer
+	Judge   *quarantine.Judge
+	Stalls  *stall.Detector // watches the consumer, or the consumer of each partition
+
+	Limit   int           // number of deliveries after which a payload is tried alone; only for shared delivery
+	Linger  time.Duration // maximum time that the oldest payload of a batch waits for more payloads
+	Confirm bool          // whether the server confirms every acknowledgement
+
+	Log      *slog.Logger
+	Observer Observer
+	Records  inflight.RecordObserver // may be nil
+	Batches  inflight.BatchObserver  // may be nil
+}
+
+// Observer receives delivery events. Calls come from several goroutines and must not block.
+type Observer interface {
+	// Pending is called with the number of messages that the consumers of all partitions have not delivered yet.
+	Pending(messages uint64)
+
+	// Unacknowledged is called with the number of messages that are delivered to any worker and not acknowledged, over all partitions.
+	Unacknowledged(messages uint64)
+
+	// Redelivered is called for each redelivery.
+	Redelivered()
+
+	// Restarted is called when this worker restarts a lease after a fault.
+	Restarted()
+
+	// OperatorFault is called for an operator's fault that an earlier owner of a partition recorded in the consumer's metadata.
+	OperatorFault(inflight.OperatorFault)
+}

@@ -1,0 +1,337 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/jsapi"
+	"millrace/internal/ingest/natsconn"
+	"millrace/internal/ingest/pull"
+	"millrace/internal/ingest/topology"
+)
+
+// leaseServer contains all requests that a lease makes to the server. It does not abstract time, because tests run a
+// lease in a testing/synctest bubble with its own clock.
+type leaseServer interface {
+	// info returns the state of the partition's consumer.
+	info(ctx context.Context) (*jetstream.ConsumerInfo, error)
+
+	// reset makes the consumer deliver again from the given stream sequence. Consumer sequences then start at 1. reset
+	// requires nats-server 2.14 or later. Only repair calls reset.
+	reset(ctx context.Context, sequence uint64) error
+
+	// redeliver makes the consumer redeliver an unacknowledged input. number is the consumer's last consumer sequence. The
+	// server ignores the request if the input is already acknowledged.
+	redeliver(ctx context.Context, sequence, number uint64) error
+
+	// annotate replaces the consumer's metadata. config is the consumer's current configuration.
+	annotate(ctx context.Context, config jetstream.ConsumerConfig, metadata map[string]string) error
+
+	// unpin removes the consumer's pin, so that the server can pin another client.
+	unpin(ctx context.Context) error
+
+	// reader returns a new reader of the partition's messages. Only one goroutine may use the reader.
+	reader() leaseReader
+
+	// message converts a message that was read from the stream to a delivery with the consumer sequence number.
+	message(raw *jetstream.RawStreamMsg, number uint64) inflight.Incoming
+
+	// receipt returns a token that acknowledges all inputs up to a stream sequence. number is the consumer sequence that
+	// the acknowledgement names.
+	receipt(sequence, number uint64) pull.AckToken
+
+	// flush waits until the server has processed all messages that were sent over the connection for inputs.
+	flush(ctx context.Context) error
+
+	// pull starts a pull from the consumer.
+	pull() (leasePull, error)
+}
+
+// leaseReader reads messages of a partition from the stream.
+type leaseReader interface {
+	// read returns the first message at or after a stream sequence, or nil if there is none. It is fastest if each call
+	// continues after the message that the last call returned.
+	read(ctx context.Context, from uint64) (*jetstream.RawStreamMsg, error)
+
+	// proveEnd returns an error if the stream has a message at or after a sequence. A nil result of read isn't proof,
+	// because the server also finds no message if it can't read its files.
+	proveEnd(ctx context.Context, from uint64) error
+}
+
+// leasePull is a pull from a pinned consumer.
+type leasePull interface {
+	// next waits for a message. It returns pull.ErrIdle if none arrives within the request's idle time.
+	next(ctx context.Context) (inflight.Incoming, error)
+
+	// pin returns the server's id for this client's pin, or an empty string if the client isn't pinned.
+	pin() string
+
+	// keep renews the pin of this client while it requests no messages.
+	keep() error
+
+	// leave ends the pull. turn is the lease's turn; see pull.Message.Turn. If messages of a later turn have arrived,
+	// leave queries the pin of that turn.
+	leave(ctx context.Context, turn uint64)
+}
+
+// consumerServer implements leaseServer with a partition's consumer on a real server.
+type consumerServer struct {
+	js        jetstream.JetStream
+	requests  *nats.Conn // connection for requests
+	inputs    *nats.Conn // connection for inputs
+	stream    string
+	name      string // name of the consumer
+	partition int
+	consumer  jetstream.Consumer
+	request   pull.Request
+	refused   atomic.Bool // see streamReader.refused
+	log       *slog.Logger
+}
+
+func (s *consumerServer) info(ctx context.Context) (*jetstream.ConsumerInfo, error) {
+	info, err := s.consumer.Info(ctx)
+	if errors.Is(err, jetstream.ErrConsumerNotFound) {
+		err = fmt.Errorf("the consumer is gone: create it again, or restart a worker with MILLRACE_PROVISION=true: %w", err)
+	}
+	return info, err
+}
+
+func (s *consumerServer) reset(ctx context.Context, sequence uint64) error {
+	if s.consumer.CachedInfo().Config.DeliverPolicy != jetstream.DeliverAllPolicy { // with most other policies, the server accepts no sequence
+		sequence = 0 // the floor
+	}
+	_, err := s.js.ResetConsumerToSequence(ctx, s.stream, s.name, sequence)
+	return err
+}
+
+func (s *consumerServer) redeliver(_ context.Context, sequence, number uint64) error {
+	return s.stored(sequence, number).Nak()
+}
+
+func (s *consumerServer) annotate(ctx context.Context, config jetstream.ConsumerConfig, metadata map[string]string) error {
+	config.Metadata = metadata
+	_, err := s.js.UpdateConsumer(ctx, s.stream, config)
+	return err
+}
+
+func (s *consumerServer) unpin(ctx context.Context) error {
+	stream, err := s.js.Stream(ctx, s.stream)
+	if err != nil {
+		return err
+	}
+	return stream.UnpinConsumer(ctx, s.name, topology.PriorityGroup)
+}
+
+func (s *consumerServer) reader() leaseReader {
+	return &streamReader{js: s.js, inputs: s.inputs, stream: s.stream, filter: fmt.Sprint(s.partition, ".>"), refused: &s.refused, log: s.log}
+}
+
+func (s *consumerServer) message(raw *jetstream.RawStreamMsg, number uint64) inflight.Incoming {
+	return pull.Stored(s.inputs, s.stream, s.name, number, raw)
+}
+
+func (s *consumerServer) receipt(sequence, number uint64) pull.AckToken {
+	return s.stored(sequence, number)
+}
+
+// stored returns a delivery with the given stream sequence and consumer sequence, but without payload and headers.
+func (s *consumerServer) stored(sequence, number uint64) *pull.Message {
+	return pull.Stored(s.inputs, s.stream, s.name, number, &jetstream.RawStreamMsg{Sequence: sequence, Time: time.Unix(0, 0)})
+}
+
+func (s *consumerServer) flush(ctx context.Context) error { return s.inputs.FlushWithContext(ctx) }
+
+func (s *consumerServer) pull() (leasePull, error) {
+	p, err := pull.Open(s.inputs, s.request)
+	if err != nil {
+		return nil, err
+	}
+	return consumerPull{p}, nil
+}
+
+// consumerPull implements leasePull with a real server.
+type consumerPull struct{ *pull.Pull }
+
+func (p consumerPull) next(ctx context.Context) (inflight.Incoming, error) {
+	m, err := p.Next(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+func (p consumerPull) pin() string { return p.Pin() }
+func (p consumerPull) keep() error { return p.Keep() }
+
+func (p consumerPull) leave(ctx context.Context, turn uint64) {
+	defer p.Stop()
+	for m := range p.Rest() {
+		if m.Turn() > turn {
+			_, _ = p.Claim(ctx, m) // if it fails, the next owner waits until the pin expires
+			return
+		}
+	}
+}
+
+// pinOf returns the pin of a partition's consumer, or an empty string if no client is pinned.
+func pinOf(info *jetstream.ConsumerInfo) string {
+	for _, g := range info.PriorityGroups {
+		if g.Group == topology.PriorityGroup {
+			return g.PinnedClientID
+		}
+	}
+	return ""
+}
+
+// pinnedTo reports whether pin is the consumer's current pin.
+func pinnedTo(info *jetstream.ConsumerInfo, pin string) bool {
+	return pin != "" &&
+		slices.ContainsFunc(info.PriorityGroups, func(g jetstream.PriorityGroupState) bool { return g.PinnedClientID == pin })
+}
+
+const (
+	// readSingly is the number of consecutive messages that are read with one request each. Further messages are read
+	// through a temporary consumer, which delivers many per request.
+	readSingly = 16
+
+	// readAhead is the maximum number of messages per request to the temporary consumer. readAheadBytes is the maximum
+	// number of bytes, unless the largest message needs more.
+	readAhead      = 256
+	readAheadBytes = 1 << 20
+
+	// readAheadSpare is the number of bytes for headers and subjects, which the server counts in addition to a message.
+	readAheadSpare = 128 << 10
+
+	// readUnused is the time without a request after which the server deletes the temporary consumer. The worker needs
+	// no permission to delete consumers.
+	readUnused = 5 * time.Second
+)
+
+// streamReader implements leaseReader with a real server.
+type streamReader struct {
+	js      jetstream.JetStream // for requests
+	inputs  *nats.Conn          // connection for inputs
+	stream  string
+	filter  string       // subjects of the partition
+	refused *atomic.Bool // whether a temporary consumer has failed; shared by the readers of a lease
+	log     *slog.Logger
+
+	next   uint64                    // sequence after the last message that was read
+	singly int                       // number of consecutive messages that were read singly
+	bulk   string                    // name of the temporary consumer that delivers messages from next on, or empty
+	number uint64                    // consumer sequence of the last message from bulk
+	ahead  []*jetstream.RawStreamMsg // messages from bulk that were not read yet
+}
+
+func (r *streamReader) read(ctx context.Context, from uint64) (*jetstream.RawStreamMsg, error) {
+	if from != r.next {
+		r.singly, r.bulk, r.ahead = 0, "", nil
+	}
+	if r.singly >= readSingly && len(r.ahead) == 0 && !r.refused.Load() {
+		r.fetch(ctx, from)
+	}
+	raw, err := r.nextBuffered(ctx, from)
+	if err != nil || raw == nil {
+		return nil, err
+	}
+	r.next = raw.Sequence + 1
+	return raw, nil
+}
+
+// nextBuffered returns the first buffered message. If there is none, it requests a single message from the stream.
+func (r *streamReader) nextBuffered(ctx context.Context, from uint64) (*jetstream.RawStreamMsg, error) {
+	if len(r.ahead) > 0 {
+		raw := r.ahead[0]
+		r.ahead[0], r.ahead = nil, r.ahead[1:]
+		return raw, nil
+	}
+	if r.bulk != "" {
+		r.singly, r.bulk = 0, "" // the consumer delivered nothing, maybe because the next message is too large for its requests
+	}
+	r.singly++
+	ctx, cancel := context.WithTimeout(ctx, natsconn.RequestTimeout)
+	defer cancel()
+	return jsapi.Next(ctx, r.js, r.stream, from, r.filter)
+}
+
+// fetch requests the next messages through the temporary consumer. If it fails before any message arrives, all further
+// messages are read singly. If it fails later, the next readSingly messages are read singly.
+func (r *streamReader) fetch(ctx context.Context, from uint64) {
+	if r.bulk == "" {
+		c, err := r.create(ctx, from)
+		if err != nil {
+			r.refuse(err)
+			return
+		}
+		r.bulk, r.number = c.CachedInfo().Name, 0
+	}
+	complete := true
+	bytes := max(readAheadBytes, int(r.inputs.MaxPayload())+readAheadSpare)
+	_, err := pull.Fetch(r.inputs, pull.Request{API: jsapi.Of(r.js), Stream: r.stream, Consumer: r.bulk, Bytes: bytes}, readAhead, 0, func(m *pull.Message) {
+		meta, err := m.Metadata()
+		if complete = complete && err == nil && meta.Sequence.Consumer == r.number+1; !complete {
+			return // a message before this one was lost
+		}
+		r.number++
+		r.ahead = append(r.ahead, &jetstream.RawStreamMsg{
+			Subject: m.Subject(), Sequence: meta.Sequence.Stream, Header: m.Headers(), Data: m.Data(), Time: meta.Timestamp,
+		})
+	})
+	switch {
+	case err != nil && len(r.ahead) == 0:
+		r.refuse(err)
+	case err != nil || !complete:
+		r.log.Debug("could not fetch all inputs that were requested from the stream", "fetched", len(r.ahead), "error", err)
+		r.singly, r.bulk = 0, ""
+	}
+}
+
+// refuse makes all readers of the lease read singly.
+func (r *streamReader) refuse(err error) {
+	r.log.Info("reading delivered inputs from the stream one by one, because a temporary consumer didn't work", "error", err)
+	r.refused.Store(true)
+}
+
+// create creates a consumer that delivers the messages from a sequence on. It fails on a stream without limits
+// retention, because deleting a consumer may remove unprocessed inputs there (adr/0048).
+func (r *streamReader) create(ctx context.Context, from uint64) (jetstream.Consumer, error) {
+	ctx, cancel := context.WithTimeout(ctx, natsconn.RequestTimeout)
+	defer cancel()
+	s, err := r.js.Stream(ctx, r.stream)
+	if err != nil {
+		return nil, err
+	}
+	if s.CachedInfo().Config.Retention != jetstream.LimitsPolicy {
+		return nil, errRetention
+	}
+	return s.CreateConsumer(ctx, jetstream.ConsumerConfig{
+		FilterSubject: r.filter, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from,
+		AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: readUnused,
+	})
+}
+
+var errRetention = errors.New("the stream has no retention by limits, so removing a consumer may remove inputs")
+
+func (r *streamReader) proveEnd(ctx context.Context, from uint64) error {
+	if r.refused.Load() {
+		return nil // without a consumer, there is no proof
+	}
+	c, err := r.create(ctx, from)
+	if err != nil {
+		r.refuse(err)
+		return nil
+	}
+	if n := c.CachedInfo().NumPending; n > 0 {
+		return fmt.Errorf("stream %q has %d messages from sequence %d on, and finds none of them", r.stream, n, from)
+	}
+	return nil
+}

@@ -1,0 +1,229 @@
+package lease
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/results"
+	"millrace/internal/ingest/stall"
+)
+
+// TestWhatWasSettledIsAcknowledgedAgain redelivers a settled input. Its first acknowledgement was lost, so it is
+// acknowledged again.
+func TestWhatWasSettledIsAcknowledgedAgain(t *testing.T) {
+	t.Parallel()
+	r := newSharedRig(t)
+	r.provision()
+	r.publish(0, 1, document)
+	m := r.mode()
+	input := r.input()
+	if !m.admission.admit(t.Context(), &input) {
+		t.Fatal("a first delivery is not to be processed")
+	}
+	m.ends.ledger.settle(&input) // loses the acknowledgement
+	input.NumDelivered = 2
+	if m.admission.admit(t.Context(), &input) {
+		t.Error("what was settled is to be processed again")
+	}
+	r.Until("the input is acknowledged", func() bool {
+		info := r.consumer(r.NC).CachedInfo()
+		return info.NumPending == 0 && info.NumAckPending == 0 && info.AckFloor.Stream == 1
+	})
+	if n := r.counts.outcomes[inflight.Duplicate].Load(); n != 1 {
+		t.Errorf("%d duplicates were told of, want 1", n)
+	}
+}
+
+// TestWhatIsNotProcessedHoldsNoMemory covers a delete marker, and an input that is in flight or settled already.
+func TestWhatIsNotProcessedHoldsNoMemory(t *testing.T) {
+	t.Parallel()
+	r := newSharedRig(t)
+	r.provision()
+	r.Publish(0, 1, func(int) *nats.Msg {
+		return &nats.Msg{Subject: "ingest.web.0", Header: nats.Header{"Nats-Marker-Reason": {"MaxAge"}}}
+	})
+	r.publish(1, 2, document)
+	m := r.mode()
+	admit := func(name string, d inflight.Delivery, want bool) (admitted inflight.Delivery) {
+		t.Helper()
+		before := m.o.Pool.Memory().Used
+		if !m.o.Pool.Hold(t.Context(), &d) {
+			t.Fatal("no memory")
+		}
+		got := m.admission.admit(t.Context(), &d)
+		if held := m.o.Pool.Memory().Used > before; got != want || held != want {
+			t.Errorf("%s: it is processed: %v, and holds memory: %v; want %v", name, got, held, want)
+		}
+		return d
+	}
+	admit("a delete marker", r.input(), false)
+	input := r.input()
+	first := admit("an input", input, true)
+	input.NumDelivered = 2
+	admit("an input in flight", input, false)
+	m.ends.ledger.settle(&first)
+	admit("a settled input", input, false)
+}
+
+// TestBacklogCountsWhatIsUnderWay shows that delivered and unacknowledged messages are reported in addition to
+// waiting messages. An autoscaler needs both.
+func TestBacklogCountsWhatIsUnderWay(t *testing.T) {
+	t.Parallel()
+	r := newSharedRig(t)
+	r.provision()
+	r.publish(0, 5, document)
+	r.input()
+	r.input()
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	var occupied atomic.Bool
+	o := Options{Consumer: r.consumer(r.NC), Observer: r.counts, Stalls: stall.NewDetector(1, r.Log.Logger(), r.counts)}
+	go func() { defer close(done); watchBacklog(ctx, o, &occupied) }()
+	r.Until("three messages wait and two are under way", func() bool { return r.counts.pending.Load() == 3 && r.counts.unacked.Load() == 2 })
+	stop()
+	<-done
+}
+
+// TestADeadLetterIsNoDuplicateOfItsResult publishes a dead letter for a payload with a stored result, as if every
+// acknowledgement was lost. A stream for both must not drop the dead letter as a duplicate.
+func TestADeadLetterIsNoDuplicateOfItsResult(t *testing.T) {
+	t.Parallel()
+	r := newSharedRig(t)
+	stream, err := r.JS.CreateStream(r.Ctx(), jetstream.StreamConfig{
+		Name: "RESULTS", Subjects: []string{"results.>", "deadletter.>"}, Duplicates: time.Hour,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.provision()
+	payload := someBytes(10)
+	r.publish(0, 1, payload)
+	ends := r.mode().ends
+	input := r.input()
+	result := &nats.Msg{Subject: "results.web.0", Header: results.ResultHeader(&input, results.OperatorNames(r.operators))}
+	if _, err := r.JS.PublishMsg(r.Ctx(), result); err != nil {
+		t.Fatal(err)
+	}
+	if !ends.DeadLetter(r.Ctx(), &input, results.MaxDeliver, errors.New("delivered too often")) {
+		t.Fatal("the dead letter was not stored")
+	}
+	if info, err := stream.Info(r.Ctx()); err != nil || info.State.Msgs != 2 {
+		t.Fatalf("the stream has %d messages (%v), want the result and the dead letter", info.State.Msgs, err)
+	}
+	m, err := stream.GetLastMsgForSubject(r.Ctx(), "deadletter.>")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(m.Subject, "deadletter.") || m.Header.Get(results.HeaderSequence) != "1" || !bytes.Equal(m.Data, payload(0)) {
+		t.Errorf("the dead letter on %q of input %q is not the payload", m.Subject, m.Header.Get(results.HeaderSequence))
+	}
+}
+
+// TestADeadLetterThatFindsNoPlaceIsGivenBack ends the drain while the maximum number of dead letters is being
+// published. A waiting input is given back, and its memory is freed.
+func TestADeadLetterThatFindsNoPlaceIsGivenBack(t *testing.T) {
+	t.Parallel()
+	r := newSharedRig(t)
+	r.provision()
+	r.publish(0, 1, document)
+	m := r.mode()
+	d := r.input()
+	if !m.o.Pool.Hold(t.Context(), &d) {
+		t.Fatal("no memory")
+	}
+	for range deadLetterWindow {
+		m.ends.deadLetters <- struct{}{}
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	m.ends.GiveUp(over, d, results.MaxDeliver, errors.New("delivered too often"))
+	if used := m.o.Pool.Memory().Used; used != 0 {
+		t.Errorf("it still holds %d bytes", used)
+	}
+	if again := r.input(); again.Sequence != d.Sequence || again.NumDelivered != 2 {
+		t.Errorf("input %d comes, delivery %d, want it again", again.Sequence, again.NumDelivered)
+	}
+}
+
+func TestLedgerKnowsInputsInFlightAndSettledOnes(t *testing.T) {
+	l := newLedger()
+	at := time.Unix(1000, 0)
+	first := &inflight.Delivery{Sequence: 7, Stored: at, NumDelivered: 1}
+	again := &inflight.Delivery{Sequence: 7, Stored: at, NumDelivered: 9}
+	// A recreated stream restarts its sequences.
+	other := &inflight.Delivery{Sequence: 7, Stored: at.Add(time.Hour), NumDelivered: 2}
+
+	want := func(d *inflight.Delivery, s standing, when string) {
+		t.Helper()
+		if got := l.take(d); got != s {
+			t.Errorf("%s: standing %d, want %d", when, got, s)
+		}
+	}
+	want(first, unknown, "a first delivery")
+	want(again, inFlight, "a second while the first is in hand")
+	want(other, unknown, "of another stream's message with the sequence of one in hand")
+	l.giveBack(other)
+	want(first, unknown, "a first delivery after that was given back")
+	l.giveBack(first)
+	if !l.gaveBack(again) || l.gaveBack(other) {
+		t.Error("it is not known which of two was given back")
+	}
+	want(again, unknown, "after it was given back")
+	l.settle(again)
+	want(again, done, "after it was settled")
+	want(first, unknown, "a first delivery after that, by a consumer made anew")
+	l.giveBack(first)
+	want(other, unknown, "of another stream's message with that sequence")
+	l.settle(other)
+	want(other, done, "after that was settled")
+}
+
+func TestLedgerReportsWhenFewInputsAreInFlight(t *testing.T) {
+	l := newLedger()
+	one, two := &inflight.Delivery{Sequence: 1}, &inflight.Delivery{Sequence: 2}
+	l.take(one)
+	l.take(two)
+	waited := make(chan error, 1)
+	go func() { waited <- l.await(t.Context(), 1) }()
+	l.settle(one)
+	if err := <-waited; err != nil {
+		t.Errorf("one is held, and waiting for that ended with %v", err)
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := l.await(gone, 0); err == nil {
+		t.Error("one is held, and waiting for none ended without an error")
+	}
+	l.giveBack(two)
+	if err := l.await(gone, 0); err != nil {
+		t.Errorf("none is held, and waiting for that ended with %v", err)
+	}
+}
+
+func TestLedgerIsBounded(t *testing.T) {
+	l := newLedger()
+	const n = 3 * remembered
+	for i := range uint64(n) {
+		d := &inflight.Delivery{Sequence: i}
+		l.take(d)
+		l.settle(d)
+	}
+	if len(l.settled) != remembered || len(l.order) != remembered || len(l.held) != 0 {
+		t.Errorf("%d settled, %d in order, %d held, want %d, %d, 0", len(l.settled), len(l.order), len(l.held), remembered, remembered)
+	}
+	if l.take(&inflight.Delivery{Sequence: n - remembered, NumDelivered: 2}) != done {
+		t.Error("the oldest that should be remembered is not")
+	}
+	if l.take(&inflight.Delivery{Sequence: n - remembered - 1, NumDelivered: 2}) != unknown {
+		t.Error("one more than should be remembered is")
+	}
+}
