@@ -11,8 +11,6 @@ import (
 // Batch holds the deliveries of one batch of a pipeline, from its first payload until the last delivery is settled. The
 // pool keeps these deliveries alive, because AckWait applies to each of them.
 type Batch struct {
-	ReturnTo chan *streams.Batch // receives the completed batch; nil if a settler receives it; set once
-
 	mu         sync.Mutex
 	Items      []Delivery
 	settled    []bool
@@ -28,12 +26,13 @@ type Batch struct {
 	Bodies     Bodies        // encoded results
 	refused    map[int]error // errors of the deliveries that an operator refused or failed on, by index; may be nil
 
-	// The remaining fields are for batches that are settled in order (exclusive delivery).
-	Record     Record
-	Err        error         // reason why the batch has no results; nil if it has results
-	Completed  chan struct{} // closed once Record, Err and Bodies are set
+	Record Record // set when the batch has left the device
+	Err    error  // reason why the batch has no results; nil if it has results
+
+	// A goroutine that waits for the batch sets the remaining fields, before it submits the batch.
+	Completed  chan struct{} // closed once Record, Err and Bodies are set; nil if the batch may be settled in any order
 	Finished   chan struct{} // closed when every delivery is settled; nil if no goroutine waits for that
-	OnLeave    func()        // called when the batch has left the device
+	OnLeave    func()        // called when the batch has left the device; may be nil
 	OnComplete func()        // called after OnLeave, when Err is set; may be nil
 }
 
@@ -108,15 +107,6 @@ func (g *Batch) append(d Delivery) {
 func (g *Batch) Settle(i int) {
 	g.mu.Lock()
 	g.settled[i] = true
-	g.mu.Unlock()
-}
-
-// Reclaim takes back deliveries that moved to another batch and were not settled in that batch.
-func (g *Batch) Reclaim(items []int) {
-	g.mu.Lock()
-	for _, i := range items {
-		g.settled[i] = false
-	}
 	g.mu.Unlock()
 }
 
@@ -196,16 +186,14 @@ func (g *Batch) ResultBytes(i int) int {
 	return len(g.Bodies.at(i))
 }
 
-// Report passes the finished batch to o, unless o is nil. A call with a nil o allocates no memory.
-func (g *Batch) Report(o BatchObserver, r *Record) {
-	if o != nil {
-		o.BatchEnded(r, g.Payloads)
+// Report passes the batch and its record to the observers that aren't nil. Without observers, it allocates no memory.
+func (g *Batch) Report(batches BatchObserver, records RecordObserver) {
+	if batches != nil {
+		batches.BatchEnded(&g.Record, g.Payloads)
 	}
-}
-
-// Describe returns the record of the batch, based on the pipeline's record r.
-func (g *Batch) Describe(r *streams.Record) Record {
-	return Record{Record: *r, Messages: g.Messages(), Ended: len(g.Items)}
+	if records != nil {
+		records.BatchDone(&g.Record)
+	}
 }
 
 // Payloads yields the messages with rows in the batch.
@@ -220,14 +208,18 @@ func (g *Batch) Payloads(yield func(Payload) bool) {
 	}
 }
 
-// Complete sets Record and Err of a batch that has left the device, and closes Completed (exclusive delivery only).
+// Complete sets Record and Err of a batch that has left the device, and closes Completed.
 func (g *Batch) Complete(record streams.Record, err error) {
-	g.Record, g.Err = g.Describe(&record), err
-	g.OnLeave()
+	g.Record, g.Err = Record{Record: record, Messages: g.Messages(), Ended: len(g.Items)}, err
+	if g.OnLeave != nil {
+		g.OnLeave()
+	}
 	if g.OnComplete != nil {
 		g.OnComplete()
 	}
-	close(g.Completed)
+	if g.Completed != nil {
+		close(g.Completed)
+	}
 }
 
 // Refuse records the reason why an operator refused or failed on the i-th delivery, a single record. The delivery then

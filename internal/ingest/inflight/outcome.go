@@ -126,10 +126,3 @@ func (r *Record) Extent() (whole streams.Span) {
 type RecordObserver interface {
 	BatchDone(*Record)
 }
-
-// Report passes the record to o, unless o is nil.
-func (r *Record) Report(o RecordObserver) {
-	if o != nil {
-		o.BatchDone(r)
-	}
-}

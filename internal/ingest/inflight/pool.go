@@ -163,7 +163,7 @@ func (p *Pool) Submit(b *streams.Batch, g *Batch, window *Window, why streams.Cl
 	return b.Submit(why)
 }
 
-// Acquire waits for a batch of a pipeline. The caller packs it together with a Batch from NewBatch.
+// Acquire waits for a batch of a pipeline, in addition to the batches from Reserve. Finish ends its use.
 func (p *Pool) Acquire(ctx context.Context, pipe *streams.Pipeline) (*streams.Batch, error) {
 	if err := pipe.Reserve(ctx); err != nil {
 		return nil, err
@@ -176,28 +176,24 @@ func (p *Pool) Acquire(ctx context.Context, pipe *streams.Pipeline) (*streams.Ba
 	return b, nil
 }
 
-// Finish clears a Batch from NewBatch, and ends the use of the batch from Acquire. The deliveries must have left the
-// device.
-func (p *Pool) Finish(g *Batch) {
-	p.empty(g)
-	p.inFlightCount.Add(-1)
-}
+// Finish ends the use of a batch from Acquire.
+func (p *Pool) Finish() { p.inFlightCount.Add(-1) }
 
 // Recycle frees a batch. Each of its deliveries must be settled, or left for the server to redeliver.
 func (p *Pool) Recycle(g *Batch) {
+	p.Empty(g)
+	p.inFlightCount.Add(-1)
+	p.free.Put(g)
+}
+
+// Empty releases the memory of a batch's deliveries, clears the batch, and bounds the memory that it keeps.
+func (p *Pool) Empty(g *Batch) {
 	p.releaseAll(g)
 	for i := range g.Items {
 		if f := g.Items[i].Frame; f != nil && f.isUnused() {
 			f.Message.Recycle()
 		}
 	}
-	p.empty(g)
-	p.inFlightCount.Add(-1)
-	p.free.Put(g)
-}
-
-// empty clears a batch and bounds the memory that it keeps.
-func (p *Pool) empty(g *Batch) {
 	g.Clear()
 	p.retained.batch(g)
 }

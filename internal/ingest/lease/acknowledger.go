@@ -124,28 +124,22 @@ func (a *acknowledger) giveBackAll(g *inflight.Batch, why error) {
 	}
 }
 
-// Finish implements quarantine.Deliveries. If ctx ends, it gives back the inputs without a stored result.
-func (a *acknowledger) Finish(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, b *streams.Batch, buffers *results.Buffers) {
-	record := g.Describe(b.ReadRecord())
-	start := pipe.Now()
-	a.judge.CameRight(pipe, g)
-	g.StartPublish()
-	a.results.Encode(g, b, buffers)
-	b.Release() // g has the encoded results now
+// settle publishes the results of a batch from collector, and settles its deliveries. If ctx ends, it gives back the inputs without
+// a stored result.
+func (a *acknowledger) settle(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, buffers *results.Buffers) {
 	err := a.results.Settle(ctx, pipe, g, buffers, a)
 	published := pipe.Now()
 	if err != nil {
 		a.giveBackAll(g, context.Canceled)
 	}
-	record.Publish = streams.Span{Start: start, End: published - buffers.Settling}
-	record.Settle = streams.Span{Start: published - buffers.Settling, End: pipe.Now()}
-	record.Report(a.records)
-	g.Report(a.batches, &record)
+	g.Record.Publish.End = published - buffers.Settling
+	g.Record.Settle = streams.Span{Start: published - buffers.Settling, End: pipe.Now()}
+	g.Report(a.batches, a.records)
 }
 
 // Store implements quarantine.Deliveries. If ctx ends, it gives back the inputs without a stored result.
-func (a *acknowledger) Store(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, buffers *results.Buffers) {
-	if a.results.Settle(ctx, pipe, g, buffers, a) != nil {
+func (a *acknowledger) Store(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch) {
+	if a.results.Settle(ctx, pipe, g, &results.Buffers{}, a) != nil {
 		a.giveBackAll(g, context.Canceled)
 	}
 }
@@ -157,12 +151,12 @@ func (a *acknowledger) StoreLater(ctx context.Context, pipe *streams.Pipeline, g
 		return
 	}
 	a.publishing.Go(func() {
-		a.Store(ctx, pipe, g, &results.Buffers{})
+		a.Store(ctx, pipe, g)
 		a.pool.Recycle(g)
 	})
 }
 
-// GiveUp implements quarantine.Deliveries. It takes over a delivery and its memory, and publishes the dead letter in a
+// GiveUp takes over a delivery and its memory, and publishes the dead letter in a
 // separate goroutine. If the publish fails, it gives the delivery back. GiveUp waits only while deadLetterWindow dead
 // letters are in flight. If ctx ends during that wait, it gives the delivery back.
 func (a *acknowledger) GiveUp(ctx context.Context, d inflight.Delivery, why results.Reason, cause error) {

@@ -18,7 +18,6 @@ import (
 	"millrace/internal/ingest/results"
 	"millrace/internal/ingest/retry"
 	"millrace/internal/ingest/topology"
-	"millrace/internal/streams"
 )
 
 // Exclusive runs exclusive delivery in one worker.
@@ -67,8 +66,9 @@ func (m *Exclusive) Run(intake, drainCtx context.Context, stop context.CancelCau
 	var keepers, helpers sync.WaitGroup
 	completed, finish := context.WithCancel(context.WithoutCancel(intake))
 	for _, p := range m.o.Pipes {
+		c := &collector{o: &m.o, pipe: p, buffers: inflight.NewFreeList(inflight.Batchers(p), func() *results.Buffers { return &results.Buffers{} })}
 		for range inflight.Batchers(p) {
-			helpers.Go(func() { m.encodeCompleted(completed, p) })
+			helpers.Go(func() { c.run(completed.Done()) })
 		}
 		helpers.Go(func() {
 			select {
@@ -207,25 +207,4 @@ func (m *Exclusive) newLease(ctx context.Context, p int, inputs *nats.Conn, devi
 		id: m.id, stream: t.Stream, subjects: t.Subjects, maxBytes: inflight.SmallestBatchBytes(m.o.Pipes), maxBatches: m.o.Pool.Size(),
 	}, server, &partitionHost{o: &m.o, watch: m.watch, partition: p}, log)
 	return newLease(state, newPipelineBatches(state, &m.o, device)), nil
-}
-
-// encodeCompleted receives completed batches, in any order, until ctx is done. It encodes the results, releases the
-// device buffers, and passes each batch to its lease.
-func (m *Exclusive) encodeCompleted(ctx context.Context, pipe *streams.Pipeline) {
-	s := &results.Buffers{}
-	for {
-		select {
-		case b := <-pipe.Completed():
-			g := b.Owner.(*inflight.Batch)
-			record, err := *b.ReadRecord(), b.Err()
-			if err == nil {
-				m.o.Judge.CameRight(pipe, g)
-				m.o.Results.Encode(g, b, s)
-			}
-			b.Release()
-			g.Complete(record, err)
-		case <-ctx.Done():
-			return
-		}
-	}
 }

@@ -138,8 +138,7 @@ func (b *pipelineBatches) probe(ctx context.Context) error {
 }
 
 func (b *pipelineBatches) report(g *inflight.Batch) {
-	g.Record.Report(b.o.Records)
-	g.Report(b.o.Batches, &g.Record)
+	g.Report(b.o.Batches, b.o.Records)
 }
 
 func (b *pipelineBatches) recycle(g *inflight.Batch) {

@@ -60,7 +60,7 @@ func fullBatch(pipes []*streams.Pipeline) int {
 
 func (m *Shared) isolation() quarantine.Isolation {
 	return quarantine.Isolation{
-		Pool: m.o.Pool, Judge: m.o.Judge, Ends: m.ends, Levels: m.admission.levels, Limit: m.o.Limit, Log: m.o.Log,
+		Pool: m.o.Pool, Judge: m.o.Judge, Ends: m.ends, Levels: m.admission.levels, Limit: m.o.Limit, Observe: m.observe, Log: m.o.Log,
 		Attempts: &quarantine.Attempts{JS: m.o.JS, Consumer: m.o.Consumer, Stream: m.o.Consumer.CachedInfo().Stream, Log: m.o.Log},
 	}
 }
@@ -70,7 +70,7 @@ func (m *Shared) isolation() quarantine.Isolation {
 func (m *Shared) Run(intake, drainCtx context.Context, stop context.CancelCauseFunc) {
 	settled := make(chan struct{})
 	var settlers, intakers sync.WaitGroup
-	m.startSettlers(&settlers, settled, drainCtx)
+	m.startCollectors(&settlers, settled, drainCtx)
 	settlers.Go(func() { m.bisector.Run(settled, drainCtx) })
 	defer m.startBacklogWatch()()
 	m.startIntake(&intakers, intake, drainCtx, stop)
@@ -94,16 +94,32 @@ func (m *Shared) noteFaults(ctx context.Context) {
 	}
 }
 
-// startSettlers starts one anySettler for each batch that a pipeline can have in flight. With fewer settlers, a completed
-// batch could keep its buffers while other results wait for the server.
-func (m *Shared) startSettlers(wg *sync.WaitGroup, done <-chan struct{}, drainCtx context.Context) {
+// startCollectors starts one collector for each batch that a pipeline can have in flight. With fewer collectors, a completed batch
+// could keep its buffers while other results wait for the server.
+func (m *Shared) startCollectors(wg *sync.WaitGroup, done <-chan struct{}, drainCtx context.Context) {
 	for _, p := range m.o.Pipes {
+		c := &collector{o: &m.o, pipe: p, buffers: m.buffers, store: func(pipe *streams.Pipeline, g *inflight.Batch, s *results.Buffers) {
+			m.store(drainCtx, pipe, g, s)
+		}}
 		for range inflight.BatchesPerSlot * p.Slots() {
-			s := &anySettler{pipe: p, pool: m.o.Pool, ends: m.ends, bisector: m.bisector, free: m.buffers}
-			wg.Go(func() { s.run(done, drainCtx) })
+			wg.Go(func() { c.run(done) })
 		}
 	}
 }
+
+// store settles a completed batch, or passes a failed one to the bisector.
+func (m *Shared) store(drainCtx context.Context, pipe *streams.Pipeline, g *inflight.Batch, s *results.Buffers) {
+	if g.Err != nil {
+		m.observe(g)
+		m.bisector.Refused(pipe, g, g.Err)
+		return
+	}
+	m.ends.settle(drainCtx, pipe, g, s)
+	m.o.Pool.Recycle(g)
+}
+
+// observe reports a batch that was computed.
+func (m *Shared) observe(g *inflight.Batch) { g.Report(m.o.Batches, m.o.Records) }
 
 // startBacklogWatch starts watchBacklog. stop ends it and waits for its end.
 func (m *Shared) startBacklogWatch() (stop func()) {
@@ -215,49 +231,6 @@ func (s *anySubmitter) submit(b *streams.Batch, g *inflight.Batch, why streams.C
 		return err
 	}
 	return nil
-}
-
-// anySettler settles completed batches of one pipeline. Each anySettler has its own goroutine.
-type anySettler struct {
-	pipe     *streams.Pipeline
-	pool     *inflight.Pool
-	ends     *acknowledger
-	bisector *quarantine.Bisector
-	free     *inflight.FreeList[*results.Buffers] // one item per anySettler
-}
-
-// run settles batches until done is closed.
-func (s *anySettler) run(done <-chan struct{}, drainCtx context.Context) {
-	for {
-		select {
-		case b := <-s.pipe.Completed():
-			buffers := s.free.Take()
-			s.settle(drainCtx, b, buffers)
-			buffers.Tidy(s.pool)
-			s.free.Put(buffers)
-		case <-done:
-			return
-		}
-	}
-}
-
-// settle settles a completed batch, or passes it to the goroutine that waits for it.
-func (s *anySettler) settle(drainCtx context.Context, b *streams.Batch, buffers *results.Buffers) {
-	g := b.Owner.(*inflight.Batch)
-	if g.ReturnTo != nil {
-		g.ReturnTo <- b // see inflight.Batch.ReturnTo
-		return
-	}
-	if err := b.Err(); err != nil {
-		record := g.Describe(b.ReadRecord())
-		b.Release()
-		g.Report(s.ends.batches, &record)
-		s.bisector.Refused(s.pipe, g, err)
-		record.Report(s.ends.records)
-		return
-	}
-	s.ends.Finish(drainCtx, s.pipe, g, b, buffers)
-	s.pool.Recycle(g)
 }
 
 func unacknowledged(info *jetstream.ConsumerInfo) uint64 { return uint64(max(info.NumAckPending, 0)) }

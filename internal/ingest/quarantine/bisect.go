@@ -8,7 +8,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// Search runs parts of a failed batch again. Each delivery mode implements it.
+// Search runs parts of a failed batch again. A Rerun implements it.
 type Search interface {
 	// Run computes rows in a separate batch, and keeps their results if the batch succeeds.
 	Run(ctx context.Context, rows []int) error

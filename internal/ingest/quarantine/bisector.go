@@ -54,26 +54,23 @@ func (s *Bisector) Run(done <-chan struct{}, drainCtx context.Context) {
 	}
 }
 
-// search runs a failed batch again, and settles its deliveries.
+// search computes a failed batch again, and settles its deliveries.
 func (s *Bisector) search(ctx context.Context, f failed) {
-	rows := f.g.UnsettledRows()
-	err := s.trier.probe(ctx, f.pipe)
+	r, rows := s.trier.rerun(f.pipe, f.g), f.g.UnsettledRows()
+	err := r.Probe(ctx)
 	if err == nil {
-		err = s.trier.try(ctx, f.pipe, f.g, rows)
+		err = r.Compute(ctx, rows)
 	}
-	if err != nil {
-		s.giveBack(f.g, err) // the device is lost or the drain has ended
+	if ctx.Err() != nil {
+		s.giveBack(f.g, ctx.Err())
 		return
 	}
-	f.g.CollectedRows(rows)
+	s.trier.collect(r, rows, err)
 	s.trier.Ends.StoreLater(ctx, f.pipe, f.g) // some records of its frames may be in batches that are searched later
 }
 
+// giveBack gives back the unsettled deliveries of g, and recycles g.
 func (s *Bisector) giveBack(g *inflight.Batch, why error) {
-	for _, i := range g.Unsettled() {
-		g.Settle(i)
-		s.trier.Ends.GiveBack(&g.Items[i], why)
-	}
-	g.FailOpen(why)
+	s.trier.giveBack(g, g.UnsettledRows(), why)
 	s.trier.Pool.Recycle(g)
 }

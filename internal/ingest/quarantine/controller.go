@@ -2,11 +2,12 @@
 //
 // A payload that was delivered before and not settled may have ended the process that received it. A Controller pulls a few such
 // payloads at a time. It tries the payloads in isolated batches that get smaller with every delivery, until each payload is
-// alone. A Bisector halves a batch on which an operator failed. A Judge gives up a payload only with evidence that the device
+// alone. A Rerun halves a batch on which an operator failed, until it has found the
+// payload that fails. A Judge gives up a payload only with evidence that the device
 // works, because probes pass and other payloads succeed (adr/0031).
 //
-// Shared delivery uses the whole package. Exclusive delivery uses FindFailing and the Judge. Start reading at Controller and
-// FindFailing.
+// Both delivery modes compute failed batches again with a Rerun. Only shared delivery uses the Controller, the Bisector and Attempts.
+// Start reading at Rerun.Compute and Controller.
 package quarantine
 
 import (
@@ -228,16 +229,8 @@ func (s *liveEnvironment) flow(_ context.Context, g *inflight.Batch, items []int
 
 // try uses another device for each level if there are several, because a device may be the cause of the failures.
 func (s *liveEnvironment) try(_ context.Context, g *inflight.Batch, items []int) error {
-	d := &g.Items[items[0]]
-	pipe := s.pipes[d.Level%len(s.pipes)]
-	run := s.trier.tryItems
-	if d.Level >= s.trier.Levels.AloneLevel() && len(items) == 1 {
-		run = s.trier.tryAlone
-	}
-	err := run(s.drainCtx, pipe, g, items)
-	for _, i := range items {
-		s.trier.Pool.Release(&g.Items[i])
-	}
+	pipe := s.pipes[g.Items[items[0]].Level%len(s.pipes)]
+	err := s.trier.isolate(s.drainCtx, pipe, g, items)
 	if errors.Is(err, context.Canceled) {
 		return nil // the drain timed out, and the worker gives back the remaining deliveries
 	}

@@ -114,16 +114,14 @@ func TestAnInterruptedTrialIsNotRunAgain(t *testing.T) {
 			<-held.began
 			interrupt()
 		}()
-		if err := trial.try(ctx, pipe, g, []int{0}); !errors.Is(err, context.Canceled) {
-			t.Errorf("try = %v, want the end of the drain", err)
+		if err := trial.isolate(ctx, pipe, g, []int{0}); !errors.Is(err, context.Canceled) {
+			t.Errorf("isolate = %v, want the end of the drain", err)
 		}
-		if n := len(trial.part.Items); n != 1 {
-			t.Errorf("%d payloads are on the device, want the one that was tried", n)
+		if n := len(trial.part.Unsettled()); n != 1 {
+			t.Errorf("%d payloads are left for the worker to give back, want the one that was tried", n)
 		}
 		open()
-		for range trial.part.Items {
-			(<-pipe.Completed()).Release()
-		}
+		(<-pipe.Completed()).Release()
 	}
 }
 
@@ -154,8 +152,10 @@ func TestASuspectThatNeverRanIsGivenBack(t *testing.T) {
 
 	g := &inflight.Batch{}
 	g.Add(suspect)
-	if err := newTester(isolated).try(t.Context(), pipe, g, []int{0}); !errors.Is(err, device.ErrLost) {
-		t.Errorf("try = %v, want the loss of the device", err)
+	trial := newTester(isolated)
+	trial.lone, trial.deaths = true, LoneRuns
+	if err := trial.rerun(pipe, g).Compute(t.Context(), []int{0}); !errors.Is(err, device.ErrLost) {
+		t.Errorf("Compute = %v, want the loss of the device", err)
 	}
 	if back, dead := ended.back, ended.dead; back != 1 || dead != 0 {
 		t.Errorf("%d given back and %d dead-lettered, want 1 and none", back, dead)

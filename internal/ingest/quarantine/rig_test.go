@@ -25,22 +25,15 @@ func (m *paperMsg) Data() []byte { return m.data }
 
 type ends struct{ finished, back, dead int }
 
-func (e *ends) Finish(_ context.Context, _ *streams.Pipeline, b *inflight.Batch, completed *streams.Batch, _ *results.Buffers) {
-	e.finished += len(b.Items)
-	completed.Release()
-}
-
-func (e *ends) Store(_ context.Context, _ *streams.Pipeline, b *inflight.Batch, _ *results.Buffers) {
-	e.finished += len(b.Items)
+func (e *ends) Store(_ context.Context, _ *streams.Pipeline, b *inflight.Batch) {
+	e.finished += len(b.Unsettled())
 }
 
 func (e *ends) StoreLater(ctx context.Context, pipe *streams.Pipeline, b *inflight.Batch) {
-	e.Store(ctx, pipe, b, nil)
+	e.Store(ctx, pipe, b)
 }
 
 func (e *ends) GiveBack(*inflight.Delivery, error) { e.back++ }
-
-func (e *ends) GiveUp(context.Context, inflight.Delivery, results.Reason, error) { e.dead++ }
 
 func (e *ends) DeadLetter(context.Context, *inflight.Delivery, results.Reason, error) bool {
 	e.dead++

@@ -1,0 +1,211 @@
+package quarantine
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/record"
+	"millrace/internal/streams"
+)
+
+// Rerun computes rows of a batch in separate batches, while other batches may be on the device. It keeps the results until Collect
+// writes them into the batch. Only one goroutine may use a Rerun. It has at most one batch on the device at a time.
+type Rerun struct {
+	Batch   *inflight.Batch
+	Pipe    *streams.Pipeline
+	Pool    *inflight.Pool
+	Judge   *Judge
+	Policy  Policy                // used by Compute
+	Gate    sync.Locker           // held while a separate batch or a probe is on the device; nil for none
+	Observe func(*inflight.Batch) // called with each separate batch that was computed; may be nil
+
+	Ran    bool           // whether the latest rows reached the device
+	bodies map[int][]byte // encoded results, by index in Batch.Items
+}
+
+// Policy decides about payloads that can't be computed now. Each delivery mode implements it. If a method returns an error, Compute
+// returns that error.
+type Policy interface {
+	// SetAside handles rows that failed with err, where err isn't an operator failure.
+	SetAside(ctx context.Context, r *Rerun, rows []int, err error) error
+
+	// Compare compares failing rows with other payloads, if necessary. since is the value of Judge.Batches before the search.
+	Compare(ctx context.Context, r *Rerun, failing []Failing, since uint64) (Comparison, error)
+
+	// HoldBack handles a failing row that the Judge doesn't give up yet.
+	HoldBack(ctx context.Context, r *Rerun, failing Failing) error
+}
+
+// Compute computes rows. If the operators fail, it finds the failing rows. With the Judge's consent, it refuses a failing payload
+// (see inflight.Batch.Refuse) or marks a failing record. On an error, some of the rows may have no results.
+func (r *Rerun) Compute(ctx context.Context, rows []int) error {
+	err := r.Run(ctx, rows)
+	switch {
+	case err == nil || ctx.Err() != nil:
+		return err
+	case !OperatorFailed(err):
+		return r.Policy.SetAside(ctx, r, rows, err)
+	}
+	since := r.Judge.Batches(r.Pipe)
+	failing, err := FindFailing(ctx, r, rows, err)
+	if err != nil || len(failing) == 0 {
+		return err
+	}
+	c, err := r.Policy.Compare(ctx, r, failing, since)
+	if err != nil {
+		return err
+	}
+	switch ruled, err := r.Judge.Decide(r.Pipe, r.Batch, failing, c); {
+	case err != nil:
+		return err
+	case ruled != GiveUp:
+		return r.Policy.HoldBack(ctx, r, failing[0])
+	}
+	for _, a := range failing {
+		r.condemn(a)
+	}
+	return nil
+}
+
+// condemn gives up a row that fails alone. The other records of a frame keep their results.
+func (r *Rerun) condemn(a Failing) {
+	f, i := r.Batch.Row(a.Row)
+	if f == nil {
+		r.Batch.Refuse(i, a.Err)
+		return
+	}
+	f.Mark(i, record.OperatorError)
+	f.Blame(i, a.Err)
+}
+
+// Run computes rows, in one batch if they fit. It skips rows of settled deliveries, which SetAside may have given back.
+func (r *Rerun) Run(ctx context.Context, rows []int) error {
+	r.Ran = false
+	for rows = r.Batch.Unfinished(rows); len(rows) > 0; {
+		n, err := r.runBatch(ctx, rows)
+		if err != nil {
+			return err
+		}
+		rows = rows[n:]
+	}
+	return nil
+}
+
+// runBatch computes the first rows, up to the size of a batch, and returns the number of computed rows. If ctx ends, the batch may
+// still be on the device, and its results are ignored.
+func (r *Rerun) runBatch(ctx context.Context, rows []int) (n int, err error) {
+	r.Ran = false
+	b, err := r.Pool.Acquire(ctx, r.Pipe)
+	if err != nil {
+		return 0, err
+	}
+	defer r.Pool.Finish()
+	part := &inflight.Batch{Completed: make(chan struct{})}
+	for n < len(rows) && r.Batch.PackRow(b, rows[n]) {
+		if f, i := r.Batch.Row(rows[n]); f == nil {
+			part.Add(r.Batch.Items[i])
+		} else {
+			part.AddRecord(f, i)
+		}
+		n++
+	}
+	if n == 0 {
+		b.Release()
+		return 0, errors.New("a payload of a batch does not fit into an empty batch")
+	}
+	r.Ran = true
+	if err := r.submit(ctx, b, part); err != nil {
+		return 0, err
+	}
+	if part.Err != nil {
+		part.DropRecords()
+		return 0, part.Err
+	}
+	if r.Observe != nil {
+		r.Observe(part)
+	}
+	r.keep(part, rows[:n])
+	return n, nil
+}
+
+// submit submits b, which has the rows of part, and waits until part is complete.
+func (r *Rerun) submit(ctx context.Context, b *streams.Batch, part *inflight.Batch) error {
+	if r.Gate != nil {
+		r.Gate.Lock()
+		part.OnLeave = r.Gate.Unlock
+	}
+	b.Owner = part
+	b.StepThrough(ctx.Done())
+	if err := b.Submit(streams.ClosedByCount); err != nil {
+		if r.Gate != nil {
+			r.Gate.Unlock()
+		}
+		b.Release()
+		part.DropRecords()
+		return err
+	}
+	select {
+	case <-part.Completed:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// keep keeps the results of part. The results of records are in their frames.
+func (r *Rerun) keep(part *inflight.Batch, rows []int) {
+	n := 0
+	for _, row := range rows {
+		f, i := r.Batch.Row(row)
+		if f != nil {
+			continue
+		}
+		if r.bodies == nil {
+			r.bodies = map[int][]byte{}
+		}
+		r.bodies[i] = part.Result(n)
+		if reason := part.Refusal(n); reason != nil {
+			r.Batch.Refuse(i, reason)
+		}
+		n++
+	}
+}
+
+// Probe checks that the device works. If it doesn't, no row is the cause.
+func (r *Rerun) Probe(ctx context.Context) error {
+	r.Ran = false
+	if r.Gate == nil {
+		return r.Pipe.Probe(ctx)
+	}
+	return r.Pipe.ProbeUnder(ctx, r.Gate)
+}
+
+// SetAside implements Search.
+func (r *Rerun) SetAside(ctx context.Context, rows []int, err error) error {
+	return r.Policy.SetAside(ctx, r, rows, err)
+}
+
+// Missing returns those of rows that have no result yet. It includes all records of frames.
+func (r *Rerun) Missing(rows []int) (missing []int) {
+	for _, row := range rows {
+		f, i := r.Batch.Row(row)
+		if _, ok := r.bodies[i]; f != nil || !ok {
+			missing = append(missing, row)
+		}
+	}
+	return missing
+}
+
+// Collect writes the results of rows into the batch, which then has the result of each payload except the failing ones. rows must
+// be all rows that were unsettled before the first call of Compute.
+func (r *Rerun) Collect(rows []int) {
+	g := r.Batch
+	g.Bodies.Clear()
+	for i := range g.Items {
+		g.Bodies.Add(append(g.Bodies.Data, r.bodies[i]...))
+	}
+	g.Err = nil
+	g.CollectedRows(rows)
+}
