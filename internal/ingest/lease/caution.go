@@ -239,7 +239,7 @@ func (n *annotations) update(ctx context.Context, change func(left map[string]st
 		return ctx.Err()
 	}
 	// The metadata must be current, because other workers may have changed other keys and the update replaces all keys.
-	info, err := n.server.info(ctx)
+	info, err := n.server.Info(ctx)
 	if err != nil {
 		return fmt.Errorf("look at the consumer before marking it: %w", err)
 	}
@@ -267,7 +267,7 @@ func (n *annotations) annotateOn(ctx context.Context, info *jetstream.ConsumerIn
 	}
 	taken, _ := n.acks.reached()
 	metadata[topology.MarkDelivered] = strconv.FormatUint(max(info.Delivered.Stream, delivered(metadata), taken), 10)
-	if err := n.server.annotate(ctx, info.Config, metadata); err != nil {
+	if err := n.server.Annotate(ctx, info.Config, metadata); err != nil {
 		return fmt.Errorf("mark the consumer: %w", err)
 	}
 	return nil

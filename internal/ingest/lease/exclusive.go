@@ -195,13 +195,11 @@ func (m *Exclusive) newLease(ctx context.Context, p int, inputs *nats.Conn, devi
 	if err != nil {
 		return nil, err
 	}
-	size := m.o.Size(consumer)
-	server := &consumerServer{
-		js: m.o.JS, requests: m.o.Conns[0], inputs: inputs, stream: t.Stream, name: name, partition: p, consumer: consumer, log: log,
-		request: pull.Request{
-			API: t.API, Stream: t.Stream, Consumer: name, Group: topology.PriorityGroup,
-			Messages: size.Messages, Limit: size.Limit(inputs), Expires: pullFor, Heartbeat: pullFor / 2, Idle: topology.PinnedFor,
-		},
+	size, server := m.o.Size(consumer), newConsumerServer(&m.o, inputs, consumer, log)
+	server.partition = p
+	server.request = pull.Request{
+		API: t.API, Stream: t.Stream, Consumer: name, Group: topology.PriorityGroup,
+		Messages: size.Messages, Expires: pullFor, Heartbeat: pullFor / 2, Idle: topology.PinnedFor,
 	}
 	state := newLeaseState(leaseOptions{
 		id: m.id, stream: t.Stream, subjects: t.Subjects, maxBytes: inflight.SmallestBatchBytes(m.o.Pipes), maxBatches: m.o.Pool.Size(),

@@ -27,7 +27,7 @@ type intake struct {
 func (k *intake) enter(ctx, drainCtx context.Context, d *inflight.Delivery) (partition.Verdict, error) {
 	verdict, behind := k.acks.take(d)
 	if verdict == partition.Gap {
-		info, err := k.server.info(ctx)
+		info, err := k.server.Info(ctx)
 		if err != nil {
 			return verdict, err
 		}

@@ -122,7 +122,7 @@ func (l *lease) annotateEnd(ctx context.Context, changes map[string]string) erro
 // handOver unpins this worker, so that another worker can take over its unacknowledged inputs at once. It does nothing
 // if this worker isn't pinned.
 func (l *lease) handOver(ctx context.Context) error {
-	info, err := l.server.info(ctx)
+	info, err := l.server.Info(ctx)
 	if err != nil || !pinnedTo(info, l.reader.pinID()) {
 		return err
 	}

@@ -279,8 +279,8 @@ type endedServer struct {
 
 func (s *endedServer) flush(context.Context) error                           { return nil }
 func (s *endedServer) unpin(context.Context) error                           { s.unpinned = true; return nil }
-func (s *endedServer) info(context.Context) (*jetstream.ConsumerInfo, error) { return &s.state, nil }
-func (s *endedServer) annotate(_ context.Context, _ jetstream.ConsumerConfig, metadata map[string]string) error {
+func (s *endedServer) Info(context.Context) (*jetstream.ConsumerInfo, error) { return &s.state, nil }
+func (s *endedServer) Annotate(_ context.Context, _ jetstream.ConsumerConfig, metadata map[string]string) error {
 	s.state.Config.Metadata = metadata
 	return nil
 }

@@ -188,7 +188,7 @@ func (w *leaseWorker) call(ctx context.Context, what string, local bool, apply f
 	}
 }
 
-func (e *modelLease) info(ctx context.Context) (info *jetstream.ConsumerInfo, err error) {
+func (e *modelLease) Info(ctx context.Context) (info *jetstream.ConsumerInfo, err error) {
 	err = e.w.call(ctx, "info", false, func() error { info = e.w.m.server.info(); return nil })
 	if err != nil {
 		return nil, err
@@ -221,7 +221,7 @@ func (e *modelLease) redeliver(ctx context.Context, sequence, number uint64) err
 	return e.w.call(ctx, "redeliver", false, func() error { e.w.m.server.redeliver(sequence, number); return nil })
 }
 
-func (e *modelLease) annotate(ctx context.Context, _ jetstream.ConsumerConfig, metadata map[string]string) error {
+func (e *modelLease) Annotate(ctx context.Context, _ jetstream.ConsumerConfig, metadata map[string]string) error {
 	if _, owner := e.known(); e.holds && owner != "" && owner != e.w.id && metadata[annotationOwner] != owner {
 		e.w.m.violate("%s overwrites the annotations of %s", e.w.id, owner)
 	}

@@ -114,7 +114,7 @@ func (r *reader) next(ctx, drainCtx context.Context, d *inflight.Delivery) error
 // its deliveries would wait for AckWait.
 func (r *reader) begin(ctx, drainCtx context.Context, d *inflight.Delivery) error {
 	r.turn = d.Turn
-	info, err := r.server.info(drainCtx)
+	info, err := r.server.Info(drainCtx)
 	if err != nil {
 		return err
 	}
@@ -207,7 +207,7 @@ type checker struct {
 
 // check compares the consumer's state with the lease, and repairs a difference if possible.
 func (c *checker) check(ctx, drainCtx context.Context) error {
-	info, err := c.server.info(ctx)
+	info, err := c.server.Info(ctx)
 	if err != nil {
 		return err
 	}

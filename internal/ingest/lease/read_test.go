@@ -36,8 +36,8 @@ type delivers struct {
 	upTo uint64
 }
 
-func (d delivers) info(ctx context.Context) (*jetstream.ConsumerInfo, error) {
-	info, err := d.leaseServer.info(ctx)
+func (d delivers) Info(ctx context.Context) (*jetstream.ConsumerInfo, error) {
+	info, err := d.leaseServer.Info(ctx)
 	if err == nil {
 		info.Delivered.Stream = d.upTo
 	}
@@ -129,7 +129,7 @@ type watched struct {
 	state *jetstream.ConsumerInfo
 }
 
-func (w *watched) info(context.Context) (*jetstream.ConsumerInfo, error) { return w.state, nil }
+func (w *watched) Info(context.Context) (*jetstream.ConsumerInfo, error) { return w.state, nil }
 
 // plainHost is a leaseHost that only acknowledges.
 type plainHost struct{ leaseHost }

@@ -16,14 +16,15 @@ import (
 	"millrace/internal/ingest/jsapi"
 	"millrace/internal/ingest/natsconn"
 	"millrace/internal/ingest/pull"
+	"millrace/internal/ingest/quarantine"
 	"millrace/internal/ingest/topology"
 )
 
 // leaseServer contains all requests that a lease makes to the server. It does not abstract time, because tests run a
 // lease in a testing/synctest bubble with its own clock.
 type leaseServer interface {
-	// info returns the state of the partition's consumer.
-	info(ctx context.Context) (*jetstream.ConsumerInfo, error)
+	// Consumer requests the state of the consumer, or changes its metadata.
+	quarantine.Consumer
 
 	// reset makes the consumer deliver again from the given stream sequence. Consumer sequences then start at 1. reset
 	// requires nats-server 2.14 or later. Only repair calls reset.
@@ -32,9 +33,6 @@ type leaseServer interface {
 	// redeliver makes the consumer redeliver an unacknowledged input. number is the consumer's last consumer sequence. The
 	// server ignores the request if the input is already acknowledged.
 	redeliver(ctx context.Context, sequence, number uint64) error
-
-	// annotate replaces the consumer's metadata. config is the consumer's current configuration.
-	annotate(ctx context.Context, config jetstream.ConsumerConfig, metadata map[string]string) error
 
 	// unpin removes the consumer's pin, so that the server can pin another client.
 	unpin(ctx context.Context) error
@@ -54,6 +52,10 @@ type leaseServer interface {
 
 	// pull starts a pull from the consumer.
 	pull() (leasePull, error)
+
+	// fetch requests up to n messages, waits up to wait for the first, and passes each to take. came is the number of messages that
+	// arrived.
+	fetch(n int, wait time.Duration, take func(inflight.Incoming)) (came int, err error)
 }
 
 // leaseReader reads messages of a partition from the stream.
@@ -67,7 +69,7 @@ type leaseReader interface {
 	proveEnd(ctx context.Context, from uint64) error
 }
 
-// leasePull is a pull from a pinned consumer.
+// leasePull is a pull from a consumer. With shared delivery, no client is pinned.
 type leasePull interface {
 	// next waits for a message. It returns pull.ErrIdle if none arrives within the request's idle time.
 	next(ctx context.Context) (inflight.Incoming, error)
@@ -78,26 +80,32 @@ type leasePull interface {
 	// keep renews the pin of this client while it requests no messages.
 	keep() error
 
+	// drain makes the server send no more messages. next then returns the messages in transit, and after them an error. rest yields the
+	// messages that the client has received.
+	drain()
+	rest(yield func(inflight.Incoming) bool)
+
 	// leave ends the pull. turn is the lease's turn; see pull.Message.Turn. If messages of a later turn have arrived,
 	// leave queries the pin of that turn.
 	leave(ctx context.Context, turn uint64)
 }
 
-// consumerServer implements leaseServer with a partition's consumer on a real server.
+// consumerServer implements leaseServer with a consumer on a real server.
 type consumerServer struct {
 	js        jetstream.JetStream
 	requests  *nats.Conn // connection for requests
 	inputs    *nats.Conn // connection for inputs
 	stream    string
 	name      string // name of the consumer
-	partition int
+	partition int    // only for exclusive delivery
 	consumer  jetstream.Consumer
+	size      func(jetstream.Consumer) pull.Size
 	request   pull.Request
 	refused   atomic.Bool // see streamReader.refused
 	log       *slog.Logger
 }
 
-func (s *consumerServer) info(ctx context.Context) (*jetstream.ConsumerInfo, error) {
+func (s *consumerServer) Info(ctx context.Context) (*jetstream.ConsumerInfo, error) {
 	info, err := s.consumer.Info(ctx)
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
 		err = fmt.Errorf("the consumer is gone: create it again, or restart a worker with MILLRACE_PROVISION=true: %w", err)
@@ -117,7 +125,7 @@ func (s *consumerServer) redeliver(_ context.Context, sequence, number uint64) e
 	return s.stored(sequence, number).Nak()
 }
 
-func (s *consumerServer) annotate(ctx context.Context, config jetstream.ConsumerConfig, metadata map[string]string) error {
+func (s *consumerServer) Annotate(ctx context.Context, config jetstream.ConsumerConfig, metadata map[string]string) error {
 	config.Metadata = metadata
 	_, err := s.js.UpdateConsumer(ctx, s.stream, config)
 	return err
@@ -150,12 +158,34 @@ func (s *consumerServer) stored(sequence, number uint64) *pull.Message {
 
 func (s *consumerServer) flush(ctx context.Context) error { return s.inputs.FlushWithContext(ctx) }
 
+// newConsumerServer returns a consumerServer without a request.
+func newConsumerServer(o *Options, inputs *nats.Conn, c jetstream.Consumer, log *slog.Logger) *consumerServer {
+	return &consumerServer{
+		js: o.JS, requests: o.Conns[0], inputs: inputs, stream: o.Topology.Stream, name: c.CachedInfo().Name, consumer: c, size: o.Size, log: log,
+	}
+}
+
+// sharedRequest returns the request for shared delivery.
+func (s *consumerServer) sharedRequest() pull.Request {
+	size := s.size(s.consumer)
+	return pull.Request{
+		API: jsapi.Of(s.js), Stream: s.stream, Consumer: s.name, Messages: size.Messages, Limit: size.Limit(s.inputs),
+		Expires: pull.BeatsPerRequest * size.Beat, Heartbeat: size.Beat,
+	}
+}
+
+// pull opens a pull. The consumer's limits may have changed since the last one.
 func (s *consumerServer) pull() (leasePull, error) {
+	s.request.Limit = s.size(s.consumer).Limit(s.inputs)
 	p, err := pull.Open(s.inputs, s.request)
 	if err != nil {
 		return nil, err
 	}
 	return consumerPull{p}, nil
+}
+
+func (s *consumerServer) fetch(n int, wait time.Duration, take func(inflight.Incoming)) (came int, err error) {
+	return pull.Fetch(s.inputs, s.request, min(n, s.request.Messages), min(wait, s.request.Expires), func(m *pull.Message) { take(m) })
 }
 
 // consumerPull implements leasePull with a real server.
@@ -171,6 +201,15 @@ func (p consumerPull) next(ctx context.Context) (inflight.Incoming, error) {
 
 func (p consumerPull) pin() string { return p.Pin() }
 func (p consumerPull) keep() error { return p.Keep() }
+func (p consumerPull) drain()      { p.Drain() }
+
+func (p consumerPull) rest(yield func(inflight.Incoming) bool) {
+	for m := range p.Rest() {
+		if !yield(m) {
+			return
+		}
+	}
+}
 
 func (p consumerPull) leave(ctx context.Context, turn uint64) {
 	defer p.Stop()

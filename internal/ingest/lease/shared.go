@@ -9,7 +9,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/inflight"
-	"millrace/internal/ingest/jsapi"
 	"millrace/internal/ingest/lease/members"
 	"millrace/internal/ingest/quarantine"
 	"millrace/internal/ingest/results"
@@ -21,6 +20,7 @@ import (
 // Shared runs shared delivery in one worker. Run may be called only once.
 type Shared struct {
 	o         Options
+	server    leaseServer
 	ends      *acknowledger
 	admission *admission
 	bisector  *quarantine.Bisector
@@ -36,9 +36,10 @@ func newShared(o Options) *Shared {
 	for _, p := range o.Pipes {
 		slots += p.Slots()
 	}
-	ends := newAcknowledger(o)
+	ends, server := newAcknowledger(o), newConsumerServer(&o, o.Conns[0], o.Consumer, o.Log)
+	server.request = server.sharedRequest()
 	m := &Shared{
-		o: o, ends: ends, window: inflight.NewWindow(len(o.Conns.ForResults(false))),
+		o: o, server: server, ends: ends, window: inflight.NewWindow(len(o.Conns.ForResults(false))),
 		buffers: inflight.NewFreeList(inflight.BatchesPerSlot*slots, func() *results.Buffers { return &results.Buffers{} }),
 		admission: &admission{
 			ends: ends, maxBytes: inflight.SmallestBatchBytes(o.Pipes), limit: o.Limit, last: o.Consumer.CachedInfo().Config.MaxDeliver,
@@ -61,7 +62,7 @@ func fullBatch(pipes []*streams.Pipeline) int {
 func (m *Shared) isolation() quarantine.Isolation {
 	return quarantine.Isolation{
 		Pool: m.o.Pool, Judge: m.o.Judge, Ends: m.ends, Levels: m.admission.levels, Limit: m.o.Limit, Observe: m.observe, Log: m.o.Log,
-		Attempts: &quarantine.Attempts{JS: m.o.JS, Consumer: m.o.Consumer, Stream: m.o.Consumer.CachedInfo().Stream, Log: m.o.Log},
+		Attempts: &quarantine.Attempts{Consumer: m.server, Log: m.o.Log},
 	}
 }
 
@@ -125,7 +126,7 @@ func (m *Shared) observe(g *inflight.Batch) { g.Report(m.o.Batches, m.o.Records)
 func (m *Shared) startBacklogWatch() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
-	wg.Go(func() { watchBacklog(ctx, m.o, &m.occupied) })
+	wg.Go(func() { m.watchBacklog(ctx) })
 	return func() {
 		cancel()
 		wg.Wait()
@@ -161,10 +162,10 @@ func (m *Shared) startIntake(wg *sync.WaitGroup, intake, drainCtx context.Contex
 }
 
 func (m *Shared) newSource(drainCtx context.Context) *source {
-	nc, pool, size := m.o.Conns[0], m.o.Pool, m.o.Size(m.o.Consumer)
+	pool := m.o.Pool
 	src := &source{
-		nc: nc, conns: m.o.Conns, api: jsapi.Of(m.o.JS), consumer: m.o.Consumer, size: size, limit: size.Limit(nc), out: inflight.NewQueue(inflight.QueueMax),
-		occupied: &m.occupied, ledger: m.ends.ledger, drainCtx: drainCtx, log: m.o.Log, observer: m.o.Observer,
+		server: m.server, out: inflight.NewQueue(inflight.QueueMax), occupied: &m.occupied, ledger: m.ends.ledger, drainCtx: drainCtx,
+		log: m.o.Log, observer: m.o.Observer,
 		unread: m.unread.add, hold: pool.Hold, force: pool.Force, admit: func(d *inflight.Delivery) bool { return m.admission.admit(drainCtx, d) },
 	}
 	ackWait := m.o.Consumer.CachedInfo().Config.AckWait
@@ -235,19 +236,19 @@ func (s *anySubmitter) submit(b *streams.Batch, g *inflight.Batch, why streams.C
 
 func unacknowledged(info *jetstream.ConsumerInfo) uint64 { return uint64(max(info.NumAckPending, 0)) }
 
-// watchBacklog queries the consumer every stall.Interval until ctx is done. It passes the backlog to the observer, and
-// the consumer's state to the stall detector. occupied reports whether this worker itself has paused the pull.
-func watchBacklog(ctx context.Context, o Options, occupied *atomic.Bool) {
+// watchBacklog queries the consumer every stall.Interval until ctx is done. It passes the backlog to the observer, and the
+// consumer's state to the stall detector.
+func (m *Shared) watchBacklog(ctx context.Context) {
 	for {
 		asked, done := context.WithTimeout(ctx, stall.Interval)
-		info, err := o.Consumer.Info(asked)
+		info, err := m.server.Info(asked)
 		done()
 		if err == nil {
-			o.Observer.Pending(info.NumPending)
-			o.Observer.Unacknowledged(unacknowledged(info))
-			o.Stalls.Saw(0, info, occupied.Load(), time.Now())
+			m.o.Observer.Pending(info.NumPending)
+			m.o.Observer.Unacknowledged(unacknowledged(info))
+			m.o.Stalls.Saw(0, info, m.occupied.Load(), time.Now())
 		} else {
-			o.Stalls.MarkUnknown(0, time.Now())
+			m.o.Stalls.MarkUnknown(0, time.Now())
 		}
 		if !retry.Sleep(ctx, stall.Interval) {
 			return

@@ -120,7 +120,7 @@ func (r *sharedRig) mode() *Shared {
 	}
 	consumer := r.consumer(r.NC)
 	return newShared(Options{
-		Pipes: pipes, Conns: conns, JS: r.JS, Consumer: consumer, Size: func(c jetstream.Consumer) pull.Size { return pull.NewSize(c.CachedInfo().Config) }, Pool: pool, Results: writer,
+		Topology: r.topology, Pipes: pipes, Conns: conns, JS: r.JS, Consumer: consumer, Size: func(c jetstream.Consumer) pull.Size { return pull.NewSize(c.CachedInfo().Config) }, Pool: pool, Results: writer,
 		Judge: quarantine.NewJudge(pipes, r.topology.MaxDeliver, func() {}, log), Stalls: stall.NewDetector(1, log, r.counts),
 		Limit: r.topology.MaxDeliver, Linger: time.Millisecond, Log: log, Observer: r.counts,
 	})

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,7 +13,6 @@ import (
 
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/results"
-	"millrace/internal/ingest/stall"
 )
 
 // TestWhatWasSettledIsAcknowledgedAgain redelivers a settled input. Its first acknowledgement was lost, so it is
@@ -85,9 +83,8 @@ func TestBacklogCountsWhatIsUnderWay(t *testing.T) {
 	r.input()
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	var occupied atomic.Bool
-	o := Options{Consumer: r.consumer(r.NC), Observer: r.counts, Stalls: stall.NewDetector(1, r.Log.Logger(), r.counts)}
-	go func() { defer close(done); watchBacklog(ctx, o, &occupied) }()
+	m := r.mode()
+	go func() { defer close(done); m.watchBacklog(ctx) }()
 	r.Until("three messages wait and two are under way", func() bool { return r.counts.pending.Load() == 3 && r.counts.unacked.Load() == 2 })
 	stop()
 	<-done

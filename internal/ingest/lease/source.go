@@ -26,12 +26,7 @@ import (
 // source pulls continuously from the consumer and puts deliveries into a queue. It requests more messages only as
 // deliveries leave the queue, which bounds the messages and bytes that wait in the client.
 type source struct {
-	nc       *nats.Conn
-	conns    natsconn.Connections
-	api      jsapi.API // JetStream API of the consumer's account
-	consumer jetstream.Consumer
-	size     pull.Size
-	limit    *pull.Limit     // byte limit of size, which follows the server's max_payload
+	server   leaseServer
 	drainCtx context.Context // limits the processing of received messages
 	out      *inflight.Queue
 	isolated isolatedPull // pulls while quarantined payloads may arrive; nil without quarantine
@@ -107,50 +102,42 @@ func (s *source) mustIsolate() bool { return s.isolated != nil && s.isolated.IsD
 
 // prefetch runs one pull until the pull fails, intake is done, or the source must switch to quarantine.
 func (s *source) prefetch(intake context.Context) error {
-	messages, err := pull.Open(s.nc, s.request())
+	messages, err := s.server.pull()
 	if err != nil {
 		return err
 	}
-	defer messages.Stop()
+	defer messages.leave(s.drainCtx, 0)
 	// A drained pull returns the received messages and ends. If the connection is down, the pull ends late, so drainCtx
 	// bounds the wait. The client loses messages that the server sends before it processes the unsubscription. The
 	// server redelivers these messages at once.
-	stopping := context.AfterFunc(intake, messages.Drain)
+	stopping := context.AfterFunc(intake, messages.drain)
 	defer stopping()
 	var failed error
 	ending := false
 	for {
-		msg, err := messages.Next(s.drainCtx)
+		msg, err := messages.next(s.drainCtx)
 		switch {
 		case err == nil:
 			s.take(msg)
 			if !ending && s.mustIsolate() {
 				ending = true
-				messages.Drain()
+				messages.drain()
 			}
 		case failed != nil || s.drainCtx.Err() != nil || errors.Is(err, pull.ErrEnded):
-			for msg := range messages.Rest() { // process the received messages, or give them back if drainCtx has ended
+			for msg := range messages.rest { // process the received messages, or give them back if drainCtx has ended
 				s.take(msg)
 			}
 			return cmp.Or(failed, err)
 		default:
 			failed = err
-			messages.Drain()
+			messages.drain()
 		}
-	}
-}
-
-func (s *source) request() pull.Request {
-	info := s.consumer.CachedInfo()
-	return pull.Request{
-		API: s.api, Stream: info.Stream, Consumer: info.Name, Messages: s.size.Messages, Limit: s.limit,
-		Expires: pull.BeatsPerRequest * s.size.Beat, Heartbeat: s.size.Beat,
 	}
 }
 
 // take queues one message, or sets it aside for quarantine. Even after the end of the pull, take processes messages
 // until drainCtx ends, because a message that is given back counts as a second delivery.
-func (s *source) take(msg *pull.Message) {
+func (s *source) take(msg inflight.Incoming) {
 	s.occupied.Store(true)
 	defer s.occupied.Store(false)
 	d, ok := s.receive(msg, s.mustIsolate())
@@ -166,7 +153,7 @@ func (s *source) take(msg *pull.Message) {
 // receive converts a message to a delivery and reports whether it must be processed. After drainCtx has ended, it
 // passes the delivery to unread. It waits for memory unless mustNotWait is set. The wait could deadlock if deliveries
 // are set aside, because they hold memory until the source continues.
-func (s *source) receive(msg *pull.Message, mustNotWait bool) (d inflight.Delivery, ok bool) {
+func (s *source) receive(msg inflight.Incoming, mustNotWait bool) (d inflight.Delivery, ok bool) {
 	d, err := inflight.NewDelivery(msg, time.Now())
 	if err != nil {
 		s.log.Error("message ignored", "error", err)
@@ -204,11 +191,7 @@ const recreateWait = 250 * time.Millisecond
 func (s *source) awaitConsumer(ctx context.Context) {
 	logged := false
 	for retry.Sleep(ctx, recreateWait) {
-		_, err := s.consumer.Info(ctx)
-		if err == nil {
-			s.size.Max = s.consumer.CachedInfo().Config.MaxRequestMaxBytes
-			s.limit = s.size.Limit(s.nc) // the consumer's byte limit may have changed
-		}
+		_, err := s.server.Info(ctx)
 		if err == nil || errors.Is(err, nats.ErrConnectionClosed) {
 			return
 		}
@@ -224,8 +207,7 @@ func (s *source) awaitConsumer(ctx context.Context) {
 func (s *source) Fetch(n int, wait time.Duration, take func(inflight.Delivery)) (came int, err error) {
 	s.occupied.Store(false)
 	defer s.occupied.Store(true)
-	wait = min(wait, pull.BeatsPerRequest*s.size.Beat)
-	return pull.Fetch(s.nc, s.request(), min(n, s.size.Messages), wait, func(msg *pull.Message) {
+	return s.server.fetch(n, wait, func(msg inflight.Incoming) {
 		if d, ok := s.receive(msg, true); ok {
 			take(d)
 		}
@@ -240,7 +222,7 @@ func (s *source) AwaitQuiet(ctx context.Context, n int) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, natsconn.RequestTimeout)
 	defer cancel()
-	if err := s.conns.Flush(ctx); err != nil && s.conns.Closed() {
+	if err := s.server.flush(ctx); errors.Is(err, nats.ErrConnectionClosed) {
 		return err
 	}
 	return nil

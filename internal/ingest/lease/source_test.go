@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/natsconn"
 	"millrace/internal/ingest/pull"
 )
 
@@ -32,8 +33,11 @@ func (r *sharedRig) pull(size pull.Size, beat time.Duration) *pulling {
 	intake, stop := context.WithCancel(context.Background())
 	drainCtx, endDrain := context.WithCancel(r.Ctx())
 	p := &pulling{nc: nc, stop: stop, endDrain: endDrain, done: make(chan error, 1), left: make(chan inflight.Delivery, 1<<16)}
+	o := Options{Topology: r.topology, JS: r.JetStream(nc), Conns: natsconn.Connections{nc}, Size: func(jetstream.Consumer) pull.Size { return size }}
+	server := newConsumerServer(&o, nc, r.consumer(nc), r.Log.Logger())
+	server.request = server.sharedRequest()
 	p.source = &source{
-		nc: nc, consumer: r.consumer(nc), size: size, limit: size.Limit(nc), drainCtx: drainCtx, occupied: &atomic.Bool{}, out: inflight.NewQueue(0),
+		server: server, drainCtx: drainCtx, occupied: &atomic.Bool{}, out: inflight.NewQueue(0),
 		log: r.Log.Logger(), observer: r.counts,
 		hold:   func(context.Context, *inflight.Delivery) bool { return true },
 		force:  func(*inflight.Delivery) {},
@@ -194,11 +198,16 @@ func TestWhatCarefulPullingHasAtTheEndIsLeft(t *testing.T) {
 	}
 }
 
+// flushed is a server that has processed all acknowledgements.
+type flushed struct{ leaseServer }
+
+func (flushed) flush(context.Context) error { return nil }
+
 // TestQuietIsWhenNothingElseIsInFlight shows that a quarantined payload is tried while no other payload is in flight.
 // No other payload can then be to blame.
 func TestQuietIsWhenNothingElseIsInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		src := &source{ledger: newLedger()}
+		src := &source{ledger: newLedger(), server: flushed{}}
 		suspect, other := &inflight.Delivery{Sequence: 1}, &inflight.Delivery{Sequence: 2}
 		src.ledger.take(suspect)
 		src.ledger.take(other)

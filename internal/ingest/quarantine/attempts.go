@@ -52,11 +52,18 @@ func parseAttemptNote(text string, stored time.Time) attemptNote {
 	return attemptNote{begun, stored, ParseNarrowing(rest)}
 }
 
+// Consumer requests the state of a consumer, or changes its metadata.
+type Consumer interface {
+	// Info returns the consumer's state.
+	Info(ctx context.Context) (*jetstream.ConsumerInfo, error)
+
+	// Annotate replaces the consumer's metadata. config is the consumer's current configuration.
+	Annotate(ctx context.Context, config jetstream.ConsumerConfig, metadata map[string]string) error
+}
+
 // Attempts writes attempt notes and queries the consumer's state. Only the goroutine that pulls may write notes.
 type Attempts struct {
-	JS       jetstream.JetStream
-	Consumer jetstream.Consumer
-	Stream   string
+	Consumer Consumer
 	Log      *slog.Logger
 	noNotes  time.Time // time until which begin writes no notes, after an error
 }
@@ -131,18 +138,15 @@ func (a *Attempts) update(ctx context.Context, change func(marks map[string]stri
 	if err != nil {
 		return err
 	}
-	config := info.Config
-	marks := maps.Clone(config.Metadata)
+	marks := maps.Clone(info.Config.Metadata)
 	if marks == nil {
 		marks = map[string]string{}
 	}
 	change(marks, info.AckFloor.Stream)
-	if maps.Equal(marks, config.Metadata) {
+	if maps.Equal(marks, info.Config.Metadata) {
 		return nil
 	}
-	config.Metadata = marks
-	_, err = a.JS.UpdateConsumer(ctx, a.Stream, config)
-	return err
+	return a.Consumer.Annotate(ctx, info.Config, marks)
 }
 
 // noNotesFor is the time without notes after an error, because each failed request may take natsconn.RequestTimeout.
