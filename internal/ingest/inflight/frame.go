@@ -98,6 +98,14 @@ func (f *Frame) Put(completed *streams.Batch, row, first, records int, refused f
 	}
 }
 
+// payload returns record i as the device receives it. A record that can't be computed is empty.
+func (f *Frame) payload(i int) []byte {
+	if f.Records() == 0 || f.Table.Status(i) != record.OK {
+		return nil
+	}
+	return f.Record(i)
+}
+
 // Blame records the operator that failed on record i, if err names one.
 func (f *Frame) Blame(i int, err error) {
 	if name := operator.ToBlame(err); name != "" {

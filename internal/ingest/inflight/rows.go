@@ -3,7 +3,6 @@ package inflight
 import (
 	"slices"
 
-	"millrace/internal/record"
 	"millrace/internal/streams"
 )
 
@@ -131,16 +130,21 @@ func (g *Batch) Unfinished(rows []int) (left []int) {
 	return left
 }
 
-// PackRow appends one row's payload to b. It returns false if the payload does not fit.
-func (g *Batch) PackRow(b *streams.Batch, row int) bool {
-	f, i := g.Row(row)
-	switch {
-	case f == nil:
-		return b.Append(g.Items[i].Msg.Data())
-	case f.Records() == 0 || f.Table.Status(i) != record.OK:
-		return b.Append(nil)
+// PackRows appends rows to b and to part, until one doesn't fit. It returns the number of appended rows. The deliveries stay in g.
+func (g *Batch) PackRows(b *streams.Batch, part *Batch, rows []int) (n int) {
+	for _, row := range rows {
+		f, i := g.Row(row)
+		switch {
+		case f == nil && b.Append(g.Items[i].Msg.Data()):
+			part.Add(g.Items[i])
+		case f != nil && b.Append(f.payload(i)):
+			part.addRecord(f, i)
+		default:
+			return n
+		}
+		n++
 	}
-	return b.Append(f.Record(i))
+	return n
 }
 
 // Collected records that the tables of the frames contain the results of this batch. It also removes the frame that
@@ -187,8 +191,8 @@ func (g *Batch) CollectedRows(rows []int) {
 	}
 }
 
-// AddRecord appends record i of a frame as a row. The frame's delivery stays in another batch.
-func (g *Batch) AddRecord(f *Frame, i int) {
+// addRecord appends record i of a frame as a row. The frame's delivery stays in another batch.
+func (g *Batch) addRecord(f *Frame, i int) {
 	f.missing.Add(1)
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -196,7 +200,7 @@ func (g *Batch) AddRecord(f *Frame, i int) {
 	g.unended = f.d
 }
 
-// DropRecords records that the rows from AddRecord have no results.
+// DropRecords records that the records from PackRows have no results.
 func (g *Batch) DropRecords() {
 	for _, s := range g.spans {
 		if s.Frame != nil && s.Item == elsewhere {

@@ -24,7 +24,6 @@ func (b *pipelineBatches) rescue(ctx context.Context, g *inflight.Batch) error {
 	b.log.Error("an operator failed on a batch; looking for the payload to blame, once the device has proved to be well",
 		"payloads", g.Messages(), "error", g.Err)
 	r, all := b.rerun(g), g.UnsettledRows()
-	r.Observe = b.report
 	if err := r.Probe(ctx); err != nil {
 		return err
 	}
@@ -35,9 +34,9 @@ func (b *pipelineBatches) rescue(ctx context.Context, g *inflight.Batch) error {
 	return nil
 }
 
-// rerun returns a Rerun of g, whose batches may run beside batches of other partitions.
+// rerun returns a Rerun of g.
 func (b *pipelineBatches) rerun(g *inflight.Batch) *quarantine.Rerun {
-	return &quarantine.Rerun{Batch: g, Pipe: b.pipe, Pool: b.o.Pool, Judge: b.o.Judge, Policy: b, Gate: b.device.gate.RLocker()}
+	return &quarantine.Rerun{Batch: g, Pipe: b.pipe, Device: b.apart, Judge: b.o.Judge, Policy: b}
 }
 
 // SetAside implements quarantine.Policy. Its error ends the lease.

@@ -76,6 +76,9 @@ func (l *lease) end(drainCtx context.Context) {
 		return // the server has never pinned this worker
 	}
 	changes := map[string]string{annotationOwner: "", annotationAlone: "", annotationBeside: ""}
+	if l.caution.comparing {
+		delete(changes, annotationBeside) // the payload isn't decided yet, or relax has removed the annotation
+	}
 	if l.batches.deviceFailed() != nil {
 		delete(changes, annotationOwner)
 	}

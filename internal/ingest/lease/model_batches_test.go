@@ -3,6 +3,7 @@ package lease
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -14,7 +15,6 @@ import (
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/results"
 	"millrace/internal/operator"
-	"millrace/internal/record"
 	"millrace/internal/streams"
 )
 
@@ -55,30 +55,70 @@ func (e *modelLease) submit(b *leaseBatch) {
 	g := b.group
 	computed := e.resultsOf(g)
 	go func() {
-		err := e.w.call(e.w.drain, "compute", true, func() error {
-			m := e.w.m
-			switch {
-			case m.kills(computed):
-				return errModelKilled
-			case e.w.lost:
-				return device.ErrKernelFault
-			case m.faults && m.random.IntN(100) == 0:
-				m.did("batch failed")
-				return errors.New("the batch failed")
-			case len(m.failingRows(computed)) > 0:
-				m.did("operator failed")
-				return errModelOperator
-			}
-			return nil
-		})
+		err := e.outcome(e.w.drain, computed)
 		if err == nil {
 			e.collect(g, computed)
 			g.Collected()
+			e.w.judge.CameRight(e.pipe, g)
 		}
 		if !errors.Is(err, context.Canceled) {
 			g.Complete(streams.Record{}, err)
 		}
 	}()
+}
+
+// outcome waits until the scheduler ends a batch on the device.
+func (e *modelLease) outcome(ctx context.Context, computed modelResults) error {
+	return e.w.call(ctx, "compute", true, func() error {
+		m := e.w.m
+		switch {
+		case m.kills(computed):
+			return errModelKilled
+		case e.w.lost != nil:
+			return e.w.lost
+		case m.faults && m.random.IntN(100) == 0:
+			m.did("batch failed")
+			return errors.New("the batch failed")
+		case len(m.failingRows(computed)) > 0:
+			m.did("operator failed")
+			return errModelOperator
+		}
+		return nil
+	})
+}
+
+// modelApart implements quarantine.Device.
+type modelApart struct{ e *modelLease }
+
+func (a modelApart) Run(ctx context.Context, g *inflight.Batch, rows []int) (part *inflight.Batch, n int, ran bool, err error) {
+	e := a.e
+	part = &inflight.Batch{}
+	n, computed, err := e.w.device.computeApart(ctx, e.w.pool, g, part, rows)
+	if err == nil {
+		err = e.outcome(ctx, computed)
+	}
+	if err != nil {
+		part.DropRecords()
+		return nil, 0, true, err
+	}
+	e.w.m.did("computed again")
+	e.collect(part, computed)
+	for range part.Items {
+		part.Bodies.Add(part.Bodies.Data)
+	}
+	part.Collected()
+	e.w.judge.CameRight(e.pipe, part)
+	return part, n, true, nil
+}
+
+func (modelApart) Probe(context.Context) error { return nil }
+
+func (a modelApart) Lose(err error) error {
+	a.e.w.m.mu.Lock()
+	defer a.e.w.m.mu.Unlock()
+	a.e.w.m.did("device not well")
+	a.e.w.lost = fmt.Errorf("%w: %w", device.ErrLost, err)
+	return a.e.w.lost
 }
 
 // collect writes the results of a group's records into the tables of their frames.
@@ -118,38 +158,12 @@ func (e *modelLease) giveUp(ctx context.Context, g *inflight.Batch, i int, why r
 	return nil
 }
 
-// rescue gives up the rows on which the operator fails, and collects the results of all other rows.
-func (e *modelLease) rescue(ctx context.Context, g *inflight.Batch) error {
-	if !errors.Is(g.Err, errModelOperator) {
-		return g.Err
-	}
-	computed := e.resultsOf(g)
-	rows := g.UnsettledRows()
-	e.collect(g, computed)
-	for _, row := range e.w.m.failingRows(computed) {
-		f, i := g.Row(row)
-		if f != nil {
-			f.Mark(i, record.OperatorError)
-			continue
-		}
-		if err := e.giveUp(ctx, g, i, results.OperatorError, g.Err); err != nil {
-			return err
-		}
-	}
-	g.CollectedRows(rows)
-	g.Err = nil
-	return nil
-}
-
 func (e *modelLease) deviceFault() (f inflight.OperatorFault, known bool) { return f, false }
 
 func (e *modelLease) deviceFailed() error {
 	e.w.m.mu.Lock()
 	defer e.w.m.mu.Unlock()
-	if e.w.lost {
-		return device.ErrKernelFault
-	}
-	return nil
+	return e.w.lost
 }
 
 // publish stores the results of a group in the order of results.Writer. It loses some confirmations and some results.
@@ -178,11 +192,16 @@ func (e *modelLease) publish(ctx context.Context, g *inflight.Batch) error {
 	}
 }
 
-// encodeFrames waits for the frames that end in a group, and encodes their results. A frame that can't be read
-// becomes a dead letter.
+// encodeFrames waits for the frames that end in a group, and encodes their results. A frame that can't be read, or a
+// message on which the operator failed, becomes a dead letter.
 func (e *modelLease) encodeFrames(ctx context.Context, g *inflight.Batch) error {
 	for _, i := range g.Unsettled() {
 		f := g.Items[i].Frame
+		if refusal := g.Refusal(i); refusal != nil {
+			if err := e.giveUp(ctx, g, i, results.OperatorError, refusal); err != nil {
+				return err
+			}
+		}
 		if f == nil {
 			continue
 		}
@@ -320,6 +339,19 @@ func (m *modelDevice) run() {
 		b.Release()
 		m.results <- results
 	}
+}
+
+// computeApart computes rows of g in a batch of their own. It appends the rows to part, and returns their number.
+func (m *modelDevice) computeApart(ctx context.Context, pool *inflight.Pool, g, part *inflight.Batch, rows []int) (n int, results []byte, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	b, err := pool.Acquire(ctx, m.pipe)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer pool.Finish()
+	n = g.PackRows(b, part, rows)
+	return n, m.compute(b), nil
 }
 
 // compute computes a batch and releases it. The caller holds m.mu.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"millrace/internal/device"
 	"millrace/internal/frame"
 	"millrace/internal/ingest/commit"
 	"millrace/internal/ingest/inflight"
@@ -80,7 +81,7 @@ func (m *leaseModel) mishap() {
 	case 6:
 		m.did("device lost")
 		m.note("%s loses its device", w.id)
-		w.lost = true
+		w.lost = device.ErrKernelFault
 	case 7:
 		m.did("terminated")
 		m.note("%s is terminated", w.id)
@@ -151,6 +152,18 @@ func (m *leaseModel) interrupt(w *leaseWorker) {
 		m.did("frozen during a batch")
 		w.frozenUntil = m.steps + m.random.IntN(400)
 		m.server.pin = ""
+	}
+}
+
+// replaceLost replaces the workers whose devices the judge has lost, like Kubernetes.
+func (m *leaseModel) replaceLost() {
+	for slot, w := range m.workers {
+		if wanted := w.wants; w.over && w.lost != nil {
+			m.crash(w)
+			if wanted {
+				m.give(m.workers[slot])
+			}
+		}
 	}
 }
 
@@ -238,8 +251,10 @@ func (m *leaseModel) splitter() frame.Splitter {
 
 func (m *leaseModel) published(e *modelLease, r modelResult) {
 	d := &r.Delivery
-	if m.input(d.Sequence).framed {
+	if in := m.input(d.Sequence); in.framed {
 		m.server.wantFrame(r)
+	} else if in.fails[0] {
+		m.violate("input %d has a result, and the operator fails on it", d.Sequence)
 	}
 	if at, stored := m.server.storedAt[d.Sequence]; d.First && stored && at < d.Msg.(*modelMessage).sent && !m.server.forgotten[d.Sequence] {
 		m.violate("%s publishes input %d as one that was never delivered before, and it has had a result since step %d", e.w.id, d.Sequence, at)
@@ -259,7 +274,7 @@ func (m *leaseModel) ended(e *modelLease, err error) {
 	m.notes.Lock()
 	calm := m.calm
 	m.notes.Unlock()
-	if calm && !e.w.isGone() && !e.repaired {
+	if calm && !e.w.isGone() && !e.repaired && !errors.Is(err, errHeldBack) {
 		m.violate("lease %d of %s ends while nothing is wrong: %v", e.n, e.w.id, err)
 	}
 }

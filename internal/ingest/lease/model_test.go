@@ -15,6 +15,7 @@ import (
 	"millrace/internal/history"
 	"millrace/internal/ingest/commit"
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/quarantine"
 	"millrace/internal/ingest/retry"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/operator"
@@ -49,7 +50,8 @@ import (
 //     lost. If only lethal records end owners, no other records are dead-lettered because of that.
 //   - Every record of a frame is exactly once in the frame's only result. It has its correct result, or an error and a dead
 //     letter that was stored before.
-//   - The number of deaths until all lethal records are found is limited by the number of lethal records.
+//   - The number of deaths until all lethal records are found is limited by the number of lethal records, and of messages on
+//     which the operator fails.
 //   - A worker whose lease has ended holds no memory of deliveries and no batches.
 //
 // In the third part these invariants hold too:
@@ -61,6 +63,7 @@ import (
 const (
 	modelInputs  = 40     // number of inputs at the start, and of those added in the third part
 	modelChaos   = 1500   // number of steps in the first part
+	modelLimit   = 5      // limit of the workers' judges
 	modelPatient = 30_000 // maximum number of steps of any wait without faults
 )
 
@@ -236,6 +239,7 @@ func (m *leaseModel) newWorker(slot int) {
 	w.pool, _ = inflight.NewPool([]*streams.Pipeline{w.device.pipe}, inflight.Options{
 		Costs: inflight.NewCosts(operator.Binary, m.operators), Split: m.splitter(),
 	})
+	w.judge = quarantine.NewJudge([]*streams.Pipeline{w.device.pipe}, modelLimit, func() {}, m.log)
 	if m.random.IntN(2) == 0 {
 		w.pool.SetLimit(int64(4+m.random.IntN(60)) << 10) // some messages wait for memory
 	}
@@ -258,6 +262,9 @@ func (m *leaseModel) step() {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.calm || m.hunting {
+		m.replaceLost()
+	}
 	switch {
 	case n < 20:
 		m.answer()
@@ -407,79 +414,11 @@ func (m *leaseModel) awaitQuiet() {
 	defer m.mu.Unlock()
 	m.acks, m.calls = nil, nil
 	for _, w := range m.workers {
-		w.over = w.over || w.lost
+		w.over = w.over || w.lost != nil
 	}
 	m.replace()
 	for _, p := range m.server.pulls {
 		p.open = false
-	}
-}
-
-// hunt gives the partition to one worker after another until all inputs are acknowledged. Only lethal records end
-// workers.
-func (m *leaseModel) hunt() {
-	goal, begin := m.server.last(), m.deaths
-	maximum := modelDeathsAlone + m.killers*modelDeathsEach
-	m.hunting = true
-	for m.broken == "" && m.server.floorSequence < goal {
-		before := m.deaths
-		m.until("the lethal records are found", func() bool {
-			m.mu.Lock()
-			defer m.mu.Unlock()
-			if !slices.ContainsFunc(m.workers, func(w *leaseWorker) bool { return w.wants }) {
-				m.give(m.workers[m.random.IntN(len(m.workers))])
-			}
-			return m.server.floorSequence >= goal || m.deaths > before
-		})
-		if m.deaths-begin > maximum {
-			m.violate("%d workers died of %d lethal records, want at most %d", m.deaths-begin, m.killers, maximum)
-		}
-	}
-	m.hunting = false
-}
-
-const (
-	// modelDeathsAlone is the number of deaths until payloads run alone, including one that the first part may not
-	// have recorded completely.
-	modelDeathsAlone = 5
-
-	// modelDeathsEach is the number of deaths until a lethal record is found. These are batches of 8, 4 and 2 rows,
-	// and two of one row.
-	modelDeathsEach = 5
-)
-
-// calmDown begins the third part.
-func (m *leaseModel) calmDown() {
-	m.notes.Lock()
-	m.calm = true
-	m.notes.Unlock()
-}
-
-// handOvers runs the third part, in which the partition moves from worker to worker.
-func (m *leaseModel) handOvers() {
-	s := m.server
-	for round := range 4 {
-		w := m.workers[round%len(m.workers)]
-		goal := s.inputs[m.begin+(round+1)*modelInputs/4-1]
-		m.mu.Lock()
-		m.give(w)
-		m.mu.Unlock()
-		m.until(fmt.Sprintf("the floor comes to %d", goal), func() bool { return s.floorSequence >= goal })
-		m.mu.Lock()
-		m.take(w)
-		m.mu.Unlock()
-		m.until("the lease ends", func() bool { return m.active == 0 && len(w.start) == 0 })
-	}
-	if m.broken != "" {
-		return
-	}
-	for _, in := range s.inputs {
-		if s.results[in] == "" {
-			m.violate("input %d has no result", in)
-		}
-	}
-	if len(s.pending) > 0 || s.pin != "" {
-		m.violate("in the end %d inputs are not acknowledged, and the pin is %q", len(s.pending), s.pin)
 	}
 }
 

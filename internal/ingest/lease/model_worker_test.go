@@ -11,6 +11,7 @@ import (
 
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/pull"
+	"millrace/internal/ingest/quarantine"
 	"millrace/internal/ingest/results"
 	"millrace/internal/ingest/retry"
 )
@@ -24,6 +25,7 @@ type leaseWorker struct {
 
 	device *modelDevice
 	pool   *inflight.Pool
+	judge  *quarantine.Judge
 
 	start chan context.Context // receives a context each time the worker gets the partition
 	stop  context.CancelFunc   // withdraws the partition
@@ -32,8 +34,8 @@ type leaseWorker struct {
 	life, kill  context.CancelFunc
 	drain       context.Context
 	dead        bool
-	lost        bool // whether its device is lost
-	frozenUntil int  // step until which it is frozen
+	lost        error // reason why its device is lost; nil if it isn't
+	frozenUntil int   // step until which it is frozen
 	pulls       []*modelPull
 	calls       int // number of calls so far
 	leases      int // number of leases so far
@@ -105,15 +107,16 @@ func (w *leaseWorker) settled(e *modelLease) {
 func (w *leaseWorker) isGone() bool {
 	w.m.mu.Lock()
 	defer w.m.mu.Unlock()
-	return w.dead || w.lost
+	return w.dead || w.lost != nil
 }
 
 func (w *leaseWorker) newLease() *modelLease {
 	w.leases++
-	settings := &Options{Pool: w.pool}
+	settings := &Options{Pool: w.pool, Judge: w.judge}
 	e := &modelLease{w: w, n: w.leases, results: map[*inflight.Batch]modelResults{}, partitionHost: &partitionHost{o: settings}}
 	state := newLeaseState(leaseOptions{id: w.id, stream: "IN", subjects: []string{"ingest.>"}, maxBytes: modelBatchBytes, maxBatches: 200 * modelInputs}, e, e, w.m.log)
 	e.pipelineBatches = newPipelineBatches(state, settings, &sharedDevice{pipe: w.device.pipe})
+	e.pipelineBatches.apart = modelApart{e}
 	e.l = newLease(state, e)
 	return e
 }

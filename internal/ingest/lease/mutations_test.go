@@ -65,6 +65,9 @@ var mutations = []mutation{
 
 	{"a lease ends before the server has its unsubscription", "lease.go", "err := l.server.flush(ctx)", "err := ctx.Err()"},
 	{"a lease ends without a confirmed last acknowledgement", "lease.go", "err = l.host.confirm(ctx, last)", "err = ctx.Err()"},
+	{"a comparison that killed a worker is repeated", "lease.go", "if l.caution.comparing {", "if l.caution.comparing && false {"},
+	{"a payload that fails alone isn't refused", "../quarantine/rerun.go", "r.Batch.Refuse(i, a.Err)\n\t\treturn", "return"},
+	{"a record that fails alone isn't marked", "../quarantine/rerun.go", "f.Mark(i, record.OperatorError)", "_ = record.OperatorError"},
 	{"a lease that ends well stays annotated", "lease.go", "return l.notes.annotate(ctx, changes)", "return nil"},
 	{"a lease unpins another worker", "lease.go", "if err != nil || !pinnedTo(info, l.reader.pinID()) {", "if err != nil {"},
 	{"a lease that ends leaves its inputs to AckWait", "lease.go", "if info.NumAckPending > 0 {", "if info.NumAckPending > 0 && info.Stream == \"\" && info.Name != \"\" {"},

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/quarantine"
 	"millrace/internal/ingest/results"
 	"millrace/internal/streams"
 )
@@ -75,16 +76,19 @@ type pipelineBatches struct {
 	log     *slog.Logger
 	batcher *inflight.Batcher // used only by the goroutine that fills batches
 	buffers results.Buffers   // used only by the goroutine that settles batches
+	apart   quarantine.Device // runs separate batches, beside batches of other partitions
 
 	isolated atomic.Bool // whether the next batch runs alone on the device
 }
 
 func newPipelineBatches(l *leaseState, o *Options, device *sharedDevice) *pipelineBatches {
 	window := inflight.NewOrderedWindow(&device.submitted)
-	return &pipelineBatches{
+	b := &pipelineBatches{
 		lease: l, o: o, device: device, pipe: device.pipe, log: l.log,
 		batcher: o.Pool.NewBatcher(device.pipe, l.out, o.Linger, window, func(d inflight.Delivery) { o.Pool.Release(&d) }),
 	}
+	b.apart = &quarantine.Pipeline{Pipe: b.pipe, Pool: o.Pool, Gate: device.gate.RLocker(), Observe: b.report}
+	return b
 }
 
 func (b *pipelineBatches) await() bool { return b.batcher.Await() }
@@ -134,7 +138,7 @@ func (b *pipelineBatches) isolate() (leave func()) {
 }
 
 func (b *pipelineBatches) probe(ctx context.Context) error {
-	return b.pipe.ProbeUnder(ctx, b.device.gate.RLocker())
+	return b.apart.Probe(ctx)
 }
 
 func (b *pipelineBatches) report(g *inflight.Batch) {

@@ -61,7 +61,10 @@ func fullBatch(pipes []*streams.Pipeline) int {
 
 func (m *Shared) isolation() quarantine.Isolation {
 	return quarantine.Isolation{
-		Pool: m.o.Pool, Judge: m.o.Judge, Ends: m.ends, Levels: m.admission.levels, Limit: m.o.Limit, Observe: m.observe, Log: m.o.Log,
+		Pool: m.o.Pool, Judge: m.o.Judge, Ends: m.ends, Levels: m.admission.levels, Limit: m.o.Limit, Log: m.o.Log,
+		Device: func(p *streams.Pipeline) quarantine.Device {
+			return &quarantine.Pipeline{Pipe: p, Pool: m.o.Pool, Observe: m.observe}
+		},
 		Attempts: &quarantine.Attempts{Consumer: m.server, Log: m.o.Log},
 	}
 }

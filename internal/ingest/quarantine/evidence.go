@@ -57,8 +57,9 @@ func (j *Judge) Holds(d *inflight.Delivery) bool {
 	return false
 }
 
-// Decide decides about payloads of b that fail alone; see evidence.rule. If it returns DeviceNotWell, it has ended the pipeline.
-func (j *Judge) Decide(pipe *streams.Pipeline, b *inflight.Batch, guilty []Failing, c Comparison) (Ruling, error) {
+// Decide decides about payloads of b that fail alone; see evidence.rule. err is the reason to end the pipeline if it returns
+// DeviceNotWell.
+func (j *Judge) Decide(pipe *streams.Pipeline, b *inflight.Batch, guilty []Failing, c Comparison) (ruled Ruling, err error) {
 	failed := Sources(b, guilty)
 	r := j.evidence[pipe].rule(failed, j.limit, c)
 	d, cause := failed[0], guilty[0].Err
@@ -67,7 +68,7 @@ func (j *Judge) Decide(pipe *streams.Pipeline, b *inflight.Batch, guilty []Faili
 		n := max(len(failed), 1+c.Others, j.evidence[pipe].inRow())
 		j.log.Error("payload after payload fails alone and none comes right: the worker stops, and gives back all of them without blame "+
 			"(see the runbook MillraceHeldBack)", "device", pipe.Device().ID, "payloads", n, "first_sequence", d.Sequence, "error", cause)
-		return r, pipe.Lose("blame", fmt.Errorf("the operators fail on each of %d payloads alone, and no other payload came right in between: %w", n, cause))
+		return r, fmt.Errorf("the operators fail on each of %d payloads alone, and no other payload came right in between: %w", n, cause)
 	case holdBack:
 		j.log.Warn("an operator fails on a payload alone, and no other payload has come right since: it is held back and tried again later",
 			"stream", d.Stream, "sequence", d.Sequence, "deliveries", d.NumDelivered, "error", cause)

@@ -35,8 +35,8 @@ type Isolation struct {
 	Ends     Deliveries
 	Attempts *Attempts
 	Levels   Levels
-	Limit    int                   // number of deliveries after which a payload is tried alone
-	Observe  func(*inflight.Batch) // see Rerun.Observe
+	Limit    int // number of deliveries after which a payload is tried alone
+	Device   func(*streams.Pipeline) Device
 	Log      *slog.Logger
 }
 
@@ -52,7 +52,7 @@ type tester struct {
 func newTester(i Isolation) *tester { return &tester{Isolation: i, part: i.Pool.NewBatch()} }
 
 func (t *tester) rerun(pipe *streams.Pipeline, g *inflight.Batch) *Rerun {
-	return &Rerun{Batch: g, Pipe: pipe, Pool: t.Pool, Judge: t.Judge, Policy: t, Observe: t.Observe}
+	return &Rerun{Batch: g, Pipe: pipe, Device: t.Device(pipe), Judge: t.Judge, Policy: t}
 }
 
 // isolate moves items of g to an isolated batch, computes them, and settles them. A single item of a level for isolation is tried

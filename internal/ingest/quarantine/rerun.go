@@ -10,19 +10,30 @@ import (
 	"millrace/internal/streams"
 )
 
-// Rerun computes rows of a batch in separate batches, while other batches may be on the device. It keeps the results until Collect
-// writes them into the batch. Only one goroutine may use a Rerun. It has at most one batch on the device at a time.
+// Rerun computes rows of a batch in separate batches. It keeps the results until Collect writes them into the batch. Only one
+// goroutine may use a Rerun. It has at most one batch on the device at a time.
 type Rerun struct {
-	Batch   *inflight.Batch
-	Pipe    *streams.Pipeline
-	Pool    *inflight.Pool
-	Judge   *Judge
-	Policy  Policy                // used by Compute
-	Gate    sync.Locker           // held while a separate batch or a probe is on the device; nil for none
-	Observe func(*inflight.Batch) // called with each separate batch that was computed; may be nil
+	Batch  *inflight.Batch
+	Pipe   *streams.Pipeline
+	Device Device // of Pipe
+	Judge  *Judge
+	Policy Policy // used by Compute
 
 	Ran    bool           // whether the latest rows reached the device
 	bodies map[int][]byte // encoded results, by index in Batch.Items
+}
+
+// Device computes separate batches, while other batches may be on the device. Pipeline implements it.
+type Device interface {
+	// Run computes as many of rows as fit into a batch. It returns a batch with their results, and their number. ran reports whether
+	// they reached the device. If ctx ends, they may still be there.
+	Run(ctx context.Context, g *inflight.Batch, rows []int) (part *inflight.Batch, n int, ran bool, err error)
+
+	// Probe checks that the device works; see streams.Pipeline.Probe.
+	Probe(ctx context.Context) error
+
+	// Lose ends the device because of err, and returns the error of its pipeline.
+	Lose(err error) error
 }
 
 // Policy decides about payloads that can't be computed now. Each delivery mode implements it. If a method returns an error, Compute
@@ -57,10 +68,10 @@ func (r *Rerun) Compute(ctx context.Context, rows []int) error {
 	if err != nil {
 		return err
 	}
-	switch ruled, err := r.Judge.Decide(r.Pipe, r.Batch, failing, c); {
-	case err != nil:
-		return err
-	case ruled != GiveUp:
+	switch ruled, err := r.Judge.Decide(r.Pipe, r.Batch, failing, c); ruled {
+	case DeviceNotWell:
+		return r.Device.Lose(err)
+	case holdBack:
 		return r.Policy.HoldBack(ctx, r, failing[0])
 	}
 	for _, a := range failing {
@@ -84,74 +95,15 @@ func (r *Rerun) condemn(a Failing) {
 func (r *Rerun) Run(ctx context.Context, rows []int) error {
 	r.Ran = false
 	for rows = r.Batch.Unfinished(rows); len(rows) > 0; {
-		n, err := r.runBatch(ctx, rows)
+		part, n, ran, err := r.Device.Run(ctx, r.Batch, rows)
+		r.Ran = ran
 		if err != nil {
 			return err
 		}
+		r.keep(part, rows[:n])
 		rows = rows[n:]
 	}
 	return nil
-}
-
-// runBatch computes the first rows, up to the size of a batch, and returns the number of computed rows. If ctx ends, the batch may
-// still be on the device, and its results are ignored.
-func (r *Rerun) runBatch(ctx context.Context, rows []int) (n int, err error) {
-	r.Ran = false
-	b, err := r.Pool.Acquire(ctx, r.Pipe)
-	if err != nil {
-		return 0, err
-	}
-	defer r.Pool.Finish()
-	part := &inflight.Batch{Completed: make(chan struct{})}
-	for n < len(rows) && r.Batch.PackRow(b, rows[n]) {
-		if f, i := r.Batch.Row(rows[n]); f == nil {
-			part.Add(r.Batch.Items[i])
-		} else {
-			part.AddRecord(f, i)
-		}
-		n++
-	}
-	if n == 0 {
-		b.Release()
-		return 0, errors.New("a payload of a batch does not fit into an empty batch")
-	}
-	r.Ran = true
-	if err := r.submit(ctx, b, part); err != nil {
-		return 0, err
-	}
-	if part.Err != nil {
-		part.DropRecords()
-		return 0, part.Err
-	}
-	if r.Observe != nil {
-		r.Observe(part)
-	}
-	r.keep(part, rows[:n])
-	return n, nil
-}
-
-// submit submits b, which has the rows of part, and waits until part is complete.
-func (r *Rerun) submit(ctx context.Context, b *streams.Batch, part *inflight.Batch) error {
-	if r.Gate != nil {
-		r.Gate.Lock()
-		part.OnLeave = r.Gate.Unlock
-	}
-	b.Owner = part
-	b.StepThrough(ctx.Done())
-	if err := b.Submit(streams.ClosedByCount); err != nil {
-		if r.Gate != nil {
-			r.Gate.Unlock()
-		}
-		b.Release()
-		part.DropRecords()
-		return err
-	}
-	select {
-	case <-part.Completed:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // keep keeps the results of part. The results of records are in their frames.
@@ -176,10 +128,7 @@ func (r *Rerun) keep(part *inflight.Batch, rows []int) {
 // Probe checks that the device works. If it doesn't, no row is the cause.
 func (r *Rerun) Probe(ctx context.Context) error {
 	r.Ran = false
-	if r.Gate == nil {
-		return r.Pipe.Probe(ctx)
-	}
-	return r.Pipe.ProbeUnder(ctx, r.Gate)
+	return r.Device.Probe(ctx)
 }
 
 // SetAside implements Search.
@@ -209,3 +158,65 @@ func (r *Rerun) Collect(rows []int) {
 	g.Err = nil
 	g.CollectedRows(rows)
 }
+
+// Pipeline implements Device with a pipeline.
+type Pipeline struct {
+	Pipe    *streams.Pipeline
+	Pool    *inflight.Pool
+	Gate    sync.Locker           // held while a separate batch or a probe is on the device; nil for none
+	Observe func(*inflight.Batch) // called with each batch that was computed
+}
+
+// Run implements Device.
+func (p *Pipeline) Run(ctx context.Context, g *inflight.Batch, rows []int) (part *inflight.Batch, n int, ran bool, err error) {
+	b, err := p.Pool.Acquire(ctx, p.Pipe)
+	if err != nil {
+		return nil, 0, false, err
+	}
+	defer p.Pool.Finish()
+	part = &inflight.Batch{Completed: make(chan struct{})}
+	if n = g.PackRows(b, part, rows); n == 0 {
+		b.Release()
+		return nil, 0, false, errors.New("a payload of a batch does not fit into an empty batch")
+	}
+	if err := p.submit(ctx, b, part); err != nil {
+		return nil, 0, true, err
+	}
+	p.Observe(part)
+	return part, n, true, nil
+}
+
+// submit submits b, which has the rows of part, and waits until part is complete.
+func (p *Pipeline) submit(ctx context.Context, b *streams.Batch, part *inflight.Batch) error {
+	if p.Gate != nil {
+		p.Gate.Lock()
+		part.OnLeave = p.Gate.Unlock
+	}
+	b.Owner = part
+	b.StepThrough(ctx.Done())
+	if err := b.Submit(streams.ClosedByCount); err != nil {
+		record := *b.ReadRecord()
+		b.Release()
+		part.Complete(record, err)
+	}
+	select {
+	case <-part.Completed:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if part.Err != nil {
+		part.DropRecords()
+	}
+	return part.Err
+}
+
+// Probe implements Device.
+func (p *Pipeline) Probe(ctx context.Context) error {
+	if p.Gate == nil {
+		return p.Pipe.Probe(ctx)
+	}
+	return p.Pipe.ProbeUnder(ctx, p.Gate)
+}
+
+// Lose implements Device.
+func (p *Pipeline) Lose(err error) error { return p.Pipe.Lose("blame", err) }
