@@ -9,7 +9,6 @@ import (
 
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/pull"
-	"millrace/internal/ingest/quarantine"
 	"millrace/internal/ingest/results"
 	"millrace/internal/streams"
 )
@@ -19,8 +18,7 @@ import (
 type acknowledger struct {
 	ledger  *ledger
 	pool    *inflight.Pool
-	results *results.Writer
-	judge   *quarantine.Judge
+	results resultStore
 	batches inflight.BatchObserver  // may be nil
 	records inflight.RecordObserver // may be nil
 	log     *slog.Logger
@@ -32,6 +30,15 @@ type acknowledger struct {
 	publishing  sync.WaitGroup // counts the goroutines that publish dead letters and results of frames
 }
 
+// resultStore stores results and dead letters. *results.Writer implements it.
+type resultStore interface {
+	Settle(ctx context.Context, pipe *streams.Pipeline, b *inflight.Batch, s *results.Buffers, sink results.Sink) error
+	PublishDeadLetter(ctx context.Context, d *inflight.Delivery, why results.Reason, cause error) error
+	ReportDeadLetter(d *inflight.Delivery, why results.Reason, cause error)
+	AlreadyStored(d *inflight.Delivery)
+	Report(o inflight.Outcome, d *inflight.Delivery)
+}
+
 const (
 	// confirmAtOnce is the maximum number of acknowledgements that wait for confirmation at the same time. One after
 	// another, each would cost a round trip.
@@ -41,9 +48,9 @@ const (
 	deadLetterWindow = 64
 )
 
-func newAcknowledger(o Options) *acknowledger {
+func newAcknowledger(o Options, store resultStore) *acknowledger {
 	return &acknowledger{
-		ledger: newLedger(), pool: o.Pool, results: o.Results, judge: o.Judge, batches: o.Batches, records: o.Records, log: o.Log,
+		ledger: newLedger(), pool: o.Pool, results: store, batches: o.Batches, records: o.Records, log: o.Log,
 		confirm: o.Confirm, confirming: make(chan struct{}, confirmAtOnce), deadLetters: make(chan struct{}, deadLetterWindow),
 	}
 }

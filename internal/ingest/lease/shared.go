@@ -21,6 +21,7 @@ import (
 type Shared struct {
 	o         Options
 	server    leaseServer
+	devices   sharedDevices
 	ends      *acknowledger
 	admission *admission
 	bisector  *quarantine.Bisector
@@ -28,24 +29,32 @@ type Shared struct {
 	buffers   *inflight.FreeList[*results.Buffers]
 	occupied  atomic.Bool // see source
 	unread    unread
+	ackWait   time.Duration // the consumer's AckWait
 }
 
-// New returns a Shared for the settings s.
+// newShared returns a Shared with the settings o.
 func newShared(o Options) *Shared {
+	server := newConsumerServer(&o, o.Conns[0], o.Consumer, o.Log)
+	server.request = server.sharedRequest()
+	return newSharedOn(o, server, o.Results, o.Consumer.CachedInfo().Config)
+}
+
+// newSharedOn is like newShared with the given server and result store. c has the consumer's settings.
+func newSharedOn(o Options, server leaseServer, store resultStore, c jetstream.ConsumerConfig) *Shared {
 	slots := 0
 	for _, p := range o.Pipes {
 		slots += p.Slots()
 	}
-	ends, server := newAcknowledger(o), newConsumerServer(&o, o.Conns[0], o.Consumer, o.Log)
-	server.request = server.sharedRequest()
+	ends := newAcknowledger(o, store)
 	m := &Shared{
-		o: o, server: server, ends: ends, window: inflight.NewWindow(len(o.Conns.ForResults(false))),
+		o: o, server: server, ends: ends, ackWait: c.AckWait, window: inflight.NewWindow(len(o.Conns.ForResults(false))),
 		buffers: inflight.NewFreeList(inflight.BatchesPerSlot*slots, func() *results.Buffers { return &results.Buffers{} }),
 		admission: &admission{
-			ends: ends, maxBytes: inflight.SmallestBatchBytes(o.Pipes), limit: o.Limit, last: o.Consumer.CachedInfo().Config.MaxDeliver,
+			ends: ends, judge: o.Judge, maxBytes: inflight.SmallestBatchBytes(o.Pipes), limit: o.Limit, last: c.MaxDeliver,
 			levels: quarantine.Levels{Full: fullBatch(o.Pipes), Limit: o.Limit},
 		},
 	}
+	m.devices = sharedPipelines{m}
 	m.bisector = quarantine.NewBisector(m.isolation(), slots)
 	return m
 }
@@ -62,9 +71,7 @@ func fullBatch(pipes []*streams.Pipeline) int {
 func (m *Shared) isolation() quarantine.Isolation {
 	return quarantine.Isolation{
 		Pool: m.o.Pool, Judge: m.o.Judge, Ends: m.ends, Levels: m.admission.levels, Limit: m.o.Limit, Log: m.o.Log,
-		Device: func(p *streams.Pipeline) quarantine.Device {
-			return &quarantine.Pipeline{Pipe: p, Pool: m.o.Pool, Observe: m.observe}
-		},
+		Device:   func(p *streams.Pipeline) quarantine.Device { return m.devices.apart(p) },
 		Attempts: &quarantine.Attempts{Consumer: m.server, Log: m.o.Log},
 	}
 }
@@ -74,10 +81,16 @@ func (m *Shared) isolation() quarantine.Isolation {
 func (m *Shared) Run(intake, drainCtx context.Context, stop context.CancelCauseFunc) {
 	settled := make(chan struct{})
 	var settlers, intakers sync.WaitGroup
-	m.startCollectors(&settlers, settled, drainCtx)
+	m.devices.collect(&settlers, settled, drainCtx, stop)
 	settlers.Go(func() { m.bisector.Run(settled, drainCtx) })
 	defer m.startBacklogWatch()()
-	m.startIntake(&intakers, intake, drainCtx, stop)
+	src := m.newSource(drainCtx)
+	intakers.Go(func() {
+		if err := src.run(intake); err != nil {
+			stop(err)
+		}
+	})
+	m.devices.submit(&intakers, drainCtx, src.out, stop)
 
 	intakers.Wait()
 	m.giveBackUnread()
@@ -94,19 +107,6 @@ func (m *Shared) noteFaults(ctx context.Context) {
 	for _, pipe := range m.o.Pipes {
 		if f, ok := inflight.FaultOf(pipe); ok {
 			m.isolation().Attempts.NoteFault(context.WithoutCancel(ctx), f)
-		}
-	}
-}
-
-// startCollectors starts one collector for each batch that a pipeline can have in flight. With fewer collectors, a completed batch
-// could keep its buffers while other results wait for the server.
-func (m *Shared) startCollectors(wg *sync.WaitGroup, done <-chan struct{}, drainCtx context.Context) {
-	for _, p := range m.o.Pipes {
-		c := &collector{o: &m.o, pipe: p, buffers: m.buffers, store: func(pipe *streams.Pipeline, g *inflight.Batch, s *results.Buffers) {
-			m.store(drainCtx, pipe, g, s)
-		}}
-		for range inflight.BatchesPerSlot * p.Slots() {
-			wg.Go(func() { c.run(done) })
 		}
 	}
 }
@@ -136,34 +136,6 @@ func (m *Shared) startBacklogWatch() (stop func()) {
 	}
 }
 
-// startIntake starts the source and the submitters of each pipeline. If one of them fails, it calls stop.
-func (m *Shared) startIntake(wg *sync.WaitGroup, intake, drainCtx context.Context, stop context.CancelCauseFunc) {
-	src := m.newSource(drainCtx)
-	wg.Go(func() {
-		if err := src.run(intake); err != nil {
-			stop(err)
-		}
-	})
-	for _, p := range m.o.Pipes {
-		s := &anySubmitter{pool: m.o.Pool, bisector: m.bisector, batcher: m.o.Pool.NewBatcher(p, src.out, m.o.Linger, m.window, m.unread.add)}
-		for range inflight.Batchers(p) {
-			wg.Go(func() {
-				if err := s.run(drainCtx); err != nil {
-					stop(err)
-				}
-				s.batcher.Leave()
-			})
-		}
-		wg.Go(func() {
-			select {
-			case <-p.Over():
-				stop(p.Err())
-			case <-intake.Done():
-			}
-		})
-	}
-}
-
 func (m *Shared) newSource(drainCtx context.Context) *source {
 	pool := m.o.Pool
 	src := &source{
@@ -171,8 +143,7 @@ func (m *Shared) newSource(drainCtx context.Context) *source {
 		log: m.o.Log, observer: m.o.Observer,
 		unread: m.unread.add, hold: pool.Hold, force: pool.Force, admit: func(d *inflight.Delivery) bool { return m.admission.admit(drainCtx, d) },
 	}
-	ackWait := m.o.Consumer.CachedInfo().Config.AckWait
-	src.isolated = quarantine.NewController(drainCtx, src, m.o.Pipes, m.admission.maxBytes, ackWait, m.isolation())
+	src.isolated = quarantine.NewController(drainCtx, src, m.o.Pipes, m.admission.maxBytes, m.ackWait, m.isolation())
 	return src
 }
 
@@ -193,48 +164,87 @@ func (m *Shared) Owned() int { return 0 }
 // Shares implements Mode.
 func (m *Shared) Shares() []members.Share { return nil }
 
-// anySubmitter fills batches of one pipeline and submits them. Several goroutines may run it.
-type anySubmitter struct {
-	pool     *inflight.Pool
-	batcher  *inflight.Batcher
-	bisector *quarantine.Bisector
+// sharedDevices computes the deliveries of a Shared. sharedPipelines implements it, and the model test simulates it.
+type sharedDevices interface {
+	// collect starts goroutines that pass completed batches to Shared.store until done is closed. When a device is lost, it calls stop.
+	collect(wg *sync.WaitGroup, done <-chan struct{}, drainCtx context.Context, stop context.CancelCauseFunc)
+
+	// submit starts goroutines that pack the deliveries from in into batches, until in is closed or a device is lost. They pass the
+	// remaining deliveries to Shared.unread.
+	submit(wg *sync.WaitGroup, drainCtx context.Context, in *inflight.Queue, stop context.CancelCauseFunc)
+
+	// apart returns the device of a pipeline for separate batches.
+	apart(p *streams.Pipeline) quarantine.Device
 }
 
-// run fills and submits batches until there are no more deliveries, drainCtx is done, or the pipeline ends. It returns
-// an error only if the pipeline has ended.
-func (s *anySubmitter) run(drainCtx context.Context) error {
-	for {
-		g, err := s.batcher.Reserve(drainCtx)
-		switch {
-		case err == nil:
-		case drainCtx.Err() != nil:
-			return nil
-		default:
-			return err
+// sharedPipelines implements sharedDevices with real pipelines.
+type sharedPipelines struct{ *Shared }
+
+// collect starts one collector for each batch that a pipeline can have in flight. With fewer collectors, a completed batch could
+// keep its buffers while other results wait for the server.
+func (m sharedPipelines) collect(wg *sync.WaitGroup, done <-chan struct{}, drainCtx context.Context, stop context.CancelCauseFunc) {
+	for _, p := range m.o.Pipes {
+		c := &collector{o: &m.o, pipe: p, buffers: m.buffers, store: func(pipe *streams.Pipeline, g *inflight.Batch, s *results.Buffers) {
+			m.store(drainCtx, pipe, g, s)
+		}}
+		for range inflight.BatchesPerSlot * p.Slots() {
+			wg.Go(func() { c.run(done) })
 		}
-		b, why, err := s.batcher.Next(g)
-		if b == nil {
-			return err
-		}
-		if err := s.submit(b, g, why); err != nil {
-			return err
+		wg.Go(func() {
+			select {
+			case <-p.Over():
+				stop(p.Err())
+			case <-done:
+			}
+		})
+	}
+}
+
+func (m sharedPipelines) submit(wg *sync.WaitGroup, drainCtx context.Context, in *inflight.Queue, stop context.CancelCauseFunc) {
+	for _, p := range m.o.Pipes {
+		batcher := m.o.Pool.NewBatcher(p, in, m.o.Linger, m.window, m.unread.add)
+		for range inflight.Batchers(p) {
+			wg.Go(func() {
+				for {
+					if more, err := m.submitNext(drainCtx, batcher); err != nil {
+						stop(err)
+						break
+					} else if !more {
+						break
+					}
+				}
+				batcher.Leave()
+			})
 		}
 	}
 }
 
-// submit submits a filled batch. If the device refuses the batch, submit passes it to the bisector. It returns an error
-// only if the pipeline has ended.
-func (s *anySubmitter) submit(b *streams.Batch, g *inflight.Batch, why streams.CloseReason) error {
-	err := s.pool.Submit(b, g, s.batcher.Window, why)
-	if err == nil {
-		return nil
+// submitNext packs and submits a batch. more is false if there are no more deliveries or drainCtx is done. If the device refuses the
+// batch, submitNext passes it to the bisector. It returns an error only if the pipeline has ended.
+func (m sharedPipelines) submitNext(drainCtx context.Context, batcher *inflight.Batcher) (more bool, err error) {
+	g, err := batcher.Reserve(drainCtx)
+	if err != nil {
+		if drainCtx.Err() != nil {
+			err = nil
+		}
+		return false, err
 	}
-	b.Release()
-	s.bisector.Refused(s.batcher.Pipe, g, err)
-	if streams.Ended(err) {
-		return err
+	b, why, err := batcher.Next(g)
+	if b == nil {
+		return false, err
 	}
-	return nil
+	if err := m.o.Pool.Submit(b, g, batcher.Window, why); err != nil {
+		b.Release()
+		m.bisector.Refused(batcher.Pipe, g, err)
+		if streams.Ended(err) {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+func (m sharedPipelines) apart(p *streams.Pipeline) quarantine.Device {
+	return &quarantine.Pipeline{Pipe: p, Pool: m.o.Pool, Observe: m.observe}
 }
 
 func unacknowledged(info *jetstream.ConsumerInfo) uint64 { return uint64(max(info.NumAckPending, 0)) }

@@ -252,6 +252,7 @@ func (u *unread) takeAll() []inflight.Delivery {
 // admission selects the deliveries that must be processed, and sets their quarantine levels.
 type admission struct {
 	ends     *acknowledger
+	judge    *quarantine.Judge
 	levels   quarantine.Levels
 	maxBytes int // maximum payload size in bytes: the smallest batch's capacity
 	limit    int // number of deliveries after which a payload is tried alone
@@ -303,7 +304,7 @@ func (a *admission) levelOf(d *inflight.Delivery) int {
 	if a.ends.ledger.gaveBack(d) {
 		level = 0
 	}
-	if d.NumDelivered > a.limit || a.ends.judge.Holds(d) {
+	if d.NumDelivered > a.limit || a.judge.Holds(d) {
 		level = max(level, a.levels.AloneLevel())
 	}
 	return level
