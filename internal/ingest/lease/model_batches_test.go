@@ -55,9 +55,9 @@ func (e *modelLease) submit(b *leaseBatch) {
 	g := b.group
 	computed := e.resultsOf(g)
 	go func() {
-		err := e.outcome(e.w.drain, computed)
+		err := e.w.outcome(e.w.drain, computed)
 		if err == nil {
-			e.collect(g, computed)
+			modelCollect(g, computed)
 			g.Collected()
 			e.w.judge.CameRight(e.pipe, g)
 		}
@@ -68,14 +68,14 @@ func (e *modelLease) submit(b *leaseBatch) {
 }
 
 // outcome waits until the scheduler ends a batch on the device.
-func (e *modelLease) outcome(ctx context.Context, computed modelResults) error {
-	return e.w.call(ctx, "compute", true, func() error {
-		m := e.w.m
+func (w *leaseWorker) outcome(ctx context.Context, computed modelResults) error {
+	return w.call(ctx, "compute", true, func() error {
+		m := w.m
 		switch {
 		case m.kills(computed):
 			return errModelKilled
-		case e.w.lost != nil:
-			return e.w.lost
+		case w.lost != nil:
+			return w.lost
 		case m.faults && m.random.IntN(100) == 0:
 			m.did("batch failed")
 			return errors.New("the batch failed")
@@ -88,41 +88,48 @@ func (e *modelLease) outcome(ctx context.Context, computed modelResults) error {
 }
 
 // modelApart implements quarantine.Device.
-type modelApart struct{ e *modelLease }
+type modelApart struct {
+	w    *leaseWorker
+	lose func(error) // called when the device is lost; may be nil
+}
 
 func (a modelApart) Run(ctx context.Context, g *inflight.Batch, rows []int) (part *inflight.Batch, n int, ran bool, err error) {
-	e := a.e
+	w := a.w
 	part = &inflight.Batch{}
-	n, computed, err := e.w.device.computeApart(ctx, e.w.pool, g, part, rows)
+	n, computed, err := w.device.computeApart(ctx, w.pool, g, part, rows)
 	if err == nil {
-		err = e.outcome(ctx, computed)
+		err = w.outcome(ctx, computed)
 	}
 	if err != nil {
 		part.DropRecords()
 		return nil, 0, true, err
 	}
-	e.w.m.did("computed again")
-	e.collect(part, computed)
+	w.m.did("computed again")
+	modelCollect(part, computed)
 	for range part.Items {
 		part.Bodies.Add(part.Bodies.Data)
 	}
 	part.Collected()
-	e.w.judge.CameRight(e.pipe, part)
+	w.judge.CameRight(w.device.pipe, part)
 	return part, n, true, nil
 }
 
 func (modelApart) Probe(context.Context) error { return nil }
 
 func (a modelApart) Lose(err error) error {
-	a.e.w.m.mu.Lock()
-	defer a.e.w.m.mu.Unlock()
-	a.e.w.m.did("device not well")
-	a.e.w.lost = fmt.Errorf("%w: %w", device.ErrLost, err)
-	return a.e.w.lost
+	err = fmt.Errorf("%w: %w", device.ErrLost, err)
+	a.w.m.did("device not well")
+	a.w.m.mu.Lock()
+	a.w.lost = err
+	a.w.m.mu.Unlock()
+	if a.lose != nil {
+		a.lose(err)
+	}
+	return err
 }
 
-// collect writes the results of a group's records into the tables of their frames.
-func (e *modelLease) collect(g *inflight.Batch, computed modelResults) {
+// modelCollect writes the results of a group's records into the tables of their frames.
+func modelCollect(g *inflight.Batch, computed modelResults) {
 	for row, span := range g.Spans {
 		if f := span.Frame; f != nil && f.Records() > 0 {
 			f.Table.Put(0, span.First, computed[4*row:][:4*span.Rows])
@@ -179,7 +186,7 @@ func (e *modelLease) publish(ctx context.Context, g *inflight.Batch) error {
 		if len(left) == 0 {
 			return nil
 		}
-		err := e.publishLetters(ctx, g, left)
+		err := e.w.publishLetters(ctx, g, left)
 		if err == nil {
 			err = e.publishResults(ctx, g, left)
 		}
@@ -222,7 +229,7 @@ func (e *modelLease) encodeFrames(ctx context.Context, g *inflight.Batch) error 
 	return nil
 }
 
-func (e *modelLease) publishLetters(ctx context.Context, g *inflight.Batch, left []int) error {
+func (w *leaseWorker) publishLetters(ctx context.Context, g *inflight.Batch, left []int) error {
 	for _, i := range left {
 		d := &g.Items[i]
 		if d.Frame == nil {
@@ -234,8 +241,8 @@ func (e *modelLease) publishLetters(ctx context.Context, g *inflight.Batch, left
 				continue
 			}
 			r := modelRecord{d.Sequence, n}
-			store := func() error { e.w.m.server.storeLetter(r, status); return nil }
-			if err := e.w.call(ctx, "record letter", false, store); err != nil {
+			store := func() error { w.m.server.storeLetter(r, status); return nil }
+			if err := w.call(ctx, "record letter", false, store); err != nil {
 				return err
 			}
 		}
@@ -245,17 +252,26 @@ func (e *modelLease) publishLetters(ctx context.Context, g *inflight.Batch, left
 
 // publishResults tries to store the remaining results and records the confirmed ones.
 func (e *modelLease) publishResults(ctx context.Context, g *inflight.Batch, left []int) error {
-	m := e.w.m
+	first := g.Items[0].Sequence
+	stored, err := e.w.publishResults(ctx, g, left, func() { e.w.m.publishes(e, first) })
+	e.l.acks.settle(stored)
+	return err
+}
+
+// publishResults tries to store the results of the deliveries left, and returns the confirmed ones. It calls check when the server
+// has received them.
+func (w *leaseWorker) publishResults(ctx context.Context, g *inflight.Batch, left []int, check func()) (settled []*inflight.Delivery, err error) {
+	m := w.m
 	var stored []int
-	sent, first := newModelResults(g, left), g.Items[0].Sequence
-	err := e.w.call(ctx, "publish", false, func() error {
-		m.publishes(e, first)
+	sent := newModelResults(g, left)
+	err = w.call(ctx, "publish", false, func() error {
+		check()
 		for n, i := range left {
 			switch {
 			case m.faults && m.random.IntN(12) == 0:
 				m.did("result lost")
 			default:
-				m.published(e, sent[n])
+				m.published(w, sent[n])
 				if m.faults && m.random.IntN(12) == 0 {
 					m.did("confirmation lost")
 					continue
@@ -266,15 +282,13 @@ func (e *modelLease) publishResults(ctx context.Context, g *inflight.Batch, left
 		return nil
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	settled := make([]*inflight.Delivery, len(stored))
-	for n, i := range stored {
+	for _, i := range stored {
 		g.Settle(i)
-		settled[n] = &g.Items[i]
+		settled = append(settled, &g.Items[i])
 	}
-	e.l.acks.settle(settled)
-	return nil
+	return settled, nil
 }
 
 // modelDevice computes the batches of the lease model. Its pipeline is outside the testing/synctest bubble, because

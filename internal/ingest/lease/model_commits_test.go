@@ -345,7 +345,7 @@ func (c *modelCommits) commitResults(ctx context.Context, sent []modelResult, at
 		store[id] = func() {
 			_, known := m.server.results[r.Sequence]
 			m.arrived(&m.server.chains[0], r.Sequence, known)
-			m.published(c.e, r)
+			m.published(c.e.w, r)
 		}
 	}
 	c.stores[0].store = store

@@ -19,7 +19,7 @@ import (
 
 // elect gives the partition to a worker, and usually withdraws it from all others.
 func (m *leaseModel) elect() {
-	if m.random.IntN(4) > 0 && slices.ContainsFunc(m.workers, func(w *leaseWorker) bool { return w.wants }) {
+	if !m.shared && m.random.IntN(4) > 0 && slices.ContainsFunc(m.workers, func(w *leaseWorker) bool { return w.wants }) {
 		return
 	}
 	w := m.workers[m.random.IntN(len(m.workers))]
@@ -27,7 +27,7 @@ func (m *leaseModel) elect() {
 		m.take(w)
 		return
 	}
-	if m.random.IntN(3) > 0 {
+	if !m.shared && m.random.IntN(3) > 0 {
 		for _, o := range m.workers {
 			m.take(o)
 		}
@@ -57,6 +57,9 @@ func (m *leaseModel) take(w *leaseWorker) {
 func (m *leaseModel) mishap() {
 	w := m.workers[m.random.IntN(len(m.workers))]
 	kind := m.random.IntN(24)
+	if m.shared && (kind == 8 || kind == 10) {
+		return // there is no pin, and no batch with a condition
+	}
 	if m.resetting && m.random.IntN(3) == 0 {
 		kind = 9
 	}
@@ -98,7 +101,7 @@ func (m *leaseModel) mishap() {
 		}
 	case 9:
 		if m.random.IntN(2) == 0 {
-			if m.random.IntN(3) > 0 && !m.resetting {
+			if m.shared || m.random.IntN(3) > 0 && !m.resetting {
 				m.server.restart()
 			} else {
 				m.did("reset by an administrator")
@@ -249,7 +252,7 @@ func (m *leaseModel) splitter() frame.Splitter {
 	return frame.Splitter{}
 }
 
-func (m *leaseModel) published(e *modelLease, r modelResult) {
+func (m *leaseModel) published(w *leaseWorker, r modelResult) {
 	d := &r.Delivery
 	if in := m.input(d.Sequence); in.framed {
 		m.server.wantFrame(r)
@@ -257,7 +260,7 @@ func (m *leaseModel) published(e *modelLease, r modelResult) {
 		m.violate("input %d has a result, and the operator fails on it", d.Sequence)
 	}
 	if at, stored := m.server.storedAt[d.Sequence]; d.First && stored && at < d.Msg.(*modelMessage).sent && !m.server.forgotten[d.Sequence] {
-		m.violate("%s publishes input %d as one that was never delivered before, and it has had a result since step %d", e.w.id, d.Sequence, at)
+		m.violate("%s publishes input %d as one that was never delivered before, and it has had a result since step %d", w.id, d.Sequence, at)
 	}
 	m.server.store(d, results.MessageID(d))
 }

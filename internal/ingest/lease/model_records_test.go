@@ -153,7 +153,7 @@ func (s *modelServer) storeLetter(r modelRecord, status record.Status) {
 	switch {
 	case status == record.OperatorError && !in.fails[r.record]:
 		s.m.violate("record %d of input %d is given up, and the operator does not fail on it", r.record, r.sequence)
-	case status == record.DeviceFault && s.aloneRecords[r] < 2:
+	case status == record.DeviceFault && s.aloneRecords[r] < 2 && !s.m.shared:
 		s.m.violate("record %d of input %d is condemned, and was alone at %d deaths", r.record, r.sequence, s.aloneRecords[r])
 	case status == record.DeviceFault && !s.m.chaos && !in.lethal[r.record]:
 		s.m.violate("record %d of input %d is condemned, and only other records kill", r.record, r.sequence)
@@ -200,10 +200,10 @@ func (s *modelServer) wantFrame(d modelResult) {
 		r := modelRecord{d.Sequence, i}
 		letter, ok := s.letters[r]
 		switch {
-		case in.fails[i]:
-			statuses[i] = record.OperatorError
 		case d.statuses[i] == record.DeviceFault: // already checked by storeLetter
 			statuses[i] = record.DeviceFault
+		case in.fails[i]:
+			statuses[i] = record.OperatorError
 		case in.lethal[i]:
 			s.m.violate("record %d of input %d has a result, and kills the worker that computes it", i, d.Sequence)
 		}
@@ -219,9 +219,11 @@ func (s *modelServer) wantFrame(d modelResult) {
 func (s *modelServer) mayGiveUp(d *inflight.Delivery, why results.Reason) {
 	in := s.m.input(d.Sequence)
 	switch {
-	case why == results.DeviceFault && in.framed && len(in.records) > 0:
+	case why == results.DeviceFault && in.framed && len(in.records) > 0 && !(s.m.shared && s.m.chaos): // the server may accept no notes
 		s.m.violate("input %d of %d records is given up as a whole", d.Sequence, len(in.records))
-	case why == results.DeviceFault && s.alone[d.Sequence] < 2:
+	case why == results.MaxDeliver:
+		s.m.violate("input %d is given up because of its deliveries", d.Sequence)
+	case why == results.DeviceFault && s.alone[d.Sequence] < 2 && !s.m.shared:
 		s.m.violate("input %d is given up, and was alone at %d deaths", d.Sequence, s.alone[d.Sequence])
 	case why == results.DeviceFault && !s.m.chaos && !slices.Contains(in.lethal, true):
 		s.m.violate("input %d is given up, and only others kill", d.Sequence)
@@ -312,6 +314,9 @@ func (p *modelPull) pin() string {
 	defer p.w.m.mu.Unlock()
 	return p.pinned
 }
+
+func (p *modelPull) drain()                            { panic("only shared delivery drains") }
+func (p *modelPull) rest(func(inflight.Incoming) bool) {}
 
 func (p *modelPull) keep() error {
 	m := p.w.m

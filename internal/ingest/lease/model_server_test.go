@@ -35,6 +35,9 @@ type modelServer struct {
 	pulls   []*modelPull
 	skipped bool // whether the last delivery was lost
 
+	// With shared delivery: the times of the last delivery and of the redelivery after a nak, by input.
+	sentAt, delayed map[uint64]time.Time
+
 	results   map[uint64]string // message id of each input's result or dead letter
 	storedAt  map[uint64]int    // step in which each input's message was stored
 	forgotten map[uint64]bool   // inputs that were delivered before a crash of the server or a reset
@@ -297,6 +300,7 @@ func (s *modelServer) read(from uint64) *jetstream.RawStreamMsg {
 type modelMessage struct {
 	inflight.Incoming
 	m          *leaseModel
+	w          *leaseWorker // only with shared delivery
 	number     uint64
 	sequence   uint64
 	deliveries int

@@ -1,15 +1,526 @@
 package lease
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/history"
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/natsconn"
+	"millrace/internal/ingest/pull"
+	"millrace/internal/ingest/quarantine"
+	"millrace/internal/ingest/results"
+	"millrace/internal/ingest/stall"
+	"millrace/internal/operator"
+	"millrace/internal/streams"
 )
 
-func (e *modelLease) fetch(int, time.Duration, func(inflight.Incoming)) (came int, err error) {
-	panic("only shared delivery fetches")
+// TestModelOfSharedLeases runs shared delivery in several workers against the lease model's server, with the same three parts.
+// Instead of the invariants of a partition, it checks these:
+//   - The server removes an input only if its result or dead letter is stored.
+//   - All results of an input have the same id. Frames have the results and dead letters that the lease model demands.
+//   - An input is given up because of lost devices only if it kills workers, unless workers also die for other reasons.
+//   - A worker that has ended holds no memory of deliveries and no batches.
+//   - In the end all inputs are settled. The number of deaths until the lethal records are found is limited.
+func TestModelOfSharedLeases(t *testing.T) {
+	t.Parallel()
+	lab := newModelLab(t)
+	history.Run(t, history.Bounds{Min: modelMin, Max: modelMax, MustHappen: sharedMustHappen}, func(h *history.History) map[string]int {
+		m := newLeaseModel(h, lab)
+		m.shared = true
+		synctest.Test(t, func(*testing.T) { m.runShared() })
+		if m.broken != "" {
+			t.Errorf("%s\n%s", m.broken, strings.Join(m.trace[max(len(m.trace)-modelTrace, 0):], "\n"))
+		}
+		if history.Replays() {
+			t.Log(strings.Join(m.trace, "\n"))
+		}
+		m.counts["step"] = m.steps
+		return m.counts
+	})
 }
 
-func (p *modelPull) drain() {}
+var sharedMustHappen = []string{
+	"delivered", "redelivered", "delivery lost", "fetched", "stored", "stored again", "result lost", "confirmation lost", "acknowledged",
+	"acknowledgement lost", "given back", "terminated input", "request lost", "answer lost", "late request", "crashed", "frozen", "cut", "device lost",
+	"terminated", "batch failed", "server restarted", "killed by an input", "dead letter", "record letter", "record condemned", "spread over batches",
+	"operator failed", "computed again", "broken frame", "alone",
+}
 
-func (p *modelPull) rest(func(inflight.Incoming) bool) {}
+// modelAckWait is the consumer's AckWait with shared delivery.
+const modelAckWait = 20 * time.Second
+
+func (m *leaseModel) runShared() {
+	m.framed, m.chaos = m.random.IntN(2) == 0, true
+	if m.random.IntN(3) == 0 {
+		m.chaos = m.random.IntN(2) == 0
+		m.poison = 1 + m.random.IntN(modelInputs)
+	}
+	m.addInputs(modelInputs)
+	m.start()
+	defer m.stop()
+	m.faults = m.chaos
+	for range modelChaos {
+		if m.broken == "" && m.chaos {
+			m.step()
+		}
+	}
+	m.awaitQuiet()
+	if m.killers > 0 {
+		m.huntShared()
+		m.awaitQuiet()
+	}
+	m.addInputs(modelInputs)
+	m.calmDown()
+	m.mu.Lock()
+	for _, w := range m.workers {
+		m.give(w)
+	}
+	m.mu.Unlock()
+	m.until("all inputs are settled", m.server.isSettled)
+	m.mu.Lock()
+	for _, w := range m.workers {
+		m.take(w)
+	}
+	m.mu.Unlock()
+	m.until("all workers end", func() bool { return m.active == 0 })
+}
+
+// huntShared runs one worker after another until all inputs are settled. Only lethal records end workers.
+func (m *leaseModel) huntShared() {
+	begin, maximum := m.deaths, sharedDeaths+m.killers*sharedDeaths
+	m.hunting = true
+	m.until("the lethal records are found", func() bool {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if !slices.ContainsFunc(m.workers, func(w *leaseWorker) bool { return w.wants }) {
+			m.give(m.workers[m.random.IntN(len(m.workers))])
+		}
+		if m.deaths-begin > maximum {
+			m.violate("%d workers died of %d lethal records, want at most %d", m.deaths-begin, m.killers, maximum)
+		}
+		return m.server.isSettled()
+	})
+	m.hunting = false
+}
+
+// sharedDeaths is the number of deaths until a lethal record is found.
+const sharedDeaths = 6
+
+func (s *modelServer) isSettled() bool {
+	for _, in := range s.inputs {
+		if s.results[in] == "" {
+			return false
+		}
+	}
+	return len(s.pending) == 0
+}
+
+// nextShared returns the message that the server delivers next. ok is false if there is none.
+func (s *modelServer) nextShared(w *leaseWorker) (msg *modelMessage, ok bool) {
+	now := time.Now()
+	for _, in := range slices.Sorted(maps.Keys(s.pending)) {
+		late := now.Sub(s.sentAt[in]) >= modelAckWait
+		if at, delayed := s.delayed[in]; delayed {
+			late = !now.Before(at)
+		}
+		if s.pending[in] || late {
+			s.m.did("redelivered")
+			return s.sendShared(w, in), true
+		}
+	}
+	i, _ := slices.BinarySearch(s.inputs, s.nextSequence)
+	if i == len(s.inputs) || len(s.pending) >= modelMaxPending {
+		return nil, false
+	}
+	s.nextSequence = s.inputs[i] + 1
+	return s.sendShared(w, s.inputs[i]), true
+}
+
+func (s *modelServer) sendShared(w *leaseWorker, in uint64) *modelMessage {
+	s.pending[in], s.sentAt[in] = false, time.Now()
+	delete(s.delayed, in)
+	s.counts[in]++
+	s.nextNumber++
+	s.recorded = jetstream.SequenceInfo{Consumer: s.nextNumber - 1, Stream: s.nextSequence - 1}
+	s.m.did("delivered")
+	s.m.note("delivery %d of %d to %s", s.counts[in], in, w.id)
+	return &modelMessage{
+		m: s.m, w: w, number: s.nextNumber - 1, sequence: in, deliveries: s.counts[in], sent: s.m.steps, since: time.Now(),
+	}
+}
+
+// deliverShared sends the next message to one of the pulls.
+func (s *modelServer) deliverShared() {
+	var open []*modelPull
+	for _, p := range s.pulls {
+		if p.open {
+			open = append(open, p)
+		}
+	}
+	if len(open) == 0 {
+		return
+	}
+	p := open[s.m.random.IntN(len(open))]
+	msg, ok := s.nextShared(p.w)
+	if !ok {
+		return
+	}
+	if s.skipped = (s.m.faults || s.m.calm && !s.skipped) && s.m.random.IntN(25) == 0; s.skipped {
+		s.m.did("delivery lost")
+		return
+	}
+	p.wire = append(p.wire, msg)
+}
+
+// settleShared removes an input whose result or dead letter must be stored.
+func (s *modelServer) settleShared(in uint64, what string) {
+	if s.results[in] == "" {
+		s.m.violate("input %d is %s without a result or a dead letter", in, what)
+	}
+	if _, ok := s.pending[in]; !ok {
+		s.m.did("acknowledgement ignored")
+		return
+	}
+	s.m.did(what)
+	delete(s.pending, in)
+	delete(s.delayed, in)
+}
+
+// say sends an acknowledgement to the server, which may be lost.
+func (d *modelMessage) say(what string, apply func()) error {
+	d.m.mu.Lock()
+	defer d.m.mu.Unlock()
+	if !d.w.dead {
+		d.m.acks = append(d.m.acks, modelAck{w: d.w, sequence: d.sequence, what: what, apply: apply})
+	}
+	return nil
+}
+
+func (d *modelMessage) Ack() error {
+	return d.say("ack", func() { d.m.server.settleShared(d.sequence, "acknowledged") })
+}
+
+func (d *modelMessage) DoubleAck(ctx context.Context) error {
+	return d.w.call(ctx, "confirm", false, func() error { d.m.server.settleShared(d.sequence, "acknowledged"); return nil })
+}
+
+func (d *modelMessage) TermWithReason(string) error {
+	return d.say("term", func() { d.m.server.settleShared(d.sequence, "terminated input") })
+}
+
+func (d *modelMessage) NakWithDelay(delay time.Duration) error {
+	return d.say("nak", func() {
+		if _, ok := d.m.server.pending[d.sequence]; ok {
+			d.m.did("given back")
+			d.m.server.delayed[d.sequence] = time.Now().Add(delay)
+		}
+	})
+}
+
+// modelShared simulates the server, the result store and the device of a Shared.
+type modelShared struct {
+	leaseServer // nil; shared delivery uses only the methods below
+	w           *leaseWorker
+	s           *Shared
+	stop        context.CancelCauseFunc
+	settlers    *sync.WaitGroup
+}
+
+// holdShared runs shared delivery until ctx is done.
+func (w *leaseWorker) holdShared(ctx context.Context) {
+	w.newPool() // a pool serves one run
+	e := &modelShared{w: w}
+	e.s = newSharedOn(Options{
+		Pipes: []*streams.Pipeline{w.device.pipe}, Conns: natsconn.Connections{nil}, Pool: w.pool, Judge: w.judge, Limit: modelLimit,
+		Stalls: stall.NewDetector(1, w.m.log, e), Confirm: w.m.confirms, Log: w.m.log, Observer: e,
+	}, e, e, jetstream.ConsumerConfig{AckWait: modelAckWait})
+	e.s.devices = e
+	intake, stop := context.WithCancelCause(ctx)
+	w.leases++
+	w.m.note("%s begins", w.id)
+	e.s.Run(intake, w.drain, stop)
+	stop(nil)
+	w.m.note("%s ends: %v", w.id, context.Cause(intake))
+	if w.isGone() || w.drain.Err() != nil {
+		return
+	}
+	if used, batches := w.pool.Memory().Used, w.pool.InFlight(); used != 0 || batches != 0 || e.s.InFlight() != 0 {
+		w.m.violate("%s has ended, and %d bytes, %d batches and %d inputs are in flight", w.id, used, batches, e.s.InFlight())
+	}
+	if cause := context.Cause(intake); w.m.calm && !errors.Is(cause, context.Canceled) {
+		w.m.violate("%s ends while nothing is wrong: %v", w.id, cause)
+	}
+}
+
+func (e *modelShared) Pending(uint64)                       {}
+func (e *modelShared) Unacknowledged(uint64)                {}
+func (e *modelShared) Redelivered()                         {}
+func (e *modelShared) Restarted()                           {}
+func (e *modelShared) OperatorFault(inflight.OperatorFault) {}
+func (e *modelShared) Stalled(int)                          {}
+
+func (e *modelShared) Info(ctx context.Context) (info *jetstream.ConsumerInfo, err error) {
+	err = e.w.call(ctx, "info", false, func() error {
+		s := e.w.m.server
+		info = s.info()
+		info.AckFloor.Stream = s.nextSequence - 1
+		for in := range s.pending {
+			info.AckFloor.Stream = min(info.AckFloor.Stream, in-1)
+			if s.counts[in] > 1 {
+				info.NumRedelivered++
+			}
+		}
+		return nil
+	})
+	return info, err
+}
+
+func (e *modelShared) Annotate(ctx context.Context, _ jetstream.ConsumerConfig, metadata map[string]string) error {
+	return e.w.call(ctx, "annotate", false, func() error {
+		e.w.m.did("alone")
+		e.w.m.note("annotations: %v", metadata)
+		e.w.m.server.metadata = maps.Clone(metadata)
+		return nil
+	})
+}
+
+func (e *modelShared) flush(ctx context.Context) error {
+	return e.w.call(ctx, "flush", false, func() error { return nil })
+}
+
+func (e *modelShared) fetch(n int, wait time.Duration, take func(inflight.Incoming)) (came int, err error) {
+	var msgs []*modelMessage
+	err = e.w.call(context.Background(), "fetch", false, func() error {
+		for len(msgs) < n {
+			msg, ok := e.w.m.server.nextShared(e.w)
+			if !ok {
+				break
+			}
+			e.w.m.did("fetched")
+			msgs = append(msgs, msg)
+		}
+		return nil
+	})
+	if len(msgs) == 0 || err != nil {
+		time.Sleep(wait)
+		return 0, nil
+	}
+	for _, msg := range msgs {
+		take(msg)
+	}
+	return len(msgs), nil
+}
+
+func (e *modelShared) pull() (leasePull, error) {
+	m := e.w.m
+	p := &modelPull{w: e.w, in: make(chan *modelMessage, 16*modelInputs), broken: make(chan error, 1), open: true}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !e.w.dead {
+		m.server.pulls = append(m.server.pulls, p)
+		e.w.pulls = append(e.w.pulls, p)
+	}
+	return sharedPull{p}, nil
+}
+
+// sharedPull is a pull of shared delivery.
+type sharedPull struct{ *modelPull }
+
+func (p sharedPull) next(ctx context.Context) (inflight.Incoming, error) {
+	for {
+		select {
+		case msg := <-p.in:
+			return msg, nil
+		default:
+		}
+		if p.isOver() {
+			return nil, pull.ErrEnded
+		}
+		select {
+		case msg := <-p.in:
+			return msg, nil
+		case err := <-p.broken:
+			return nil, err
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(50 * time.Millisecond): // drain doesn't wake it
+		}
+	}
+}
+
+func (p sharedPull) isOver() bool {
+	p.w.m.mu.Lock()
+	defer p.w.m.mu.Unlock()
+	return !p.open && len(p.wire) == 0
+}
+
+func (p sharedPull) drain() {
+	p.w.m.mu.Lock()
+	defer p.w.m.mu.Unlock()
+	p.open = false
+}
+
+func (p sharedPull) rest(yield func(inflight.Incoming) bool) {
+	for {
+		select {
+		case msg := <-p.in:
+			if !yield(msg) {
+				return
+			}
+		default:
+			return
+		}
+	}
+}
+
+func (p sharedPull) leave(context.Context, uint64) {
+	p.w.m.mu.Lock()
+	defer p.w.m.mu.Unlock()
+	p.open, p.leaving, p.wire = false, true, nil
+}
+
+// The following methods implement sharedDevices.
+
+func (e *modelShared) collect(wg *sync.WaitGroup, _ <-chan struct{}, _ context.Context, stop context.CancelCauseFunc) {
+	e.settlers, e.stop = wg, stop
+}
+
+func (e *modelShared) submit(wg *sync.WaitGroup, drainCtx context.Context, in *inflight.Queue, stop context.CancelCauseFunc) {
+	batcher := e.w.pool.NewBatcher(e.w.device.pipe, in, 0, e.s.window, e.s.unread.add)
+	wg.Go(func() {
+		for batcher.Await() && e.submitNext(drainCtx, batcher) {
+		}
+		batcher.Leave()
+	})
+}
+
+func (e *modelShared) submitNext(drainCtx context.Context, batcher *inflight.Batcher) bool {
+	g, err := batcher.Reserve(drainCtx)
+	if err != nil {
+		return false
+	}
+	device, m := e.w.device, e.w.m
+	device.mu.Lock()
+	batcher.MaxMessages = 1 + m.batchSize(e.w, device.pipe.BatchPayloads())
+	batch, _, err := batcher.Next(g)
+	if batch == nil {
+		device.mu.Unlock()
+		return false
+	}
+	if g.Open() != nil {
+		m.did("spread over batches")
+	}
+	computed := modelResults(device.compute(batch))
+	device.mu.Unlock()
+	e.settlers.Go(func() {
+		err := e.w.outcome(e.w.drain, computed)
+		switch {
+		case errors.Is(err, context.Canceled):
+			return // the batch is still on the device
+		case err == nil:
+			modelCollect(g, computed)
+			g.Collected()
+			e.w.judge.CameRight(device.pipe, g)
+		case streams.Ended(err):
+			e.stop(err)
+		}
+		g.Complete(streams.Record{}, err)
+		e.s.store(drainCtx, device.pipe, g, &results.Buffers{})
+	})
+	return true
+}
+
+// batchSize returns a random number below limit for the next batch of w.
+func (m *leaseModel) batchSize(w *leaseWorker, limit int) int {
+	w.packs++
+	return int((m.seed + uint64(w.packs)*2654435761) >> 7 % uint64(limit))
+}
+
+func (e *modelShared) apart(*streams.Pipeline) quarantine.Device {
+	return modelApart{w: e.w, lose: func(err error) { e.stop(err) }}
+}
+
+// The following methods implement resultStore.
+
+func (e *modelShared) Settle(ctx context.Context, _ *streams.Pipeline, g *inflight.Batch, _ *results.Buffers, sink results.Sink) error {
+	if err := e.encode(ctx, g, sink); err != nil {
+		return err
+	}
+	for {
+		left := g.Unsettled()
+		if len(left) == 0 {
+			return nil
+		}
+		err := e.w.publishLetters(ctx, g, left)
+		if err == nil {
+			var stored []*inflight.Delivery
+			stored, err = e.w.publishResults(ctx, g, left, func() {})
+			sink.Stored(ctx, stored)
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil && e.w.isGone() {
+			return err
+		}
+	}
+}
+
+// encode waits for the frames that end in g and encodes their results. It passes deliveries without a result to sink.
+func (e *modelShared) encode(ctx context.Context, g *inflight.Batch, sink results.Sink) error {
+	var refused []int
+	for _, i := range g.Unsettled() {
+		f := g.Items[i].Frame
+		if g.Refusal(i) != nil {
+			refused = append(refused, i)
+		}
+		if f == nil {
+			continue
+		}
+		err := f.Await(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil:
+			err = sink.Incomplete(g, i, err)
+		case f.Fault() != nil:
+			e.w.m.did("broken frame")
+			err = sink.Undeliverable(ctx, g, i, results.InvalidFrame, f.Fault())
+		default:
+			err = f.EncodeParts(operator.Binary, 1<<20, nil)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if len(refused) == 0 {
+		return nil
+	}
+	return sink.CollectRefused(ctx, g, refused)
+}
+
+func (e *modelShared) PublishDeadLetter(ctx context.Context, d *inflight.Delivery, why results.Reason, _ error) error {
+	dead := *d // a late request may need the delivery after it is freed
+	return e.w.call(ctx, fmt.Sprint("dead letter ", d.Sequence), false, func() error {
+		s := e.w.m.server
+		s.mayGiveUp(&dead, why)
+		s.store(&dead, results.MessageID(&dead))
+		s.m.did("dead letter")
+		return nil
+	})
+}
+
+func (e *modelShared) ReportDeadLetter(*inflight.Delivery, results.Reason, error) {}
+func (e *modelShared) AlreadyStored(*inflight.Delivery)                           {}
+func (e *modelShared) Report(inflight.Outcome, *inflight.Delivery)                {}

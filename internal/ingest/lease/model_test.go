@@ -82,6 +82,7 @@ type leaseModel struct {
 	burst     int  // number of deliveries at once
 	cutting   bool // whether fast batches are larger and often interrupted in the middle
 	faults    bool
+	shared    bool    // whether the workers use shared delivery
 	hunting   bool    // whether only lethal records cost owners
 	poison    int     // input with records that kill the worker that computes them; 0 means none
 	trouble   float64 // probability of a possible fault
@@ -120,6 +121,8 @@ type leaseModel struct {
 type modelAck struct {
 	w                *leaseWorker
 	number, sequence uint64
+	what             string // with shared delivery: the kind, and what it does
+	apply            func()
 }
 
 func newLeaseModel(h *history.History, lab *modelLab) *leaseModel {
@@ -132,7 +135,7 @@ func newLeaseModel(h *history.History, lab *modelLab) *leaseModel {
 	m.server = &modelServer{
 		m: m, modelConsumer: modelConsumer{nextSequence: 1, nextNumber: 1, pending: map[uint64]bool{}, counts: map[uint64]int{}}, results: map[uint64]string{},
 		storedAt: map[uint64]int{}, forgotten: map[uint64]bool{}, alone: map[uint64]int{}, aloneRecords: map[modelRecord]int{},
-		letters: map[modelRecord]record.Status{}, metadata: map[string]string{topology.MarkDelivered: "0"},
+		letters: map[modelRecord]record.Status{}, sentAt: map[uint64]time.Time{}, delayed: map[uint64]time.Time{}, metadata: map[string]string{topology.MarkDelivered: "0"},
 	}
 	m.server.saved = m.server.clone()
 	m.server.chains[0].name, m.server.chains[1].name = "results", "dead letters"
@@ -236,15 +239,23 @@ func (m *leaseModel) newWorker(slot int) {
 	var life context.Context
 	life, w.life = context.WithCancel(context.Background())
 	w.drain, w.kill = context.WithCancel(context.Background())
-	w.pool, _ = inflight.NewPool([]*streams.Pipeline{w.device.pipe}, inflight.Options{
-		Costs: inflight.NewCosts(operator.Binary, m.operators), Split: m.splitter(),
-	})
-	w.judge = quarantine.NewJudge([]*streams.Pipeline{w.device.pipe}, modelLimit, func() {}, m.log)
 	if m.random.IntN(2) == 0 {
-		w.pool.SetLimit(int64(4+m.random.IntN(60)) << 10) // some messages wait for memory
+		w.memory = int64(4+m.random.IntN(60)) << 10
 	}
+	w.newPool()
 	m.workers[slot] = w
 	m.all.Go(func() { w.run(life) })
+}
+
+// newPool gives a process its pool and its judge.
+func (w *leaseWorker) newPool() {
+	w.pool, _ = inflight.NewPool([]*streams.Pipeline{w.device.pipe}, inflight.Options{
+		Costs: inflight.NewCosts(operator.Binary, w.m.operators), Split: w.m.splitter(),
+	})
+	w.judge = quarantine.NewJudge([]*streams.Pipeline{w.device.pipe}, modelLimit, func() {}, w.m.log)
+	if w.memory > 0 {
+		w.pool.SetLimit(w.memory) // some messages wait for memory
+	}
 }
 
 // step performs one random action, once all workers wait.
@@ -270,7 +281,7 @@ func (m *leaseModel) step() {
 		m.answer()
 	case n < 25:
 		for range m.burst {
-			m.server.deliver()
+			m.deliver()
 		}
 	case n < 31:
 		for range m.burst {
@@ -384,8 +395,20 @@ func (m *leaseModel) ackArrives() {
 		m.note("%s's acknowledgement %d of %d is lost", a.w.id, a.number, a.sequence)
 		return
 	}
-	m.note("%s's acknowledgement %d of %d arrives", a.w.id, a.number, a.sequence)
+	m.note("%s's acknowledgement %d%s of %d arrives", a.w.id, a.number, a.what, a.sequence)
+	if a.apply != nil {
+		a.apply()
+		return
+	}
 	m.server.acknowledge(a.number, a.sequence)
+}
+
+func (m *leaseModel) deliver() {
+	if m.shared {
+		m.server.deliverShared()
+		return
+	}
+	m.server.deliver()
 }
 
 // pass advances the time.

@@ -26,6 +26,7 @@ type leaseWorker struct {
 	device *modelDevice
 	pool   *inflight.Pool
 	judge  *quarantine.Judge
+	memory int64 // limit of the pool; 0 for none
 
 	start chan context.Context // receives a context each time the worker gets the partition
 	stop  context.CancelFunc   // withdraws the partition
@@ -39,6 +40,7 @@ type leaseWorker struct {
 	pulls       []*modelPull
 	calls       int // number of calls so far
 	leases      int // number of leases so far
+	packs       int // number of batches so far; only with shared delivery
 	over        bool
 }
 
@@ -67,7 +69,11 @@ func (w *leaseWorker) run(life context.Context) {
 		select {
 		case ctx := <-w.start:
 			w.m.count(1)
-			w.hold(ctx)
+			if w.m.shared {
+				w.holdShared(ctx)
+			} else {
+				w.hold(ctx)
+			}
 			w.m.count(-1)
 		case <-life.Done():
 		}
@@ -116,7 +122,7 @@ func (w *leaseWorker) newLease() *modelLease {
 	e := &modelLease{w: w, n: w.leases, results: map[*inflight.Batch]modelResults{}, partitionHost: &partitionHost{o: settings}}
 	state := newLeaseState(leaseOptions{id: w.id, stream: "IN", subjects: []string{"ingest.>"}, maxBytes: modelBatchBytes, maxBatches: 200 * modelInputs}, e, e, w.m.log)
 	e.pipelineBatches = newPipelineBatches(state, settings, &sharedDevice{pipe: w.device.pipe})
-	e.pipelineBatches.apart = modelApart{e}
+	e.pipelineBatches.apart = modelApart{w: w}
 	e.l = newLease(state, e)
 	return e
 }
@@ -270,6 +276,10 @@ func (e *modelLease) receipt(sequence, number uint64) pull.AckToken {
 	return &modelMessage{m: e.w.m, number: number, sequence: sequence}
 }
 
+func (e *modelLease) fetch(int, time.Duration, func(inflight.Incoming)) (came int, err error) {
+	panic("only shared delivery fetches")
+}
+
 func (e *modelLease) flush(ctx context.Context) error {
 	m := e.w.m
 	m.mu.Lock()
@@ -349,7 +359,7 @@ func (e *modelLease) acknowledge(ctx context.Context, msg pull.AckToken) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !e.w.dead {
-		m.acks = append(m.acks, modelAck{e.w, d.number, d.sequence})
+		m.acks = append(m.acks, modelAck{w: e.w, number: d.number, sequence: d.sequence})
 	}
 	return nil
 }

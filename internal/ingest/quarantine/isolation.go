@@ -159,15 +159,12 @@ func (t *tester) tryAlone(ctx context.Context, r *Rerun, rows []int) error {
 	if err := r.Probe(ctx); err != nil {
 		return err
 	}
+	begun, err := 0, error(nil)
 	if f := d.Frame; f != nil && f.Framed() && f.Fault() == nil {
-		if last, err := t.Attempts.last(ctx, d); err == nil {
-			if err := t.tryFrame(ctx, r, rows, last); !errors.Is(err, errNoNotes) {
-				return err
-			}
+		if err = t.tryFrame(ctx, r, rows); !errors.Is(err, errNoNotes) {
+			return err
 		}
-	}
-	begun, err := t.Attempts.begin(ctx, d)
-	if err == nil && begun >= LoneRuns {
+	} else if begun, err = t.Attempts.begin(ctx, d); err == nil && begun >= LoneRuns {
 		return t.giveUp(ctx, r, fmt.Errorf("%d workers died while it was alone on a device that had just computed right", begun))
 	}
 	t.deaths = begun
@@ -194,10 +191,14 @@ func (t *tester) giveUp(ctx context.Context, r *Rerun, cause error) error {
 	return nil
 }
 
-// tryFrame computes a quarantined frame alone, in runs of records from last.Next. It gives up only the records that break the
-// device. If the server accepts no notes, tryFrame does nothing and returns errNoNotes.
-func (t *tester) tryFrame(ctx context.Context, r *Rerun, rows []int, last attemptNote) error {
+// tryFrame computes a quarantined frame alone, in the runs of records that follow from the last note. It gives up only the records
+// that break the device. If the server accepts no notes, tryFrame does nothing and returns errNoNotes.
+func (t *tester) tryFrame(ctx context.Context, r *Rerun, rows []int) error {
 	d := &r.Batch.Items[0]
+	last, err := t.Attempts.last(ctx, d)
+	if err != nil {
+		return fmt.Errorf("could not read which records were tried alone: %w", err)
+	}
 	runs, ok := last.Next(d.Frame.Records())
 	if !ok {
 		return t.giveUp(ctx, r, fmt.Errorf("more than %d of its records lost the device, each alone", maxCondemned))
