@@ -16,6 +16,7 @@ import (
 	"millrace/internal/ingest"
 	"millrace/internal/ingest/embedded"
 	"millrace/internal/loglimit"
+	"millrace/internal/memory"
 	"millrace/internal/streams"
 	"millrace/internal/telemetry"
 	"millrace/internal/tracing"
@@ -46,7 +47,7 @@ type app struct {
 	debugURL   string                    // address of the timeline page; empty if the page is off
 	tracer     *tracing.Tracer           // nil for none
 	draining   atomic.Pointer[time.Time] // time when the drain began; nil before that
-	memory     *memoryBudget
+	memory     *memory.Process
 
 	closers []closer
 }
@@ -85,7 +86,7 @@ func (a *app) start(ctx context.Context, addr, dir string) error {
 
 // openPipelines opens the devices and creates a pipeline on each.
 func (a *app) openPipelines() error {
-	a.memory = newMemoryBudget(a.cfg)
+	a.memory = memory.NewProcess(int64(a.cfg.MemoryLimit), a.cfg.Embedded())
 	devices, fellBack, err := openDevicesOr(a.cfg, a.log, openHost)
 	if err != nil {
 		return err
@@ -105,7 +106,7 @@ func (a *app) openPipelines() error {
 		}
 	}
 	a.metrics.Watch(a.stats)
-	a.memory.apply(a.log)
+	applyMemory(a.memory, a.log)
 	return nil
 }
 
@@ -122,13 +123,13 @@ func (a *app) openPipeline(d device.Device) error {
 	}
 	o := pipelineConfig(a.cfg, info, a.cfg.ParsedOperators(), a.observers)
 	o.Copies = a.copies && info.Kind == "host"
-	o.Admit = a.memory.admit(info.Kind)
+	o.Admit = admit(a.memory, info.Kind)
 	pipe, err := streams.New(d, o)
 	if isOwnRefusal(err) {
 		return usageError{err} // the settings conflict
 	}
 	if err != nil {
-		return a.memory.explain(err)
+		return explainMemory(a.memory, err)
 	}
 	a.pipes = append(a.pipes, pipe)
 	a.onCloseDevice(info.ID, pipe.Close)

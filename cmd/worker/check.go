@@ -21,10 +21,9 @@ import (
 	"millrace/internal/ingest"
 	"millrace/internal/ingest/embedded"
 	"millrace/internal/ingest/finding"
-	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/natsconn"
-	"millrace/internal/ingest/pull"
 	"millrace/internal/ingest/topology"
+	"millrace/internal/memory"
 	"millrace/internal/streams"
 )
 
@@ -83,7 +82,7 @@ func checkConfig(cfg *config.Config, err error) []finding.Finding {
 
 // checkDevices opens the devices as the worker does, creates a pipeline on each, and closes everything. It returns the
 // number of devices and the memory budget, which is nil if the devices can't be opened.
-func checkDevices(cfg *config.Config) (count int, budget *memoryBudget, findings []finding.Finding) {
+func checkDevices(cfg *config.Config) (count int, budget *memory.Process, findings []finding.Finding) {
 	devices, fellBack, err := openDevicesReporting(cfg, slog.New(slog.DiscardHandler), openHost, func(err error) {
 		findings = append(findings, finding.Finding{Level: finding.Warning, What: "device " + cfg.Device,
 			Found: fmt.Sprintf("a GPU is left out: %v", err), Advice: "name the GPUs to use in MILLRACE_DEVICES"})
@@ -97,22 +96,22 @@ func checkDevices(cfg *config.Config) (count int, budget *memoryBudget, findings
 		findings = append(findings, finding.Finding{Level: finding.Warning, What: "device auto",
 			Found: fmt.Sprintf("no GPU, the CPU computes: %v", reason), Advice: "set MILLRACE_DEVICE=host if that is intended"})
 	}
-	budget = newMemoryBudget(cfg)
+	budget = memory.NewProcess(int64(cfg.MemoryLimit), cfg.Embedded())
 	for _, d := range devices {
 		findings = append(findings, checkPipeline(cfg, d, budget))
 	}
-	return len(devices), budget, append(findings, budget.finding())
+	return len(devices), budget, append(findings, memoryFinding(budget))
 }
 
 // checkPipeline creates a pipeline on d, checks that d computes correctly, and closes both.
-func checkPipeline(cfg *config.Config, d device.Device, budget *memoryBudget) finding.Finding {
+func checkPipeline(cfg *config.Config, d device.Device, budget *memory.Process) finding.Finding {
 	info := d.Info()
 	what := "device " + info.ID
 	o := pipelineConfig(cfg, info, cfg.ParsedOperators(), nil)
-	o.Admit = budget.admit(info.Kind)
+	o.Admit = admit(budget, info.Kind)
 	pipe, err := streams.New(d, o)
 	if err != nil {
-		err = budget.explain(err)
+		err = explainMemory(budget, err)
 		return finding.Finding{Level: finding.Error, What: what, Found: errors.Join(err, d.Close()).Error(),
 			Advice: "lower MILLRACE_LANES, MILLRACE_BATCH_BYTES or MILLRACE_BATCH_PAYLOADS"}
 	}
@@ -134,9 +133,9 @@ func checkPipeline(cfg *config.Config, d device.Device, budget *memoryBudget) fi
 
 // checkNATS checks credentials, server, streams and consumer. It also checks that the memory is enough for the server's
 // messages.
-func checkNATS(ctx context.Context, cfg *config.Config, devices int, budget *memoryBudget) []finding.Finding {
+func checkNATS(ctx context.Context, cfg *config.Config, devices int, budget *memory.Process) []finding.Finding {
 	if cfg.Embedded() {
-		return append(checkMessages(cfg, budget, devices, ownServer{}, jetstream.ConsumerConfig{}), checkEmbedded(cfg))
+		return append(checkMessages(cfg, budget, devices, embedded.MaxPayload, jetstream.ConsumerConfig{}), checkEmbedded(cfg))
 	}
 	log := slog.New(slog.DiscardHandler)
 	target := natsServer(cfg, cfg.NATS.URL.String())
@@ -150,7 +149,7 @@ func checkNATS(ctx context.Context, cfg *config.Config, devices int, budget *mem
 	}
 	defer nc.Close()
 	topo := ingestOptions(cfg, log, nil, nil).Topology
-	findings = append(findings, checkMessages(cfg, budget, devices, nc, ingest.ConsumerSettings(ctx, nc, topo))...)
+	findings = append(findings, checkMessages(cfg, budget, devices, nc.MaxPayload(), ingest.ConsumerSettings(ctx, nc, topo))...)
 	findings = append(findings, topology.Inspect(ctx, nc, topo, use(cfg, devices))...)
 	if cfg.Provision {
 		for i := range findings {
@@ -203,25 +202,19 @@ func writable(dir string) error {
 // checkMessages returns a finding if the worker would refuse to start for lack of memory. The memory must hold the
 // largest message, the largest frame, and the messages that the worker prefetches. budget may be nil, which means
 // unknown. c is zero if there is no consumer yet.
-func checkMessages(cfg *config.Config, budget *memoryBudget, devices int, server pull.Server, c jetstream.ConsumerConfig) []finding.Finding {
-	if budget == nil || budget.plan.Payloads == 0 { // another finding has the reason
+func checkMessages(cfg *config.Config, budget *memory.Process, devices int, maxPayload int64, c jetstream.ConsumerConfig) []finding.Finding {
+	if budget == nil || budget.Payloads == 0 { // another finding has the reason
 		return nil
 	}
 	options := ingestOptions(cfg, slog.New(slog.DiscardHandler), nil, nil)
-	options.Memory = budget.plan.Payloads
-	err := options.CheckMemory(server, c, devices, connections(cfg), int(cfg.BatchBytes))
-	var little *inflight.MemoryError
+	options.Memory = budget.Payloads
+	err := options.CheckMemory(maxPayload, c, devices, connections(cfg), int(cfg.BatchBytes))
+	var little *memory.Error
 	if !errors.As(err, &little) {
 		return nil
 	}
 	return []finding.Finding{{Level: finding.Error, What: "memory for payloads", Found: "too little memory: " + little.Found, Advice: little.Advice}}
 }
-
-// ownServer represents the embedded server, which `worker check` doesn't start.
-type ownServer struct{}
-
-// MaxPayload implements pull.Server.
-func (ownServer) MaxPayload() int64 { return embedded.MaxPayload }
 
 // checkPorts reports whether the worker can listen on the addresses of its HTTP servers. A taken port is only a
 // warning, because a running worker, for example in the same pod, may use that port.

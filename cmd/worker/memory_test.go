@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"millrace/internal/config"
 	"millrace/internal/device"
 	"millrace/internal/memory"
 	"millrace/internal/streams"
@@ -79,21 +78,17 @@ func TestGoMemoryLimitIsDerived(t *testing.T) {
 	}
 }
 
-// TestPinnedMemoryCountsAgainstTheLimit admits two pipelines on GPUs. Together, their pinned memory exceeds the limit,
-// although it is outside Go's heap.
-func TestPinnedMemoryCountsAgainstTheLimit(t *testing.T) {
-	b := &memoryBudget{limit: memory.Limit{Bytes: 2 << 30, Source: "cgroup"}, heap: memory.Unset}
-	admit := b.admit("cuda")
-	if err := admit(streams.Footprint{Host: 900 << 20, Device: 8 << 30, Scratch: 8 << 30}); err != nil {
-		t.Fatalf("the first pipeline: %v", err)
+// TestTooLittleMemoryForAPipelineIsAUsageError admits pipelines to a limit that has space for one of them.
+func TestTooLittleMemoryForAPipelineIsAUsageError(t *testing.T) {
+	m := memory.NewProcess(2<<30, false)
+	for kind, f := range map[string]streams.Footprint{"cuda": {Host: 900 << 20, Device: 8 << 30, Scratch: 8 << 30}, "host": {Host: 1 << 20}} {
+		if err := admit(m, kind)(f); err != nil {
+			t.Fatalf("%s: %v", kind, err)
+		}
 	}
-	if b.plan.Heap > 2<<30-900<<20-cudaMemory {
-		t.Errorf("the Go runtime may take %d MiB beside the pinned memory", b.plan.Heap>>20)
-	}
-	err := admit(streams.Footprint{Host: 900 << 20})
 	var usage usageError
-	if !errors.As(err, &usage) || !strings.Contains(err.Error(), "2048 MiB (cgroup)") {
-		t.Errorf("the second pipeline: %v, want a usage error that names the limit", err)
+	if err := admit(m, "host")(streams.Footprint{Scratch: 900 << 20}); !errors.As(err, &usage) || !strings.Contains(err.Error(), "2048 MiB (MILLRACE_MEMORY_LIMIT)") {
+		t.Errorf("%v, want a usage error that names the limit", err)
 	}
 }
 
@@ -105,27 +100,16 @@ func TestLimitOfLockedMemoryIsNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused := device.Errorf("pin memory", "GPU-1", device.ErrOutOfMemory, "refused")
-	b := &memoryBudget{pinned: math.MaxInt64}
-	explained := b.explain(refused).Error()
+	m := &memory.Process{Pinned: math.MaxInt64}
+	explained := explainMemory(m, refused).Error()
 	if named := strings.Contains(explained, "RLIMIT_MEMLOCK"); named != (locked.Cur < math.MaxInt64) {
 		t.Errorf("%q, but the process may lock %d bytes", explained, locked.Cur)
 	}
-	if err := b.explain(device.ErrLost); !errors.Is(err, device.ErrLost) || strings.Contains(err.Error(), "RLIMIT") {
+	if err := explainMemory(m, device.ErrLost); !errors.Is(err, device.ErrLost) || strings.Contains(err.Error(), "RLIMIT") {
 		t.Errorf("another error became %v", err)
 	}
-	b.pinned = 1
-	if err := b.explain(refused); err.Error() != refused.Error() {
+	m.Pinned = 1
+	if err := explainMemory(m, refused); err.Error() != refused.Error() {
 		t.Errorf("with 1 byte to pin the error became %v", err)
-	}
-}
-
-// TestVariableOverridesTheCgroupsLimit checks that the variable is the source of the limit.
-func TestVariableOverridesTheCgroupsLimit(t *testing.T) {
-	b := newMemoryBudget(&config.Config{MemoryLimit: 3 << 30, NATS: config.NATS{URL: config.List{"nats://x"}}})
-	if b.limit.Bytes != 3<<30 || b.limit.Source != "MILLRACE_MEMORY_LIMIT" || b.fixed.Heap != 0 {
-		t.Errorf("with the variable: %+v", b)
-	}
-	if b = newMemoryBudget(&config.Config{}); b.fixed.Heap != embeddedMemory || b.limit.Source == "MILLRACE_MEMORY_LIMIT" {
-		t.Errorf("with the embedded server: %+v", b)
 	}
 }

@@ -13,14 +13,13 @@ import (
 	"millrace/internal/config"
 	"millrace/internal/frame"
 	"millrace/internal/ingest"
-	"millrace/internal/ingest/capacity"
 	"millrace/internal/ingest/embedded"
 	"millrace/internal/ingest/finding"
-	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/jsapi"
 	"millrace/internal/ingest/natsconn"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/ingest/trim"
+	"millrace/internal/memory"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
 	"millrace/internal/table"
@@ -78,9 +77,9 @@ func (a *app) join(ctx context.Context) error {
 	if err := a.inspect(ctx); err != nil {
 		return err
 	}
-	a.options.Memory = a.memory.plan.Payloads
+	a.options.Memory = a.memory.Payloads
 	worker, err := ingest.NewWorker(ctx, a.nc, a.pipes, a.options)
-	if errors.Is(err, inflight.ErrMemory) {
+	if errors.As(err, new(*memory.Error)) {
 		return usageError{err}
 	}
 	if err != nil {
@@ -174,12 +173,8 @@ func (a *app) inspect(ctx context.Context) error {
 }
 
 // inFlight returns the settings that determine the maximum number of payloads in flight.
-func inFlight(cfg *config.Config, devices int) capacity.Worker {
-	w := capacity.Worker{Devices: devices, Lanes: cfg.Lanes, BatchPayloads: cfg.BatchPayloads, Consumers: 1}
-	if cfg.Delivery == "exclusive" {
-		w.Consumers = cfg.Partitions
-	}
-	return w
+func inFlight(cfg *config.Config, devices int) *memory.Worker {
+	return &memory.Worker{Slots: devices * memory.SlotsPerLane * cfg.Lanes, BatchPayloads: cfg.BatchPayloads}
 }
 
 // use returns the worker's limits that the checks of its streams and consumers need.
@@ -239,8 +234,11 @@ func ingestOptions(cfg *config.Config, log *slog.Logger, observer ingest.Observe
 	topo.MaxAckPending, topo.AskedAckPending = maxAckPending, cfg.MaxAckPending
 	topo.Storage, topo.Kept, topo.Trim = storage(cfg), kept(cfg), trimPolicy(cfg)
 	return ingest.Options{
-		Topology: topo, Operators: cfg.ParsedOperators(), Format: cfg.ParsedFormat(),
-		Split: cfg.ParsedSplitter(), Decompress: cfg.ParsedDecompress(), Compress: cfg.ParsedResultEncoding(),
+		Topology: topo,
+		Messages: memory.Messages{
+			Operators: cfg.ParsedOperators(), Format: cfg.ParsedFormat(), Compress: cfg.ParsedResultEncoding(),
+			Split: cfg.ParsedSplitter(), Decompress: cfg.ParsedDecompress(),
+		},
 		Linger: cfg.Linger, DrainTimeout: cfg.DrainTimeout, ConfirmAcks: cfg.Ack == "confirmed",
 		Logger: log, Observer: observer,
 	}

@@ -12,7 +12,7 @@ import (
 	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	autoscaling "k8s.io/api/autoscaling/v2"
 
-	"millrace/internal/ingest/capacity"
+	"millrace/internal/memory"
 )
 
 // measured configures KEDA to scale by the measured rate.
@@ -49,7 +49,7 @@ func TestGoalWithAKnownRate(t *testing.T) {
 
 // TestBytesInFlightAreTheWorkers compares the bytes in templates/_window.tpl and in files/rules.yaml with the worker's figures.
 func TestBytesInFlightAreTheWorkers(t *testing.T) {
-	if perLane := capacity.FullPerSlot * capacity.SlotsPerLane; perLane != 4 {
+	if perLane := memory.FullPerSlot * memory.SlotsPerLane; perLane != 4 {
 		t.Errorf("a pod holds %d full batches per lane in bytes, and chart and rules say 4", perLane)
 	}
 	w := capacityOf(1, 1, 1, 2)

@@ -11,7 +11,7 @@ import (
 	apps "k8s.io/api/apps/v1"
 	autoscaling "k8s.io/api/autoscaling/v2"
 
-	"millrace/internal/ingest/capacity"
+	"millrace/internal/memory"
 )
 
 var (
@@ -20,8 +20,8 @@ var (
 )
 
 // capacityOf returns the parameters that determine a pod's capacity in flight.
-func capacityOf(gpus, lanes, payloads, consumers int) capacity.Worker {
-	return capacity.Worker{Devices: gpus, Lanes: lanes, BatchPayloads: payloads, Consumers: consumers}
+func capacityOf(gpus, lanes, payloads, consumers int) *memory.Worker {
+	return &memory.Worker{Slots: gpus * memory.SlotsPerLane * lanes, BatchPayloads: payloads, Consumers: consumers}
 }
 
 func number(t *testing.T, text string) int {

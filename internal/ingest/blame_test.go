@@ -310,7 +310,7 @@ func TestPoisonAmongGoodPayloadsIsFoundWithoutARestart(t *testing.T) {
 				run := r.prepare(openAiling(t, kernels), streams.Options{Lanes: 1, BatchPayloads: 80})
 				open := w.holdPlans(t)
 				run.start()
-				minimum := n * run.worker.pool.PerPayload()
+				minimum := n * run.worker.pool.DeliveryCost(0, 0, nil)
 				for i := range n {
 					minimum += int64(len(payload(i)))
 				}

@@ -13,9 +13,9 @@ import (
 	"millrace/internal/device/sim"
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/lease"
-	"millrace/internal/ingest/pull"
 	"millrace/internal/ingest/results"
 	"millrace/internal/ingest/topology"
+	"millrace/internal/memory"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
@@ -231,7 +231,7 @@ func TestExclusiveKeepsItsPinWhileTheDeviceIsBehind(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 1)
 	const n = 3 * inflight.QueueMax // more than the queue and the pulled messages can hold
-	large := someBytes(4 * pull.RequestBytes / n)
+	large := someBytes(4 * memory.RequestBytes / n)
 	r.publish(n, large)
 	behind := simDevice(t)
 	release := behind.Hold()

@@ -243,7 +243,7 @@ func TestBombsStayWithinTheMemory(t *testing.T) {
 		r.publishFrames(inputs)
 		run := r.prepare(hostDevice(t), streams.Options{BatchPayloads: 16, BatchBytes: 256 << 10})
 		const limit = 3 << 19
-		run.worker.pool.SetLimit(limit)
+		run.worker.pool.Limit = limit
 		var maximum atomic.Int64
 		stop, sample := make(chan struct{}), time.NewTicker(100*time.Microsecond)
 		defer sample.Stop()
@@ -289,7 +289,7 @@ func TestFramesThroughTheSmallestBudget(t *testing.T) {
 		r.provision()
 		r.publishFrames(inputs)
 		run := r.prepare(openHost(t, pickyKernels()), streams.Options{BatchPayloads: 16})
-		run.worker.pool.SetLimit(1)
+		run.worker.pool.Limit = 1
 		run.start()
 		until(t, "every input is settled", r.allSettled)
 		if err := run.drain(); err != nil {

@@ -14,7 +14,7 @@ import (
 
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/natstest"
-	"millrace/internal/ingest/pull"
+	"millrace/internal/memory"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
@@ -46,7 +46,7 @@ func TestEveryPayloadGoesThroughTheSmallestBudget(t *testing.T) {
 				r.deliverBefore(20)
 			}
 			run := r.prepare(openHost(t, pickyKernels()), streams.Options{BatchBytes: batchBytes})
-			run.worker.pool.SetLimit(1)
+			run.worker.pool.Limit = 1
 			run.start()
 			r.tally.await(t, inflight.DeadLettered, 1+len(unfit))
 			r.tally.awaitStored(t, n-1-len(unfit))
@@ -92,8 +92,8 @@ func TestBatchStaysWithinItsShare(t *testing.T) {
 	r.publish(n, payload)
 	r.opts.Records = seen
 	run := r.prepare(hostDevice(t), streams.Options{})
-	one := run.worker.pool.PerPayload()
-	run.worker.pool.SetLimit(4 * share * one)
+	one := run.worker.pool.DeliveryCost(0, 0, nil)
+	run.worker.pool.Limit = 4 * share * one
 	run.start()
 	r.tally.awaitStored(t, n)
 	if err := run.drain(); err != nil {
@@ -108,43 +108,30 @@ func TestBatchStaysWithinItsShare(t *testing.T) {
 	}
 }
 
-// TestMemoryIsDivided shows that prefetched messages use at most a quarter of the memory, unless the largest messages
-// need more. Too little memory is an error.
+// TestMemoryIsDivided shows that the worker's memory includes prefetched messages, and that too little memory is an error.
 func TestMemoryIsDivided(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ partitions, mib int }{{0, 64}, {0, 2048}, {8, 160}, {8, 512}, {64, 1024}} {
-		t.Run(fmt.Sprintf("%d partitions, %d MiB", c.partitions, c.mib), func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t)
-			r.opts.Exclusive, r.opts.Partitions = c.partitions > 0, c.partitions
-			r.provision()
-			r.opts.Memory = int64(c.mib) << 20
-			w := r.prepare(hostDevice(t), streams.Options{}).worker
-			consumer, err := findConsumer(r.Ctx(), r.JS, r.opts.Topology)
-			if err != nil {
-				t.Fatal(err)
-			}
-			size := w.opts.pullSize(consumer, w.nc)
-			if bytes := size.Limit(w.nc).Bytes(); bytes < int(w.nc.MaxPayload()) || size.Messages < pull.MinMessages {
-				t.Errorf("a request is for %d messages and %d bytes: the largest message stalls the consumer", size.Messages, bytes)
-			}
-			pulled := int64(w.opts.consumers()) * size.Memory(w.nc)
-			if floor := int64(w.opts.consumers()) * 2 * int64(pull.NewLimit(w.nc, 0, 0).Bytes()+pull.MinMessages*pull.MessageCost); pulled > max(r.opts.Memory/pullShare, floor) {
-				t.Errorf("what is pulled ahead may take %d MiB of %d", pulled>>20, c.mib)
-			}
-			if all := w.pool.Memory().Limit + w.opts.fixedMemory(w.nc, consumer.CachedInfo().Config, len(w.conns)); all > r.opts.Memory {
-				t.Errorf("all of it together may take %d MiB of %d", all>>20, c.mib)
-			}
-		})
-	}
 	r := newRig(t)
 	r.opts.Exclusive, r.opts.Partitions = true, 64
 	r.provision()
+	r.opts.Memory = 1 << 30
+	w := r.prepare(hostDevice(t), streams.Options{}).worker
+	consumer, err := findConsumer(r.Ctx(), r.JS, r.opts.Topology)
+	if err != nil {
+		t.Fatal(err)
+	}
+	size := w.opts.pullSize(w.nc.MaxPayload(), consumer.CachedInfo().Config)
+	if least := int(w.nc.MaxPayload()); size.Limit(w.nc).Bytes() < least || size.Messages >= memory.RequestMessages {
+		t.Errorf("a request is for %d messages and %d bytes", size.Messages, size.Limit(w.nc).Bytes())
+	}
+	if pulled := int64(r.opts.Partitions * memory.PendingRequests * size.Limit(w.nc).Bytes()); w.Memory().Limit+pulled > r.opts.Memory {
+		t.Errorf("all of it together may take %d MiB", (w.Memory().Limit+pulled)>>20)
+	}
 	r.opts.Memory = 50 << 20
 	p := r.pipeline(hostDevice(t), streams.Options{})
-	_, err := NewWorker(r.Ctx(), r.NC, []*streams.Pipeline{p}, r.opts)
-	if !errors.Is(err, inflight.ErrMemory) || !strings.Contains(err.Error(), "MILLRACE_PARTITIONS") {
-		t.Errorf("with too little memory NewWorker = %v, want ErrMemory and what to lower", err)
+	_, err = NewWorker(r.Ctx(), r.NC, []*streams.Pipeline{p}, r.opts)
+	if !errors.As(err, new(*memory.Error)) || !strings.Contains(err.Error(), "MILLRACE_PARTITIONS") {
+		t.Errorf("with too little memory NewWorker = %v, want a *memory.Error and what to lower", err)
 	}
 }
 
@@ -247,7 +234,7 @@ func holdAll(t *testing.T, operators string, n, bytes int, header nats.Header, e
 	r.Publish(0, n, func(i int) *nats.Msg {
 		return &nats.Msg{Subject: fmt.Sprintf("ingest.web.%d", i%3), Data: payload, Header: header}
 	})
-	minimum := int64(n-1) * (int64(bytes) + run.worker.pool.PerPayload())
+	minimum := int64(n-1) * (int64(bytes) + run.worker.pool.DeliveryCost(0, 0, nil))
 	until(t, "all inputs are in hand", func() bool { return run.worker.Memory().Used >= minimum })
 	var looks []int64
 	until(t, "the heap has grown by what is counted, or nearly", func() bool {

@@ -5,16 +5,16 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/compression"
-	"millrace/internal/frame"
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/lease"
+	"millrace/internal/ingest/pull"
 	"millrace/internal/ingest/results"
 	"millrace/internal/ingest/stall"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/ingest/trim"
-	"millrace/internal/operator"
+	"millrace/internal/memory"
 )
 
 // Options defines the worker's input, the destination of its results, and its handling of failures.
@@ -23,12 +23,7 @@ type Options struct {
 
 	More []*nats.Conn // additional connections, which the caller still owns; see MILLRACE_NATS_CONNECTIONS
 
-	Operators []operator.Operator // the operators that the pipelines run
-	Format    operator.Format     // format of result bodies
-
-	Split      frame.Splitter       // framing of messages, and the limits of a frame; MaxRecord is ignored
-	Decompress compression.Encoding // compression of messages
-	Compress   compression.Encoding // compression of results
+	memory.Messages // operators, and the forms of messages and results
 
 	// Memory is the limit in bytes on the memory of inputs from the pull to the acknowledgement. 0 means the memory that the
 	// allowed batches in flight need.
@@ -62,4 +57,37 @@ type Observer interface {
 
 	// Reconnected is called when a lost connection to NATS is restored.
 	Reconnected()
+}
+
+// CheckMemory returns a *memory.Error if Options.Memory is too small for a worker with the given devices and connections. maxPayload
+// is the server's max_payload. c has the consumer's settings, or is zero if the consumer doesn't exist yet. batchBytes is the capacity
+// of a batch.
+func (o *Options) CheckMemory(maxPayload int64, c jetstream.ConsumerConfig, devices, connections, batchBytes int) error {
+	w := o.memory(maxPayload, pull.NewSize(c), connections)
+	w.Pipelines, w.BatchBytes = devices, batchBytes
+	return w.Check()
+}
+
+// memory returns the settings that bound the worker's memory, without its pipelines. size has the largest requests that the consumers
+// allow.
+func (o *Options) memory(maxPayload int64, size pull.Size, connections int) memory.Worker {
+	return memory.Worker{
+		Messages: o.Messages, Limit: o.Memory, MaxPayload: maxPayload, Consumers: o.consumers(), Requests: size.Requests, Connections: connections,
+	}
+}
+
+// pullSize returns the maximum size of one request to a consumer with settings c.
+func (o *Options) pullSize(maxPayload int64, c jetstream.ConsumerConfig) pull.Size {
+	size := pull.NewSize(c)
+	w := o.memory(maxPayload, size, 0)
+	size.Requests = w.PullRequests()
+	return size
+}
+
+// consumers returns the maximum number of consumers that a worker pulls from at once.
+func (o *Options) consumers() int {
+	if o.Exclusive {
+		return o.Partitions
+	}
+	return 1
 }

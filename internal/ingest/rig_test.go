@@ -18,6 +18,7 @@ import (
 	"millrace/internal/ingest/natstest"
 	"millrace/internal/ingest/results"
 	"millrace/internal/ingest/topology"
+	"millrace/internal/memory"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
@@ -67,7 +68,7 @@ func optionsFor(ops []operator.Operator, log *slog.Logger, observer Observer) Op
 			ResultStream: "RESULTS", ResultPrefix: "results", DeadLetterPrefix: "deadletter", CommitPrefix: "commits", ResultIDs: true,
 			MaxDeliver: 5, AckWait: 5 * time.Minute, MaxAckPending: 100000,
 		},
-		Operators: ops, Format: operator.JSON, Linger: time.Millisecond, DrainTimeout: 10 * time.Second,
+		Messages: memory.Messages{Operators: ops, Format: operator.JSON}, Linger: time.Millisecond, DrainTimeout: 10 * time.Second,
 		Logger: log, Observer: observer,
 	}
 	if c, ok := observer.(*tally); ok {
@@ -218,7 +219,7 @@ func (run *running) wait() error {
 	select {
 	case err := <-run.done:
 		run.done <- err
-		if bytes := run.worker.pool.SubmittedBytes(); bytes != 0 && err == nil {
+		if bytes := run.worker.Memory().Submitted; bytes != 0 && err == nil {
 			run.t.Errorf("%d bytes of payloads are counted after the end", bytes)
 		}
 		if m := run.worker.Memory(); m.Used != 0 {

@@ -44,7 +44,6 @@ type Worker struct {
 	conns    natsconn.Connections // all connections
 	pipes    []*streams.Pipeline
 	ackWait  time.Duration // the consumer's AckWait
-	maxBytes int           // maximum payload size in bytes: the smallest batch's capacity
 
 	pool    *inflight.Pool
 	results *results.Writer
@@ -73,8 +72,7 @@ func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, op
 	limit := topology.DeliveryLimit(opts.MaxDeliver, settings.MaxDeliver)
 	w := &Worker{
 		opts: opts, log: opts.Logger, observer: opts.Observer, nc: nc, conns: append(natsconn.Connections{nc}, opts.More...), pipes: pipes,
-		ackWait: settings.AckWait, maxBytes: inflight.SmallestBatchBytes(pipes),
-		stalls: stall.NewDetector(opts.consumers(), opts.Logger, opts.Observer),
+		ackWait: settings.AckWait, stalls: stall.NewDetector(opts.consumers(), opts.Logger, opts.Observer),
 	}
 	w.trimmer = trim.New(trim.Options{
 		JS: js, Stream: opts.Stream, Policy: opts.Trim, Consumers: opts.Consumers(), Log: opts.Logger, Observer: opts.Observer,
@@ -90,13 +88,13 @@ func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, op
 		return nil, err
 	}
 	w.judge = quarantine.NewJudge(pipes, limit, w.life.progressed, w.log)
-	w.pool, err = inflight.NewPool(pipes, opts.poolSettings(nc, settings, len(w.conns)))
+	w.pool, err = inflight.NewPool(pipes, opts.memory(nc.MaxPayload(), pull.NewSize(settings), len(w.conns)))
 	if err != nil {
 		return nil, err
 	}
 	w.mode, err = lease.New(lease.Options{
 		Topology: opts.Topology, Pipes: pipes, Conns: w.conns, JS: js, Consumer: consumer, Pool: w.pool, Results: w.results, Judge: w.judge,
-		Stalls: w.stalls, Size: func(c jetstream.Consumer) pull.Size { return opts.pullSize(c, nc) }, Limit: limit, Linger: opts.Linger,
+		Stalls: w.stalls, Size: func(c jetstream.Consumer) pull.Size { return opts.pullSize(nc.MaxPayload(), c.CachedInfo().Config) }, Limit: limit, Linger: opts.Linger,
 		Confirm: opts.ConfirmAcks, Log: w.log, Observer: w.observer, Batches: opts.Batches, Records: opts.Records,
 	})
 	if err != nil {
@@ -135,6 +133,17 @@ func findConsumer(ctx context.Context, js jetstream.JetStream, t topology.Topolo
 		return nil, fmt.Errorf("consumer %q on stream %q: %w", name, t.Stream, err)
 	}
 	return consumer, nil
+}
+
+// ConsumerSettings returns the settings of the worker's consumer. They are zero if the consumer doesn't exist yet or can't be
+// read.
+func ConsumerSettings(ctx context.Context, nc *nats.Conn, t topology.Topology) (c jetstream.ConsumerConfig) {
+	if js, err := t.API.New(nc); err == nil {
+		if consumer, err := findConsumer(ctx, js, t); err == nil {
+			c = consumer.CachedInfo().Config
+		}
+	}
+	return c
 }
 
 // Run runs the worker until ctx is done, and then drains it. A drain stops the pull and settles the received deliveries. After

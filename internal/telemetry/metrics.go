@@ -16,6 +16,7 @@ import (
 
 	"millrace/internal/ingest"
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/memory"
 	"millrace/internal/streams"
 )
 
@@ -189,7 +190,7 @@ func (m *Metrics) watch(name, help string, read func() int) {
 
 // WatchMemory makes every scrape report the memory budget: its limit, the used memory, and the number of times that a
 // payload had to wait for memory.
-func (m *Metrics) WatchMemory(read func() inflight.Memory) {
+func (m *Metrics) WatchMemory(read func() memory.Usage) {
 	budget := func(state string, bytes func() float64) {
 		m.factory.NewGaugeFunc(prometheus.GaugeOpts{
 			Name:        "memory_budget_bytes",

@@ -19,6 +19,7 @@ import (
 	"millrace/internal/ingest"
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/trim"
+	"millrace/internal/memory"
 	"millrace/internal/operator"
 	"millrace/internal/record"
 	"millrace/internal/streams"
@@ -62,7 +63,7 @@ func observed(t *testing.T) (*telemetry.Metrics, map[string]family) {
 	for _, level := range []slog.Level{slog.LevelInfo, slog.LevelWarn, slog.LevelWarn + 1, slog.LevelError + 4} {
 		m.LogSuppressed(level)
 	}
-	m.WatchMemory(func() inflight.Memory { return inflight.Memory{Limit: 1 << 28, Used: 1 << 20, Waits: 3} })
+	m.WatchMemory(func() memory.Usage { return memory.Usage{Limit: 1 << 28, Used: 1 << 20, Waits: 3} })
 	return m, gather(t, m)
 }
 

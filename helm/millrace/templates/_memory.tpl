@@ -1,6 +1,5 @@
 {{/*
-This file computes the minimum memory of a pod in bytes, like the worker does before it allocates any: see internal/memory, and
-cmd/worker/memory.go for CUDA's share. Payloads in flight and frames need additional memory, which depends on the server's max_payload;
+This file computes the minimum memory of a pod in bytes, like the worker does before it allocates any: see internal/memory. Payloads in flight and frames need additional memory, which depends on the server's max_payload;
 the worker checks that itself.
 */}}
 

@@ -1,6 +1,6 @@
 {{/*
 This file computes how many payloads can be in flight: delivered and not yet acknowledged. Scaling and the consumer's limit depend on
-it. The factors are those of internal/ingest/capacity, and helm/test compares the two.
+it. The factors are those of internal/memory, and helm/test compares the two.
 */}}
 
 {{/* millrace.devices returns the number of devices per pod. */}}

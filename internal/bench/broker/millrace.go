@@ -70,9 +70,10 @@ func (m *millrace) prepare(ctx context.Context, p *pair, l load) (err error) {
 	}
 	m.tally = &tally{want: int64(l.n), all: make(chan struct{}), failed: make(chan error, 1)}
 	o := ingest.Options{
-		Topology: p.topology(), More: m.conns[1:], Operators: m.ops, Linger: linger, DrainTimeout: time.Minute,
+		Topology: p.topology(), More: m.conns[1:], Linger: linger, DrainTimeout: time.Minute,
 		Logger: quiet, Observer: m.tally, Records: &m.ended,
 	}
+	o.Operators = m.ops
 	l.configure(&o)
 	m.w, err = ingest.NewWorker(ctx, m.conns[0], m.pipes, o)
 	return err

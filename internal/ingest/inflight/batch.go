@@ -19,8 +19,8 @@ type Batch struct {
 	touched    time.Time     // time when InProgress was last sent for the deliveries
 	headers    int           // bytes of the deliveries' headers
 	cost       int64         // bytes of memory that the deliveries held when they were added
-	bytes      int64         // bytes of headers and payloads, once the batch is submitted; see holdings.payloads
-	kept       int64         // bytes of memory that the batch keeps for reuse; see retention
+	bytes      int64         // bytes of headers and payloads, once the batch is submitted; see memory.Budget
+	kept       int64         // bytes of memory that the batch keeps for reuse
 	window     *Window       // window that counts the batch; may be nil
 	publishing bool          // whether the window counts the batch as being published
 	Bodies     Bodies        // encoded results
@@ -98,7 +98,7 @@ func (g *Batch) append(d Delivery) {
 	g.headers += d.HeaderBytes
 	g.cost += d.Cost
 	if d.Frame != nil {
-		g.cost += d.Frame.Cost()
+		g.cost += d.Frame.Memory.Bytes
 	}
 }
 

@@ -8,9 +8,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest/capacity"
 	"millrace/internal/ingest/pull"
-	"millrace/internal/operator"
+	"millrace/internal/memory"
 	"millrace/internal/streams"
 )
 
@@ -136,55 +135,23 @@ func TestShelfGivesWhatCameLast(t *testing.T) {
 	}
 }
 
-// TestKeptMemoryIsBounded fills and frees batches, one after another and many at once.
-func TestKeptMemoryIsBounded(t *testing.T) {
-	t.Parallel()
-	k := retention{max: 100_000}
-	groups := make([]*Batch, 50)
-	for round := range 4 {
-		var total int
-		for i := range groups {
-			if groups[i] == nil {
-				groups[i] = &Batch{}
-			}
-			groups[i].Bodies.Reserve((i%7 + 1) * 3000 * (round%2 + 1))
-			k.batch(groups[i])
-			total = 0
-			for _, g := range groups[:i+1] {
-				total += cap(g.Bodies.Data)
-			}
-			if round == 0 && total > 100_000 {
-				t.Fatalf("%d bytes are kept after %d groups, want at most 100,000", total, i+1)
-			}
-		}
-		kept := int64(0)
-		for _, g := range groups {
-			kept += SizeOf(g.Bodies.Data)
-		}
-		if kept != k.kept.Load() || kept > k.max || kept < k.max/2 {
-			t.Errorf("round %d: %d bytes are kept, %d are counted, want at most %d and no less than half", round, kept, k.kept.Load(), k.max)
-		}
-	}
-}
-
 // TestCapacityIsWhatAWorkerHolds adds up the capacities of a worker's parts, for both schedules that a worker uses.
 func TestCapacityIsWhatAWorkerHolds(t *testing.T) {
 	t.Parallel()
 	for _, schedule := range []streams.Schedule{streams.Overlapped, streams.Triple} {
-		for _, w := range []capacity.Worker{
-			{Devices: 1, Lanes: 1, BatchPayloads: 1, Consumers: 1}, {Devices: 2, Lanes: 3, BatchPayloads: 100, Consumers: 4},
-		} {
+		for _, c := range []struct{ devices, lanes, payloads, consumers int }{{1, 1, 1, 1}, {2, 3, 100, 4}} {
+			w := memory.Worker{Slots: c.devices * memory.SlotsPerLane * c.lanes, BatchPayloads: c.payloads, Consumers: c.consumers}
 			var pipes []*streams.Pipeline
-			for range w.Devices {
-				pipes = append(pipes, testPipeline(t, hostDevice(t), streams.Options{Schedule: schedule, Lanes: w.Lanes, BatchPayloads: w.BatchPayloads}))
+			for range c.devices {
+				pipes = append(pipes, testPipeline(t, hostDevice(t), streams.Options{Schedule: schedule, Lanes: c.lanes, BatchPayloads: c.payloads}))
 			}
-			p, err := NewPool(pipes, Options{Costs: NewCosts(operator.JSON, crc32c(t))})
+			p, err := NewPool(pipes, work(t))
 			if err != nil {
 				t.Fatal(err)
 			}
-			requests := capacity.Requests * pull.NewSize(jetstream.ConsumerConfig{}).Messages
+			requests := memory.PendingRequests * pull.NewSize(jetstream.ConsumerConfig{}).Messages
 			if got := p.Size()*w.BatchPayloads + w.Consumers*(cap(NewQueue(QueueMax).ch)+requests); got != w.InFlight() {
-				t.Errorf("%s, %+v: its parts hold %d payloads, and InFlight is %d", schedule.Name, w, got, w.InFlight())
+				t.Errorf("%s, %+v: its parts hold %d payloads, and InFlight is %d", schedule.Name, c, got, w.InFlight())
 			}
 		}
 	}

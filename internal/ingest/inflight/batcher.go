@@ -7,8 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"millrace/internal/ingest/capacity"
-	"millrace/internal/ingest/pull"
+	"millrace/internal/memory"
 	"millrace/internal/streams"
 )
 
@@ -28,36 +27,28 @@ type Batcher struct {
 
 	carry    Delivery // the delivery that did not fit into the last batch
 	carrying bool
-	midFrame atomic.Bool // whether the next batch begins with the rest of a frame
+	turn     *memory.Turn
 }
 
 // NewBatcher returns a batcher that reads from in. The batcher passes deliveries that it doesn't pack to unread.
 func (p *Pool) NewBatcher(pipe *streams.Pipeline, in *Queue, linger time.Duration, window *Window, unread func(Delivery)) *Batcher {
 	t := time.NewTimer(time.Hour)
 	t.Stop()
-	return &Batcher{pool: p, Pipe: pipe, in: in, linger: linger, Window: window, freed: window.Join(), timer: t, unread: unread}
+	return &Batcher{pool: p, Pipe: pipe, in: in, linger: linger, Window: window, freed: window.Join(), timer: t, unread: unread, turn: p.NewTurn(pipe)}
 }
 
-// Reserve waits until one more batch may be in flight; see Pool.Reserve. If messages may be frames, Reserve first waits
-// for the pipeline's turn to open a frame; see overdraft. Next and Drop end the turn.
+// Reserve waits until one more batch may be in flight and, if messages may be frames, for the pipeline's turn to open a
+// frame. It returns an error if ctx or the pipeline ends first. Call Reserve before taking a delivery. Otherwise a
+// delivery could wait while another device is idle. Next and Drop end the turn.
 func (f *Batcher) Reserve(ctx context.Context) (*Batch, error) {
-	if f.pool.Splits() {
-		if err := f.pool.awaitTurn(ctx, f); err != nil {
-			return nil, err
-		}
+	if err := f.turn.Await(ctx, f.Pipe.Over()); err != nil {
+		return nil, err
 	}
-	g, err := f.pool.Reserve(ctx, f.Pipe)
+	g, err := f.pool.reserve(ctx, f.Pipe)
 	if err != nil {
-		f.endTurn(nil)
+		f.turn.End(nil)
 	}
 	return g, err
-}
-
-// endTurn ends the turn from Reserve. opened is the frame that the batch begins with. It may be nil.
-func (f *Batcher) endTurn(opened *Frame) {
-	if f.pool.Splits() {
-		f.pool.endTurn(f, opened)
-	}
 }
 
 // Next fills the batch that Reserve returned as g. The returned batch is nil if there are no more deliveries or the
@@ -67,13 +58,13 @@ func (f *Batcher) Next(g *Batch) (*streams.Batch, streams.CloseReason, error) {
 	defer f.packing.Unlock()
 	first, ok := f.first()
 	if !ok {
-		f.endTurn(nil)
+		f.turn.End(nil)
 		f.pool.unreserve(g, f.Pipe)
 		return nil, 0, nil
 	}
 	b, err := f.pool.begin(g, f.Pipe)
 	if err != nil {
-		f.endTurn(nil)
+		f.turn.End(nil)
 		f.leave(first)
 		return nil, 0, err
 	}
@@ -83,13 +74,15 @@ func (f *Batcher) Next(g *Batch) (*streams.Batch, streams.CloseReason, error) {
 
 // pack appends the first delivery of a batch. Records of a frame that don't fit are packed into the next batch.
 func (f *Batcher) pack(b *streams.Batch, g *Batch, d Delivery) {
+	var opened *memory.Frame
 	if d.Frame != nil {
 		d.Frame.Open()
+		opened = &d.Frame.Memory
 	}
-	f.midFrame.Store(false)
-	f.endTurn(d.Frame)
-	f.midFrame.Store(!g.Pack(b, d))
-	if f.midFrame.Load() {
+	f.turn.MidFrame.Store(false)
+	f.turn.End(opened)
+	if !g.Pack(b, d) {
+		f.turn.MidFrame.Store(true)
 		f.carry, f.carrying = d, true
 	}
 }
@@ -107,8 +100,7 @@ func (f *Batcher) Leave() {
 // that memory.
 func (f *Batcher) leave(d Delivery) {
 	if d.Frame != nil {
-		f.pool.drop(d.Frame)
-		f.pool.overdraft.announce()
+		d.Frame.Drop()
 	}
 	f.unread(d)
 }
@@ -135,7 +127,7 @@ func (f *Batcher) first() (Delivery, bool) {
 
 // Drop releases the delivery that did not fit into the last batch.
 func (f *Batcher) Drop() {
-	f.endTurn(nil)
+	f.turn.End(nil)
 	f.pool.Release(&f.carry)
 	f.carry, f.carrying = Delivery{}, false
 }
@@ -167,7 +159,7 @@ func (f *Batcher) fill(b *streams.Batch, g *Batch) streams.CloseReason {
 		if b.LaneIdle() && !f.Window.IsFull() || overdue && !f.Window.PublishFull() {
 			return streams.ClosedByLinger
 		}
-		short := f.pool.memory.isShort()
+		short := f.pool.Short()
 		if isOver(short) {
 			return streams.ClosedByBytes // the next payload waits for memory that this batch may hold
 		}
@@ -204,7 +196,7 @@ func (f *Batcher) place(b *streams.Batch, g *Batch, d Delivery, ok bool) (stream
 		return 0, false
 	}
 	f.carry, f.carrying = d, true
-	f.midFrame.Store(g.Open() != nil)
+	f.turn.MidFrame.Store(g.Open() != nil)
 	return streams.ClosedByBytes, true
 }
 
@@ -215,11 +207,11 @@ func (f *Batcher) accepts(b *streams.Batch, g *Batch, d Delivery) bool {
 		if !d.Frame.TryOpen() {
 			return false // the next batch may wait for memory that this one holds
 		}
-		cost += d.Frame.Cost()
+		cost += d.Frame.Memory.Bytes
 	} else if !b.Fits(len(d.Msg.Data())) {
 		return false
 	}
-	return g.headers+d.HeaderBytes <= f.Pipe.BatchBytes() && g.cost+cost <= f.pool.memory.batchShare()
+	return g.headers+d.HeaderBytes <= f.Pipe.BatchBytes() && g.cost+cost <= f.pool.BatchShare()
 }
 
 // Batchers returns the number of goroutines that pack and submit batches for a pipeline. Only one packs at a time,
@@ -241,10 +233,10 @@ type Queue struct {
 
 const (
 	// QueueMax is the maximum number of queued deliveries.
-	QueueMax = capacity.Queued
+	QueueMax = memory.Queued
 
 	// queueBytes is the maximum number of queued bytes, including headers. It equals the byte limit of a pull request.
-	queueBytes = pull.RequestBytes
+	queueBytes = memory.RequestBytes
 )
 
 // NewQueue returns a queue for up to limit deliveries. If limit is 0, Put waits for Get.
@@ -279,19 +271,6 @@ func (q *Queue) Get() (Delivery, bool) {
 		q.took(d)
 	}
 	return d, ok
-}
-
-// TryGet is like Get, but doesn't wait. It returns false if the queue is empty.
-func (q *Queue) TryGet() (Delivery, bool) {
-	select {
-	case d, ok := <-q.ch:
-		if ok {
-			q.took(d)
-		}
-		return d, ok
-	default:
-		return Delivery{}, false
-	}
 }
 
 // took frees the space of d, which was received from q.ch.

@@ -9,7 +9,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"millrace/internal/device"
-	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
 
@@ -26,7 +25,7 @@ func TestBatcherDoesNotAllocate(t *testing.T) {
 	const payloads = 4000
 	p := testPipeline(t, hostDevice(t), streams.Options{Lanes: 1, BatchPayloads: 2 * payloads})
 	in := NewQueue(1)
-	f := plenty().NewBatcher(p, in, time.Minute, NewWindow(1), nil)
+	f := plenty(t, p).NewBatcher(p, in, time.Minute, NewWindow(1), nil)
 	g := &Batch{}
 	d := Delivery{Msg: &paperMsg{data: make([]byte, 100)}, Received: time.Now()}
 	fill := func() float64 {
@@ -94,7 +93,7 @@ func TestSmallBatchWaitsWhileEnoughAreOnTheirWay(t *testing.T) {
 			if c.stored {
 				others.Enter()
 			}
-			f := plenty().NewBatcher(p, in, c.linger, others, nil)
+			f := plenty(t, p).NewBatcher(p, in, c.linger, others, nil)
 			b, err := p.Acquire(t.Context())
 			if err != nil {
 				t.Fatal(err)
@@ -142,7 +141,7 @@ func TestSmallBatchWaitsWhileEnoughAreOnTheirWay(t *testing.T) {
 func TestOneBatchFillsAtATime(t *testing.T) {
 	t.Parallel()
 	pipe := testPipeline(t, hostDevice(t), streams.Options{Lanes: 2, BatchPayloads: 3})
-	all, err := NewPool([]*streams.Pipeline{pipe}, Options{Costs: NewCosts(operator.JSON, crc32c(t))})
+	all, err := NewPool([]*streams.Pipeline{pipe}, work(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +153,7 @@ func TestOneBatchFillsAtATime(t *testing.T) {
 	ready, filled := make(chan struct{}), make(chan int, 2)
 	for range 2 {
 		go func() {
-			g, err := all.Reserve(t.Context(), f.Pipe)
+			g, err := f.Reserve(t.Context())
 			if err != nil {
 				t.Error(err)
 				return
@@ -209,7 +208,7 @@ func TestLingerCountsFromTheOldestPayload(t *testing.T) {
 		others.Enter() // an idle lane must not close the batch
 	}
 	const linger = 2 * patience
-	f := plenty().NewBatcher(p, NewQueue(0), linger, others, nil)
+	f := plenty(t, p).NewBatcher(p, NewQueue(0), linger, others, nil)
 	b, err := p.Acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 
 	"millrace/internal/device/host"
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/memory"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
@@ -42,7 +43,7 @@ func packThree() (err error) {
 	}
 	defer func() { err = errors.Join(err, pipe.Close()) }()
 
-	pool, err := inflight.NewPool([]*streams.Pipeline{pipe}, inflight.Options{Costs: inflight.NewCosts(operator.JSON, ops)})
+	pool, err := inflight.NewPool([]*streams.Pipeline{pipe}, memory.Worker{Messages: memory.Messages{Format: operator.JSON, Operators: ops}})
 	if err != nil {
 		return err
 	}
@@ -54,7 +55,7 @@ func packThree() (err error) {
 	// Fill a batch from the queue and submit it.
 	window := inflight.NewWindow(1)
 	batcher := pool.NewBatcher(pipe, queue, time.Millisecond, window, nil)
-	batch, err := pool.Reserve(ctx, pipe)
+	batch, err := batcher.Reserve(ctx)
 	if err != nil {
 		return err
 	}

@@ -26,7 +26,6 @@ type Frame struct {
 	refusals  Refusals
 	d         Delivery // the message, without the memory that it holds
 	cuts      []int    // records that must begin a new batch, in order
-	overdrawn bool     // whether overdraft.frames counts the frame
 
 	missing atomic.Int32 // number of batches whose results are missing, plus 1 until all records are packed
 	over    atomic.Bool

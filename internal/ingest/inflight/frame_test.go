@@ -7,15 +7,16 @@ import (
 
 	"millrace/internal/compression"
 	"millrace/internal/frame"
+	"millrace/internal/memory"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
 
 func linePool(t *testing.T, pipe *streams.Pipeline) *Pool {
 	t.Helper()
-	p, err := NewPool([]*streams.Pipeline{pipe}, Options{
-		Costs: NewCosts(operator.JSON, crc32c(t)), Split: frame.Splitter{Framing: frame.NewlineDelimited, MaxBytes: 64 << 20},
-	})
+	p, err := NewPool([]*streams.Pipeline{pipe}, memory.Worker{Messages: memory.Messages{
+		Format: operator.JSON, Operators: crc32c(t), Split: frame.Splitter{Framing: frame.NewlineDelimited, MaxBytes: 64 << 20},
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,104 +77,6 @@ func TestABatchThatIsCollectedLeavesItsOpenFrame(t *testing.T) {
 	}
 }
 
-// TestABatchIsNotReservedBeyondTheMemory shows that while frames exceed the memory, the next frame waits until a
-// submitted batch returns memory. The remaining records of a frame in memory do not wait.
-func TestABatchIsNotReservedBeyondTheMemory(t *testing.T) {
-	t.Parallel()
-	pipe := testPipeline(t, hostDevice(t), streams.Options{})
-	pool := linePool(t, pipe)
-	f := pool.NewBatcher(pipe, NewQueue(0), time.Millisecond, NewWindow(1), nil)
-	undo := func(g *Batch) {
-		f.endTurn(nil)
-		pool.unreserve(g, pipe)
-	}
-	reserved := func(want string) {
-		t.Helper()
-		got := make(chan *Batch)
-		go func() {
-			g, err := f.Reserve(t.Context())
-			if err != nil {
-				t.Error(err)
-			}
-			got <- g
-		}()
-		if want == "" {
-			undo(<-got)
-			return
-		}
-		select {
-		case <-got:
-			t.Errorf("a batch is reserved %s", want)
-		case <-time.After(20 * time.Millisecond):
-			submitted := &Batch{bytes: 1}
-			pool.releaseAll(submitted)
-			undo(<-got)
-		}
-	}
-	pool.memory.Force(pool.memory.limit + 1)
-	reserved("") // no batch would return memory
-	pool.payloads.Force(1)
-	reserved("beyond the memory")
-	pool.payloads.Force(1)
-	f.midFrame.Store(true)
-	reserved("")
-	f.midFrame.Store(false)
-	pool.memory.Give(1)
-	reserved("")
-	pool.payloads.Give(1)
-	pool.memory.Give(pool.memory.limit)
-}
-
-// TestFramesExceedTheMemoryOneAtATime shows that only one partition of a device begins a batch with a frame that
-// exceeds the memory. The next partition waits until that frame's memory is returned, even while no batch is
-// submitted.
-func TestFramesExceedTheMemoryOneAtATime(t *testing.T) {
-	t.Parallel()
-	pipe := testPipeline(t, hostDevice(t), streams.Options{})
-	pool := linePool(t, pipe)
-	pool.SetLimit(1)
-	pool.memory.Force(1) // prevents unpacking ahead
-	first := pool.NewBatcher(pipe, NewQueue(0), time.Millisecond, NewWindow(1), nil)
-	second := pool.NewBatcher(pipe, NewQueue(0), time.Millisecond, NewWindow(1), nil)
-	g, err := first.Reserve(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	reserved := make(chan error, 1)
-	go func() {
-		_, err := second.Reserve(t.Context())
-		reserved <- err
-	}()
-	waits := func(while string) {
-		t.Helper()
-		select {
-		case err := <-reserved:
-			t.Fatalf("a second batch may begin with a frame while %s: %v", while, err)
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
-	waits("the first one has not opened its frame")
-	b, err := pool.begin(g, pipe)
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := Delivery{Msg: &paperMsg{data: []byte("1\n2\n")}}
-	pool.Unpack(&d)
-	first.pack(b, g, d)
-	waits("the first one's frame exceeds the memory")
-	b.Release()
-	g.Collected()
-	pool.Recycle(g)
-	select {
-	case err := <-reserved:
-		if err != nil {
-			t.Error(err)
-		}
-	case <-time.After(patience):
-		t.Error("the second batch waits with nothing in flight")
-	}
-}
-
 // BenchmarkFrame unpacks a frame of 512 KiB with lines of 256 bytes, packs its records into batches, and recycles the
 // batches.
 func BenchmarkFrame(b *testing.B) {
@@ -187,9 +90,9 @@ func BenchmarkFrame(b *testing.B) {
 	} {
 		b.Run(name, func(b *testing.B) {
 			pipe := testPipeline(b, hostDevice(b), streams.Options{BatchPayloads: 8192})
-			pool, err := NewPool([]*streams.Pipeline{pipe}, Options{
-				Costs: NewCosts(operator.JSON, crc32c(b)), Split: frame.Splitter{Framing: frame.NewlineDelimited}, Decompress: c.decompress,
-			})
+			pool, err := NewPool([]*streams.Pipeline{pipe}, memory.Worker{Messages: memory.Messages{
+				Format: operator.JSON, Operators: crc32c(b), Split: frame.Splitter{Framing: frame.NewlineDelimited}, Decompress: c.decompress,
+			}})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -200,7 +103,7 @@ func BenchmarkFrame(b *testing.B) {
 				d := Delivery{Msg: msg}
 				pool.Unpack(&d)
 				d.Frame.Open()
-				g, err := pool.Reserve(b.Context(), pipe)
+				g, err := pool.reserve(b.Context(), pipe)
 				if err != nil {
 					b.Fatal(err)
 				}

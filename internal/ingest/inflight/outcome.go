@@ -60,12 +60,6 @@ type BatchObserver interface {
 	BatchEnded(r *Record, payloads iter.Seq[Payload])
 }
 
-// Memory is the memory that a worker's deliveries in flight use, and its limit, in bytes.
-type Memory struct {
-	Limit, Used int64
-	Waits       uint64 // number of times that a payload had to wait for memory
-}
-
 // Stage is one step in the processing of a batch, from its first payload to its last acknowledgement.
 type Stage uint8
 

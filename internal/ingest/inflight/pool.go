@@ -2,16 +2,12 @@ package inflight
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"millrace/internal/compression"
-	"millrace/internal/frame"
-	"millrace/internal/ingest/capacity"
 	"millrace/internal/ingest/unpack"
+	"millrace/internal/memory"
 	"millrace/internal/streams"
 )
 
@@ -19,73 +15,74 @@ import (
 // batches. The memory of a delivery includes payload, headers, result and bookkeeping. Methods are safe for concurrent
 // use.
 type Pool struct {
-	holdings      // memory of all deliveries in flight
+	*memory.Budget // memory of all deliveries in flight, and of unused batches and settle buffers
+
 	mu            sync.Mutex
 	batches       []*Batch // batches from the free list and from NewBatch; guarded by mu
 	free          *FreeList[*Batch]
 	inFlightCount atomic.Int32 // batches that are being filled, computed or settled
-	retained      retention    // memory of unused batches and settle buffers
 	unpacker      *unpack.Unpacker
+	refusals      Refusals
 }
 
-// Options configures a Pool.
-type Options struct {
-	Costs      Costs
-	Split      frame.Splitter       // framing of messages; NewPool sets MaxRecord
-	Decompress compression.Encoding // compression of messages
-	Memory     int64                // bytes for deliveries and Fixed; 0 means enough for the maximum number of batches in flight
-	Fixed      int64                // bytes of Memory that are in use at every load
-	Largest    int64                // bytes of the largest message that the server delivers
-}
-
-const (
-	// BatchesPerSlot is the maximum number of batches in flight for each batch that can be on a device. A batch is in
-	// flight from the pull to the acknowledgement.
-	BatchesPerSlot = capacity.BatchesPerSlot
-
-	// keepShare limits unused batches and settle buffers to an eighth of the memory.
-	keepShare = 8
-
-	// usualHeaders is the assumed number of bytes of a payload's subjects and headers.
-	usualHeaders = 1024
-)
-
-// NewPool returns a pool with batches for the pipelines. It returns a *MemoryError if there is too little memory.
-func NewPool(pipes []*streams.Pipeline, o Options) (*Pool, error) {
-	p := &Pool{holdings: holdings{costs: o.Costs}}
-	slots, full, largest := 0, int64(0), int64(SmallestBatchBytes(pipes))
-	for _, pipe := range pipes {
-		slots += pipe.Slots()
-		payloads, bytes := int64(pipe.BatchPayloads()), int64(pipe.BatchBytes())
-		full += capacity.FullPerSlot * int64(pipe.Slots()) * (bytes + bytes/8 + o.Costs.perByte*bytes + payloads*(o.Costs.perPayload()+usualHeaders))
+// NewPool returns a pool with batches for the pipelines, and sets the sizes of the pipelines in w. It returns a *memory.Error if there is too little memory.
+func NewPool(pipes []*streams.Pipeline, w memory.Worker) (*Pool, error) {
+	w.Pipelines, w.Slots, w.BatchPayloads, w.BatchBytes = len(pipes), 0, pipes[0].BatchPayloads(), pipes[0].BatchBytes()
+	for _, p := range pipes {
+		w.Slots += p.Slots()
+		w.BatchBytes = min(w.BatchBytes, p.BatchBytes())
 	}
-	p.payloads.limit = capacity.FullPerSlot * int64(slots) * largest
-	p.free = NewFreeList(BatchesPerSlot*slots, p.NewBatch)
-	p.memory.limit, p.retained.max = full, full/keepShare
-	p.unpacker = unpack.New(o.messages(largest), &p.memory, p.Retain)
-	if o.Memory == 0 {
-		return p, nil
-	}
-	if err := o.Check(len(pipes), largest); err != nil {
+	budget, err := memory.New(w)
+	if err != nil {
 		return nil, err
 	}
-	left := o.Memory - o.Fixed - o.frames(len(pipes), largest)
-	p.retained.max = min(p.retained.max, left/keepShare)
-	p.memory.limit = min(full, left-left/keepShare)
+	p := &Pool{Budget: budget, refusals: NewRefusals(w.Operators), unpacker: unpack.New(budget)}
+	p.free = NewFreeList(memory.BatchesPerSlot*w.Slots, p.NewBatch)
 	return p, nil
 }
 
-// SmallestBatchBytes returns the capacity in bytes of the smallest batch among the pipelines.
-func SmallestBatchBytes(pipes []*streams.Pipeline) int {
-	bytes := pipes[0].BatchBytes()
-	for _, p := range pipes {
-		bytes = min(bytes, p.BatchBytes())
+// Hold waits for the memory of a delivery and takes it. It returns false if ctx ends first.
+func (p *Pool) Hold(ctx context.Context, d *Delivery) bool {
+	cost := p.costOf(d)
+	if !p.Take(ctx, cost) {
+		return false
 	}
-	return bytes
+	d.Cost = cost
+	return true
 }
 
-// Splits reports whether messages may be frames or compressed. The size of such a message doesn't bound its records.
-func (p *Pool) Splits() bool { return p.unpacker.Splits() }
+// Force takes a delivery's memory at once, even if that exceeds the limit.
+func (p *Pool) Force(d *Delivery) {
+	d.Cost = p.costOf(d)
+	p.Add(d.Cost, 0)
+}
+
+func (p *Pool) costOf(d *Delivery) int64 {
+	return p.DeliveryCost(len(d.Msg.Data()), d.HeaderBytes+len(d.Msg.Reply())+2*len(d.Msg.Subject()), d.Msg.Headers())
+}
+
+// Release releases the memory that a delivery holds. It may be called more than once.
+func (p *Pool) Release(d *Delivery) {
+	if d.Frame != nil {
+		d.Frame.Drop()
+	}
+	p.Give(d.Cost, 0)
+	d.Cost = 0
+}
+
+// releaseAll releases the memory of a batch's deliveries.
+func (p *Pool) releaseAll(g *Batch) {
+	sum := int64(0)
+	for i := range g.Items {
+		if f := g.Items[i].Frame; f != nil {
+			f.Drop()
+		}
+		sum += g.Items[i].Cost
+		g.Items[i].Cost = 0
+	}
+	p.Give(sum, g.bytes)
+	g.bytes = 0
+}
 
 // Unpack starts to unpack a delivery's message, without waiting. It ignores a message that is a single uncompressed
 // record.
@@ -93,7 +90,7 @@ func (p *Pool) Unpack(d *Delivery) {
 	if p.unpacker.IsPlain(d.Msg) {
 		return
 	}
-	f := &Frame{operators: p.costs.results.Operators, refusals: p.costs.refusals, d: *d, done: make(chan struct{})}
+	f := &Frame{operators: p.Operators, refusals: p.refusals, d: *d, done: make(chan struct{})}
 	f.missing.Store(1)
 	d.Frame = f
 	p.unpacker.Start(&f.Message, d.Msg)
@@ -115,12 +112,9 @@ func (p *Pool) allBatches() []*Batch {
 	return p.batches // the slice only grows, so a copy stays valid
 }
 
-// Reserve waits until one more batch of a pipeline may be in flight. It returns an error if ctx or the pipeline ends
-// first. Call Reserve before taking a delivery. Otherwise a delivery could wait while another device is idle.
-func (p *Pool) Reserve(ctx context.Context, pipe *streams.Pipeline) (*Batch, error) {
-	if err := p.payloads.await(ctx, pipe.Over()); err != nil {
-		return nil, err
-	}
+// reserve waits until one more batch of a pipeline may be in flight. It returns an error if ctx or the pipeline ends
+// first.
+func (p *Pool) reserve(ctx context.Context, pipe *streams.Pipeline) (*Batch, error) {
 	select {
 	case <-p.free.tokens:
 		g := p.free.pop()
@@ -136,7 +130,7 @@ func (p *Pool) Reserve(ctx context.Context, pipe *streams.Pipeline) (*Batch, err
 	}
 }
 
-// unreserve undoes the call of Reserve that returned g.
+// unreserve undoes the call of reserve that returned g.
 func (p *Pool) unreserve(g *Batch, pipe *streams.Pipeline) {
 	pipe.Unreserve()
 	p.free.Put(g)
@@ -158,17 +152,14 @@ func (p *Pool) begin(g *Batch, pipe *streams.Pipeline) (*streams.Batch, error) {
 func (p *Pool) Submit(b *streams.Batch, g *Batch, window *Window, why streams.CloseReason) error {
 	b.Owner = g
 	g.bytes = int64(b.Bytes() + g.headers)
-	p.payloads.Force(g.bytes)
+	p.Add(0, g.bytes)
 	g.enter(window)
 	return b.Submit(why)
 }
 
 // Acquire waits for a batch of a pipeline, in addition to the batches from Reserve. Finish ends its use.
 func (p *Pool) Acquire(ctx context.Context, pipe *streams.Pipeline) (*streams.Batch, error) {
-	if err := pipe.Reserve(ctx); err != nil {
-		return nil, err
-	}
-	b, err := pipe.Take()
+	b, err := pipe.Acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -195,7 +186,12 @@ func (p *Pool) Empty(g *Batch) {
 		}
 	}
 	g.Clear()
-	p.retained.batch(g)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	size := memory.SizeOf(g.Items) + memory.SizeOf(g.settled) + memory.SizeOf(g.Bodies.Data) + memory.SizeOf(g.Bodies.ends)
+	if !p.Keep(&g.kept, size) {
+		g.Items, g.settled, g.Bodies = nil, nil, Bodies{}
+	}
 }
 
 // Abandon clears every batch after a drain that timed out. Before it clears a batch, it calls giveBack.
@@ -207,10 +203,6 @@ func (p *Pool) Abandon(giveBack func(*Batch)) {
 	}
 	p.inFlightCount.Store(0)
 }
-
-// Retain changes the recorded size of a caller's reusable memory from before to now bytes. If the total would exceed
-// the limit, it changes nothing and returns false. The caller must then drop the memory.
-func (p *Pool) Retain(before, now int64) bool { return p.retained.resize(before, now) }
 
 // Size returns the maximum number of batches in flight.
 func (p *Pool) Size() int { return p.free.size() }
@@ -301,62 +293,3 @@ func (p *Pool) StartKeepAlive(ackWait time.Duration) (stop func()) {
 		wg.Wait()
 	}
 }
-
-// minPayloads is the number of empty payloads that must fit into the memory.
-const minPayloads = 1024
-
-// ErrMemory means that Options.Memory is too small for the worker.
-var ErrMemory = errors.New("ingest: too little memory")
-
-// MemoryError is an ErrMemory with the missing amount and advice.
-type MemoryError struct {
-	Found  string // available and required memory
-	Advice string // settings to raise or lower
-}
-
-func (e *MemoryError) Error() string { return ErrMemory.Error() + ": " + e.Found + ": " + e.Advice }
-
-// Unwrap returns ErrMemory.
-func (e *MemoryError) Unwrap() error { return ErrMemory }
-
-// Check returns a *MemoryError if the memory is too little for the number of pipelines. batch is the capacity in bytes
-// of the smallest batch among the pipelines.
-func (o Options) Check(pipelines int, batch int64) error {
-	frames := o.frames(pipelines, batch)
-	minimum := o.Fixed + frames + o.minimum(batch)
-	if o.Memory == 0 || o.Memory >= minimum {
-		return nil
-	}
-	what, lower := "", "MILLRACE_LANES, "
-	if frames > 0 {
-		what, lower = fmt.Sprintf(" and %d MiB for frames", ceilMiB(frames)), "MILLRACE_FRAME_BYTES, MILLRACE_FRAME_RECORDS, MILLRACE_LANES, "
-	}
-	return &MemoryError{
-		Found: fmt.Sprintf("%d MiB are left for payloads and results, and these settings need %d MiB, %d MiB of them for what is pulled ahead%s",
-			o.Memory>>20, ceilMiB(minimum), ceilMiB(o.Fixed), what),
-		Advice: fmt.Sprintf("raise the container's memory limit or MILLRACE_MEMORY_LIMIT by %d MiB, or lower %s"+
-			"MILLRACE_BATCH_BYTES, MILLRACE_BATCH_PAYLOADS, MILLRACE_PARTITIONS or MILLRACE_NATS_CONNECTIONS", ceilMiB(3*(minimum-o.Memory)), lower),
-	}
-}
-
-// frames returns the memory in bytes for one frame of the largest size per pipeline.
-func (o Options) frames(pipelines int, batch int64) int64 {
-	messages := o.messages(batch)
-	return int64(pipelines) * messages.MaxBytes(o.Largest)
-}
-
-// messages returns the settings for unpacking messages into records of at most batch bytes.
-func (o Options) messages(batch int64) unpack.Options {
-	o.Split.MaxRecord = int(batch)
-	return unpack.Options{Split: o.Split, Decompress: o.Decompress, Results: o.Costs.results}
-}
-
-// minimum returns the minimum memory for deliveries in bytes: two payloads of the largest size, and minPayloads empty
-// ones. batch is the capacity of a batch in bytes.
-func (o Options) minimum(batch int64) int64 {
-	largest := min(o.Largest, batch)
-	minimum := 2*(largest+largest/8+o.Costs.perByte*largest) + minPayloads*o.Costs.perPayload()
-	return minimum * keepShare / (keepShare - 1)
-}
-
-func ceilMiB(bytes int64) int64 { return (bytes + 1<<20 - 1) >> 20 }

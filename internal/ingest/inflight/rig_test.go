@@ -6,6 +6,7 @@ import (
 	"millrace/internal/device"
 	"millrace/internal/device/host"
 	"millrace/internal/ingest/natstest"
+	"millrace/internal/memory"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
@@ -33,6 +34,23 @@ func crc32c(t testing.TB) []operator.Operator {
 		t.Fatal(err)
 	}
 	return ops
+}
+
+// work returns the settings of a worker that runs crc32c.
+func work(t testing.TB) memory.Worker {
+	t.Helper()
+	return memory.Worker{Messages: memory.Messages{Format: operator.JSON, Operators: crc32c(t)}}
+}
+
+// plenty returns a pool with so much memory that nothing waits for memory.
+func plenty(t testing.TB, pipe *streams.Pipeline) *Pool {
+	t.Helper()
+	pool, err := NewPool([]*streams.Pipeline{pipe}, work(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool.Limit = 1 << 40
+	return pool
 }
 
 // testPipeline returns a small pipeline that is closed before its device.

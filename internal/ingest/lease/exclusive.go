@@ -202,7 +202,7 @@ func (m *Exclusive) newLease(ctx context.Context, p int, inputs *nats.Conn, devi
 		Messages: size.Messages, Expires: pullFor, Heartbeat: pullFor / 2, Idle: topology.PinnedFor,
 	}
 	state := newLeaseState(leaseOptions{
-		id: m.id, stream: t.Stream, subjects: t.Subjects, maxBytes: inflight.SmallestBatchBytes(m.o.Pipes), maxBatches: m.o.Pool.Size(),
+		id: m.id, stream: t.Stream, subjects: t.Subjects, maxBytes: m.o.Pool.Split.MaxRecord, maxBatches: m.o.Pool.Size(),
 	}, server, &partitionHost{o: &m.o, watch: m.watch, partition: p}, log)
 	return newLease(state, newPipelineBatches(state, &m.o, device)), nil
 }

@@ -91,12 +91,7 @@ func (h *partitionHost) splits() bool { return h.o.Pool.Splits() }
 
 func (h *partitionHost) unpack(d *inflight.Delivery) { h.o.Pool.Unpack(d) }
 
-func (h *partitionHost) keepReceipts(n int) {
-	for range n {
-		h.o.Pool.HoldReceipt()
-	}
-	h.o.Pool.ReleaseReceipts(max(-n, 0))
-}
+func (h *partitionHost) keepReceipts(n int) { h.o.Pool.KeepReceipts(n) }
 
 func (h *partitionHost) openCommits(ctx context.Context, p results.Partition) (leaseCommits, error) {
 	p.Number, p.Owner = h.partition, nuid.Next()

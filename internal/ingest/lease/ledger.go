@@ -24,13 +24,9 @@ type ledger struct {
 	fewer    chan struct{}        // closed when the number of held inputs reaches awaited; nil while no goroutine waits
 }
 
-const (
-	// remembered is the maximum number of settled inputs in a ledger. A worker settles about as many in a second.
-	remembered = 1 << 16
-
-	// LedgerBytes is the maximum memory of a ledger for settled and returned inputs, in bytes.
-	LedgerBytes = 12 << 20
-)
+// remembered is the maximum number of settled inputs in a ledger. A worker settles about as many in a second. Package memory
+// reserves the memory for as many settled and as many returned inputs.
+const remembered = 1 << 16
 
 func newLedger() *ledger {
 	return &ledger{held: map[uint64]time.Time{}, settled: make(map[uint64]time.Time, remembered)}

@@ -256,8 +256,8 @@ func (m *leaseModel) published(w *leaseWorker, r modelResult) {
 	d := &r.Delivery
 	if in := m.input(d.Sequence); in.framed {
 		m.server.wantFrame(r)
-	} else if in.fails[0] {
-		m.violate("input %d has a result, and the operator fails on it", d.Sequence)
+	} else if in.fails[0] || in.lethal[0] {
+		m.violate("input %d has a result, and can't be computed", d.Sequence)
 	}
 	if at, stored := m.server.storedAt[d.Sequence]; d.First && stored && at < d.Msg.(*modelMessage).sent && !m.server.forgotten[d.Sequence] {
 		m.violate("%s publishes input %d as one that was never delivered before, and it has had a result since step %d", w.id, d.Sequence, at)

@@ -18,6 +18,7 @@ import (
 	"millrace/internal/ingest/quarantine"
 	"millrace/internal/ingest/retry"
 	"millrace/internal/ingest/topology"
+	"millrace/internal/memory"
 	"millrace/internal/operator"
 	"millrace/internal/record"
 	"millrace/internal/streams"
@@ -249,12 +250,12 @@ func (m *leaseModel) newWorker(slot int) {
 
 // newPool gives a process its pool and its judge.
 func (w *leaseWorker) newPool() {
-	w.pool, _ = inflight.NewPool([]*streams.Pipeline{w.device.pipe}, inflight.Options{
-		Costs: inflight.NewCosts(operator.Binary, w.m.operators), Split: w.m.splitter(),
-	})
+	w.pool, _ = inflight.NewPool([]*streams.Pipeline{w.device.pipe}, memory.Worker{Messages: memory.Messages{
+		Format: operator.Binary, Operators: w.m.operators, Split: w.m.splitter(),
+	}})
 	w.judge = quarantine.NewJudge([]*streams.Pipeline{w.device.pipe}, modelLimit, func() {}, w.m.log)
 	if w.memory > 0 {
-		w.pool.SetLimit(w.memory) // some messages wait for memory
+		w.pool.Limit = w.memory // some messages wait for memory
 	}
 }
 

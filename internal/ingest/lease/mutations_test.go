@@ -71,6 +71,18 @@ var mutations = []mutation{
 	{"a lease that ends well stays annotated", "lease.go", "return l.notes.annotate(ctx, changes)", "return nil"},
 	{"a lease unpins another worker", "lease.go", "if err != nil || !pinnedTo(info, l.reader.pinID()) {", "if err != nil {"},
 	{"a lease that ends leaves its inputs to AckWait", "lease.go", "if info.NumAckPending > 0 {", "if info.NumAckPending > 0 && info.Stream == \"\" && info.Name != \"\" {"},
+
+	{"a dead letter that isn't stored ends its input", "acknowledger.go", "why, cause) != nil {\n\t\treturn false", "why, cause) != nil && d == nil {\n\t\treturn false"},
+	{"an input without a dead letter is neither settled nor given back", "acknowledger.go", "a.nak(&d, d.NakDelay())", "_ = d"},
+	{"a second delivery of an input in flight keeps its memory", "source.go", "case inFlight:\n\t\ta.ends.pool.Release(d)", "case inFlight:"},
+	{"unread deliveries keep their memory", "shared.go", "m.o.Pool.Release(&d)", "_ = d"},
+	{"unread deliveries aren't given back", "shared.go", "m.ends.nak(&d, 0)\n", "\n"},
+	{"payloads of dead workers aren't isolated", "source.go", "s.isolated != nil && s.isolated.IsDue()", "s.isolated == nil"},
+	{"the deaths of a payload that ran alone aren't counted", "../quarantine/attempts.go", "before.begun++", "_ = before"},
+	{"a note stays after the worker has survived", "../quarantine/attempts.go", "err := a.note(context.Background(), d, nothing)", "err := error(nil)"},
+	{"redeliveries don't raise the level", "source.go", "level := d.NumDelivered - 1", "level := 0"},
+	{"payloads without a result are stored", "../quarantine/isolation.go", "t.giveBack(r.Batch, r.Missing(rows), err)", "_ = err"},
+	{"a settled input stays in flight", "ledger.go", "l.release(d)\n\tdelete(l.returned, d.Sequence)", "delete(l.returned, d.Sequence)"},
 }
 
 // missed lists the faults that the model doesn't find in 20 seconds. Some are rare, and some are masked by another check of
@@ -139,6 +151,15 @@ func TestModelFindsMutations(t *testing.T) {
 	}
 }
 
+// model returns the pattern of the model that runs the code with the fault.
+func (m mutation) model() string {
+	switch m.file {
+	case "acknowledger.go", "ledger.go", "shared.go", "source.go", "../quarantine/attempts.go", "../quarantine/isolation.go":
+		return "^TestModelOfSharedLeases$"
+	}
+	return "^TestModelOfTheLease$"
+}
+
 // run returns the violation that the lease model reports for the mutation, or "" for none.
 func (m mutation) run(t *testing.T, budget string) string {
 	t.Helper()
@@ -158,7 +179,7 @@ func (m mutation) run(t *testing.T, budget string) string {
 	if out, err := exec.Command("go", "test", "-c", "-vet=off", "-overlay", overlay, "-o", program, ".").CombinedOutput(); err != nil {
 		t.Fatalf("build with the mutation: %v\n%s", err, out)
 	}
-	model := exec.Command(program, "-test.short", "-test.run", "^TestModelOfTheLease$", "-test.timeout", "5m")
+	model := exec.Command(program, "-test.short", "-test.run", m.model(), "-test.timeout", "5m")
 	model.Env = append(os.Environ(), fmt.Sprint("MILLRACE_MODEL_FOR=", budget), "MILLRACE_MUTATIONS=")
 	out, err := model.CombinedOutput()
 	if err == nil {

@@ -318,7 +318,8 @@ func TestALeaseWithoutItsPinTakesNothing(t *testing.T) {
 			t.Errorf("%s: the lease ends with %v, want %v", name, err, c.err)
 		}
 		taken := 0
-		for d, ok := l.out.TryGet(); ok; d, ok = l.out.TryGet() {
+		l.out.Close()
+		for d, ok := l.out.Get(); ok; d, ok = l.out.Get() {
 			taken++
 			l.host.release(&d)
 		}

@@ -22,6 +22,7 @@ import (
 	"millrace/internal/ingest/results"
 	"millrace/internal/ingest/stall"
 	"millrace/internal/ingest/topology"
+	"millrace/internal/memory"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
@@ -143,7 +144,7 @@ func (r *rig) mode(pipe *streams.Pipeline) *Exclusive {
 	if err != nil {
 		r.Fatal(err)
 	}
-	pool, err := inflight.NewPool(pipes, inflight.Options{Costs: inflight.NewCosts(operator.JSON, r.ops), Largest: nc.MaxPayload()})
+	pool, err := inflight.NewPool(pipes, memory.Worker{Messages: memory.Messages{Format: operator.JSON, Operators: r.ops}, MaxPayload: nc.MaxPayload()})
 	if err != nil {
 		r.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"millrace/internal/ingest/results"
 	"millrace/internal/ingest/retry"
 	"millrace/internal/ingest/stall"
+	"millrace/internal/memory"
 	"millrace/internal/streams"
 )
 
@@ -48,9 +49,9 @@ func newSharedOn(o Options, server leaseServer, store resultStore, c jetstream.C
 	ends := newAcknowledger(o, store)
 	m := &Shared{
 		o: o, server: server, ends: ends, ackWait: c.AckWait, window: inflight.NewWindow(len(o.Conns.ForResults(false))),
-		buffers: inflight.NewFreeList(inflight.BatchesPerSlot*slots, func() *results.Buffers { return &results.Buffers{} }),
+		buffers: inflight.NewFreeList(o.Pool.Size(), func() *results.Buffers { return &results.Buffers{} }),
 		admission: &admission{
-			ends: ends, judge: o.Judge, maxBytes: inflight.SmallestBatchBytes(o.Pipes), limit: o.Limit, last: c.MaxDeliver,
+			ends: ends, judge: o.Judge, maxBytes: o.Pool.Split.MaxRecord, limit: o.Limit, last: c.MaxDeliver,
 			levels: quarantine.Levels{Full: fullBatch(o.Pipes), Limit: o.Limit},
 		},
 	}
@@ -187,7 +188,7 @@ func (m sharedPipelines) collect(wg *sync.WaitGroup, done <-chan struct{}, drain
 		c := &collector{o: &m.o, pipe: p, buffers: m.buffers, store: func(pipe *streams.Pipeline, g *inflight.Batch, s *results.Buffers) {
 			m.store(drainCtx, pipe, g, s)
 		}}
-		for range inflight.BatchesPerSlot * p.Slots() {
+		for range memory.BatchesPerSlot * p.Slots() {
 			wg.Go(func() { c.run(done) })
 		}
 		wg.Go(func() {

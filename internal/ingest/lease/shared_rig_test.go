@@ -19,6 +19,7 @@ import (
 	"millrace/internal/ingest/results"
 	"millrace/internal/ingest/stall"
 	"millrace/internal/ingest/topology"
+	"millrace/internal/memory"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
@@ -114,7 +115,7 @@ func (r *sharedRig) mode() *Shared {
 	if err != nil {
 		r.Fatal(err)
 	}
-	pool, err := inflight.NewPool(pipes, inflight.Options{Costs: inflight.NewCosts(operator.JSON, r.operators)})
+	pool, err := inflight.NewPool(pipes, memory.Worker{Messages: memory.Messages{Format: operator.JSON, Operators: r.operators}})
 	if err != nil {
 		r.Fatal(err)
 	}

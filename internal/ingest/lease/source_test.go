@@ -13,6 +13,7 @@ import (
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/natsconn"
 	"millrace/internal/ingest/pull"
+	"millrace/internal/memory"
 )
 
 // pulling is a running source without submitters.
@@ -79,8 +80,8 @@ func TestPullIsBounded(t *testing.T) {
 		size    pull.Size
 		max     int // maximum number of deliveries that the test has not received
 	}{
-		{"by messages", someBytes(10), pull.Size{Messages: 25, Max: 1 << 20}, 50},
-		{"by bytes", someBytes(10000), pull.Size{Messages: 4096, Max: 100000}, 20},
+		{"by messages", someBytes(10), pull.Size{Requests: memory.Requests{Messages: 25, Max: 1 << 20}}, 50},
+		{"by bytes", someBytes(10000), pull.Size{Requests: memory.Requests{Messages: 4096, Max: 100000}}, 20},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -118,7 +119,7 @@ func TestStoppedSourceHandsOnWhatTheClientHolds(t *testing.T) {
 	r.provision()
 	const n = 100
 	r.publish(0, n, document)
-	p := r.pull(pull.Size{Messages: n, Max: 1 << 20}, time.Second)
+	p := r.pull(pull.Size{Requests: memory.Requests{Messages: n, Max: 1 << 20}}, time.Second)
 	seen := map[uint64]bool{p.next(t).Sequence: true}
 	r.AwaitDelivered(r.topology.Stream, n, p.nc)
 	p.stop()
@@ -148,7 +149,7 @@ func TestPullIsRenewedWhenTheServerFallsSilent(t *testing.T) {
 	r.provision()
 	proxy := r.Proxy()
 	r.url = proxy.URL()
-	p := r.pull(pull.Size{Messages: 10, Max: 1 << 20}, 500*time.Millisecond)
+	p := r.pull(pull.Size{Requests: memory.Requests{Messages: 10, Max: 1 << 20}}, 500*time.Millisecond)
 	r.publish(0, 1, document)
 	if d := p.next(t); d.Sequence != 1 || d.Msg.Ack() != nil {
 		t.Fatalf("input %d came first, or could not be acknowledged", d.Sequence)

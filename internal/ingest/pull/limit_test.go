@@ -9,6 +9,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/memory"
 )
 
 // raised returns a rig whose server raised max_payload from 1 MiB to 8 MiB after the client connected. The stream has
@@ -24,6 +26,10 @@ func raised(t *testing.T, change func(*jetstream.ConsumerConfig)) *rig {
 		}
 	}
 	return r
+}
+
+func limitOf(nc Server, minimum, maximum int) *Limit {
+	return Size{Requests: memory.Requests{Min: minimum, Max: maximum}}.Limit(nc)
 }
 
 // TestAMessageLargerThanTheClientKnows shows that a pull receives messages above the client's max_payload. The server
@@ -42,7 +48,7 @@ func TestAMessageLargerThanTheClientKnows(t *testing.T) {
 			if known := r.NC.MaxPayload(); known != 1<<20 {
 				t.Fatalf("the client knows of a max_payload of %d, which shows nothing", known)
 			}
-			q.Limit = NewLimit(r.NC, 2<<20, 0)
+			q.Limit = limitOf(r.NC, 2<<20, 0)
 			p := r.open(q)
 			for _, size := range []int{10, 3 << 20, 10, 10} {
 				if m := r.next(p); len(m.Data()) != size {
@@ -57,7 +63,7 @@ func TestAFetchOfAMessageLargerThanTheClientKnows(t *testing.T) {
 	t.Parallel()
 	r := raised(t, nil)
 	q := asking(10)
-	q.Limit = NewLimit(r.NC, 2<<20, 0)
+	q.Limit = limitOf(r.NC, 2<<20, 0)
 	came, ctx := 0, r.Ctx()
 	for came < 4 && ctx.Err() == nil {
 		n, err := Fetch(r.NC, q, 10, 100*time.Millisecond, func(*Message) {})
@@ -78,7 +84,7 @@ func TestAMessageLargerThanTheConsumerAllows(t *testing.T) {
 	const bound = 2 << 20
 	r := raised(t, func(c *jetstream.ConsumerConfig) { c.MaxRequestMaxBytes = bound })
 	q := asking(10)
-	q.Limit = NewLimit(r.NC, 1<<20, bound)
+	q.Limit = limitOf(r.NC, 1<<20, bound)
 	p := r.open(q)
 	r.next(p)
 	if _, err := p.Next(r.Ctx()); !errors.Is(err, ErrMessageTooLarge) {
@@ -94,7 +100,7 @@ func TestAMessageLargerThanTheConsumerAllows(t *testing.T) {
 func TestTheLimitTakesTheLargestMessage(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
-	l := NewLimit(r.NC, 1<<20, 0)
+	l := limitOf(r.NC, 1<<20, 0)
 	if known := int(r.NC.MaxPayload()); l.Bytes() <= known {
 		t.Errorf("asks for %d bytes, and a message may have %d", l.Bytes(), known)
 	}
@@ -108,7 +114,7 @@ func TestTheLimitTakesTheLargestMessage(t *testing.T) {
 		}
 		err = l.refused(l.Bytes())
 	}
-	if want := largest + subjectBytes; l.Bytes() != want {
+	if want := largest + memory.SubjectBytes; l.Bytes() != want {
 		t.Errorf("it grew to %d, want %d", l.Bytes(), want)
 	}
 }

@@ -10,8 +10,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"millrace/internal/ingest/capacity"
 	"millrace/internal/ingest/jsapi"
+	"millrace/internal/memory"
 )
 
 // Request has the parameters of the requests to a consumer.
@@ -75,7 +75,7 @@ func (w wire) send(nc *nats.Conn, subject, reply string) error {
 
 // outstanding is the number of requests that are pending at the server. Their total size bounds the messages in transit and in the
 // client.
-const outstanding = capacity.Requests
+const outstanding = memory.PendingRequests
 
 // ask is one pending request.
 type ask struct {

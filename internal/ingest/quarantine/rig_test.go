@@ -12,6 +12,7 @@ import (
 	"millrace/internal/device/sim"
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/results"
+	"millrace/internal/memory"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
@@ -57,7 +58,7 @@ func isolate(t *testing.T, d device.Device, lanes int) (*streams.Pipeline, Isola
 		}
 	})
 	pipes := []*streams.Pipeline{pipe}
-	pool, err := inflight.NewPool(pipes, inflight.Options{Costs: inflight.NewCosts(operator.JSON, ops)})
+	pool, err := inflight.NewPool(pipes, memory.Worker{Messages: memory.Messages{Format: operator.JSON, Operators: ops}})
 	if err != nil {
 		t.Fatal(err)
 	}

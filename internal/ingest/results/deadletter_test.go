@@ -18,6 +18,7 @@ import (
 	"millrace/internal/frame"
 	"millrace/internal/ingest/commit"
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/memory"
 	"millrace/internal/record"
 	"millrace/internal/streams"
 )
@@ -147,9 +148,9 @@ func TestTheWindowOfDeadLettersIsThatOfTheirStream(t *testing.T) {
 // its result.
 func (r *rig) failedFrame(w *Writer, header nats.Header, lines []byte) inflight.Delivery {
 	r.Helper()
-	pool, err := inflight.NewPool([]*streams.Pipeline{r.pipeline(w)}, inflight.Options{
-		Costs: inflight.NewCosts(w.o.Format, w.o.Operators), Split: frame.Splitter{Framing: frame.NewlineDelimited},
-	})
+	pool, err := inflight.NewPool([]*streams.Pipeline{r.pipeline(w)}, memory.Worker{Messages: memory.Messages{
+		Format: w.o.Format, Operators: w.o.Operators, Split: frame.Splitter{Framing: frame.NewlineDelimited},
+	}})
 	if err != nil {
 		r.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/publisher"
 	"millrace/internal/ingest/topology"
+	"millrace/internal/memory"
 	"millrace/internal/operator"
 	"millrace/internal/record"
 	"millrace/internal/table"
@@ -227,18 +228,16 @@ type Buffers struct {
 // Tidy releases the last batch's results and deliveries. It also frees the memory of s if p has no space for it.
 func (s *Buffers) Tidy(p *inflight.Pool) {
 	s.clear()
-	size := inflight.SizeOf(s.records) + inflight.SizeOf(s.strings) + inflight.SizeOf(s.body) + inflight.SizeOf(s.left) + inflight.SizeOf(s.stale) + inflight.SizeOf(s.known) +
-		inflight.SizeOf(s.results) + inflight.SizeOf(s.msgs) + inflight.SizeOf(s.answers) + inflight.SizeOf(s.stored)
-	if !p.Retain(s.kept, size) {
-		s.Free(p)
-		return
+	size := memory.SizeOf(s.records) + memory.SizeOf(s.strings) + memory.SizeOf(s.body) + memory.SizeOf(s.left) + memory.SizeOf(s.stale) + memory.SizeOf(s.known) +
+		memory.SizeOf(s.results) + memory.SizeOf(s.msgs) + memory.SizeOf(s.answers) + memory.SizeOf(s.stored)
+	if !p.Keep(&s.kept, size) {
+		*s = Buffers{}
 	}
-	s.kept = size
 }
 
 // Free releases all memory.
 func (s *Buffers) Free(p *inflight.Pool) {
-	p.Retain(s.kept, 0)
+	p.Keep(&s.kept, 0)
 	*s = Buffers{}
 }
 

@@ -21,6 +21,7 @@ import (
 	"millrace/internal/ingest/natsconn"
 	"millrace/internal/ingest/natstest"
 	"millrace/internal/ingest/topology"
+	"millrace/internal/memory"
 	"millrace/internal/operator"
 	"millrace/internal/record"
 	"millrace/internal/streams"
@@ -123,14 +124,14 @@ func newModel(t *testing.T, h *history.History, d device.Device, nc *nats.Conn) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.pool, err = inflight.NewPool([]*streams.Pipeline{m.pipe}, inflight.Options{
-		Costs: inflight.NewCosts(m.o.Format, ops), Decompress: compression.Auto,
+	m.pool, err = inflight.NewPool([]*streams.Pipeline{m.pipe}, memory.Worker{Messages: memory.Messages{
+		Format: m.o.Format, Operators: ops, Decompress: compression.Auto,
 		Split: frame.Splitter{Framing: frame.Auto, MaxRecords: modelMaxRecords, MaxBytes: 64 << 10},
-	})
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.pool.SetLimit(int64(1+m.random.IntN(200)) << 10)
+	m.pool.Limit = int64(1+m.random.IntN(200)) << 10
 	for i := range modelMessages {
 		m.inputs = append(m.inputs, m.newInput(uint64(i+1)))
 		m.waiting = append(m.waiting, i)
@@ -427,7 +428,7 @@ func (m *model) checkEnded() {
 
 func (m *model) checkMemory() {
 	m.t.Helper()
-	if used, batches, bytes := m.pool.Memory().Used, m.pool.InFlight(), m.pool.SubmittedBytes(); used != 0 || batches != 0 || bytes != 0 {
+	if used, batches, bytes := m.pool.Memory().Used, m.pool.InFlight(), m.pool.Memory().Submitted; used != 0 || batches != 0 || bytes != 0 {
 		m.t.Errorf("seed %d: in the end %d bytes of memory, %d batches and %d submitted bytes are in use", m.seed, used, batches, bytes)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/publisher"
+	"millrace/internal/memory"
 )
 
 // failsOnce is a Sink whose first dead letter isn't stored.
@@ -92,7 +93,7 @@ func TestFurtherAttemptsGoOneByOne(t *testing.T) {
 func TestBuffersKeepNoMoreThanTheyMay(t *testing.T) {
 	t.Parallel()
 	s := &Buffers{left: make([]int, 100)}
-	s.Tidy(&inflight.Pool{})
+	s.Tidy(&inflight.Pool{Budget: &memory.Budget{}})
 	if s.left != nil || s.kept != 0 {
 		t.Errorf("settle buffers keep %d bytes beyond the bound", s.kept)
 	}

@@ -10,6 +10,7 @@ import (
 	"millrace/internal/compression"
 	"millrace/internal/frame"
 	"millrace/internal/invariants"
+	"millrace/internal/memory"
 	"millrace/internal/operator"
 	"millrace/internal/record"
 	"millrace/internal/table"
@@ -24,6 +25,8 @@ type Message struct {
 
 	Cursor frame.Cursor // position of the first record that isn't in a batch yet
 
+	Memory memory.Frame // memory that the message takes, in addition to the received body
+
 	Compressed, Decompressed int // body sizes in bytes; 0 for an uncompressed body
 	Decompressing, Splitting time.Duration
 
@@ -32,7 +35,6 @@ type Message struct {
 
 	mu     sync.Mutex // guards all other fields until the message is unpacked
 	opened bool
-	cost   int64 // bytes of memory that the message takes
 	fault  error
 }
 
@@ -47,9 +49,6 @@ func (m *Message) Record(i int) []byte { return m.split.Record(i) }
 
 // Fault returns the error that prevented unpacking, or nil. An error about the framing is a *frame.Error.
 func (m *Message) Fault() error { return m.fault }
-
-// Cost returns the memory that the message takes, in bytes.
-func (m *Message) Cost() int64 { return m.cost }
 
 // Mark sets the status of the i-th record to s. If s isn't OK, the result omits the record's values.
 func (m *Message) Mark(i int, s record.Status) { m.Table.SetStatus(i, s) }
@@ -74,9 +73,9 @@ func (m *Message) open(must bool) bool {
 	if m.opened {
 		return true
 	}
-	m.buffers = m.u.idle.take()
+	m.buffers = m.u.takeBuffers()
 	if m.opened = m.unpack(must); !m.opened {
-		m.release()
+		m.u.DropFrame(&m.Memory)
 		m.Recycle()
 	}
 	return m.opened
@@ -87,32 +86,15 @@ func (m *Message) Drop() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.opened = true
-	m.release()
+	m.u.DropFrame(&m.Memory)
 }
 
 // Recycle makes the buffers available to other messages. Afterwards, no goroutine may use the records or their results.
 func (m *Message) Recycle() {
 	if m.fault == nil {
-		m.u.idle.put(m.buffers)
+		m.u.putBuffers(m.buffers)
 	}
 	m.buffers = nil
-}
-
-// release gives back the memory. The caller holds m.mu.
-func (m *Message) release() {
-	m.u.memory.Give(m.cost)
-	m.cost = 0
-}
-
-// take takes bytes of memory. Unless must is set, it reports false if too little memory is free.
-func (m *Message) take(bytes int64, must bool) bool {
-	if must {
-		m.u.memory.Force(bytes)
-	} else if !m.u.memory.Try(bytes) {
-		return false
-	}
-	m.cost += bytes
-	return true
 }
 
 // unpack decompresses and splits the message. Unless must is set, it reports false if too little memory is free.
@@ -125,13 +107,13 @@ func (m *Message) unpack(must bool) bool {
 		err = m.splitBody(body)
 	}
 	if err != nil {
-		m.release()
+		m.u.DropFrame(&m.Memory)
 		m.Recycle()
 		m.buffers, m.fault = &buffers{}, err
 		return true
 	}
-	results := m.split.Inflated() + m.u.Results.cost(m.Records(), m.bytes())
-	if !m.take(max(results, m.size()-m.cost), must) { // reused buffers may be larger than necessary
+	results := m.split.Inflated() + m.u.FrameResults(m.Records(), m.bytes())
+	if !m.u.TakeFrame(&m.Memory, max(results, m.size()-m.Memory.Bytes), must) { // reused buffers may be larger than necessary
 		return false
 	}
 	m.Cursor = m.split.Cursor()
@@ -142,66 +124,49 @@ func (m *Message) unpack(must bool) bool {
 // guessedRatio is the assumed compression ratio of a message that doesn't declare its decompressed size.
 const guessedRatio = 4
 
-// decompressed returns the body, decompressed if necessary. Unless must is set, it fails with errShort if too little memory is
-// free.
-func (m *Message) decompressed(must bool) ([]byte, error) {
-	body := m.in.Data()
+// decompressed returns the body, decompressed if necessary, and takes the memory of the result. Unless must is set, it first takes
+// memory for the declared size, or else for a guessed size, and fails with errShort if too little memory is free. If the guess is too
+// small, it retries with a larger size.
+func (m *Message) decompressed(must bool) (body []byte, err error) {
+	packed, maximum := m.in.Data(), m.u.Split.MaxBytes
 	encoding, err := m.u.encoding(m.in.Headers())
 	if err != nil || encoding == compression.None {
-		return body, err
+		return packed, err
 	}
 	start := time.Now()
-	m.Compressed = len(body)
-	body, err = m.decompress(encoding, must)
-	m.Decompressing += time.Since(start)
-	m.Decompressed = len(body)
-	return body, err
-}
-
-// decompress decompresses the body. Unless must is set, it first takes memory for the declared size, or else for a guessed size.
-// If the guess is too small, it retries with a larger size.
-func (m *Message) decompress(e compression.Encoding, must bool) ([]byte, error) {
-	packed, maximum := m.in.Data(), m.u.Split.MaxBytes
-	if must {
-		return m.decompressWithin(e, maximum, true)
+	defer func() {
+		m.Compressed, m.Decompressed, m.Decompressing = len(packed), len(body), m.Decompressing+time.Since(start)
+	}()
+	limit, ok := compression.Declared(encoding, packed)
+	switch {
+	case must:
+		limit = maximum
+	case !ok:
+		limit = guessedRatio * int64(len(packed))
 	}
-	expected, ok := compression.Declared(e, packed)
-	if !ok {
-		expected = guessedRatio * int64(len(packed))
-	}
-	for limit := min(maximum, expected); ; limit = min(maximum, guessedRatio*max(limit, 1<<10)) {
-		m.release()
-		if !m.take(limit, false) {
-			return nil, errShort
-		}
-		body, err := m.decompressWithin(e, limit, limit == maximum)
-		if err == nil || limit == maximum || !errors.Is(err, compression.ErrTooLarge) {
-			return body, err
-		}
-	}
-}
-
-// decompressWithin decompresses the body to at most limit bytes, and takes the memory of the result. If the body exceeds limit, it
-// fails with compression.ErrTooLarge. final is set if the caller won't retry with a larger limit.
-func (m *Message) decompressWithin(e compression.Encoding, limit int64, final bool) ([]byte, error) {
 	d, _ := m.u.decompressors.Get().(*compression.Decompressor)
 	if d == nil {
 		d = &compression.Decompressor{}
 	}
 	defer m.u.decompressors.Put(d)
-	body, err := d.Append(m.body[:0], e, m.in.Data(), limit)
-	m.body = body[:0]
-	if errors.Is(err, compression.ErrTooLarge) && !final {
-		return nil, err
+	for limit = min(maximum, limit); ; limit = min(maximum, guessedRatio*max(limit, 1<<10)) {
+		m.u.DropFrame(&m.Memory)
+		if !must && !m.u.TakeFrame(&m.Memory, limit, false) {
+			return nil, errShort
+		}
+		body, err = d.Append(m.body[:0], encoding, packed, limit)
+		m.body = body[:0]
+		if limit == maximum || !errors.Is(err, compression.ErrTooLarge) {
+			m.u.DropFrame(&m.Memory)
+			m.u.TakeFrame(&m.Memory, int64(cap(body)), true) // the memory is in use already
+			return body, err
+		}
 	}
-	m.release()
-	m.take(int64(cap(body)), true) // the memory is in use already
-	return body, err
 }
 
 // bytes returns the total length of all records, or 0 if the size of their results doesn't depend on it.
 func (m *Message) bytes() (sum int64) {
-	if operator.StringBytes(m.u.Results.Operators, 0, 1) == 0 {
+	if operator.StringBytes(m.u.Operators, 0, 1) == 0 {
 		return 0
 	}
 	for i := range m.Records() {
@@ -231,7 +196,7 @@ func ExceedsBatch(bytes, batch int) string {
 
 // describe prepares the table for the results of the records.
 func (m *Message) describe() {
-	m.Table.Reset(m.u.Results.Operators, m.Records())
+	m.Table.Reset(m.u.Operators, m.Records())
 	for i := range m.Records() {
 		m.Table.SetLength(i, m.split.Length(i))
 	}
@@ -247,7 +212,7 @@ type buffers struct {
 
 	body  []byte // decompressed body; unused for an uncompressed message
 	split frame.Frame
-	kept  int64 // bytes that idleBuffers.retain has counted
+	kept  int64 // bytes that the budget counts while the buffers are unused
 }
 
 // size returns the memory that the buffers take, in bytes.
@@ -255,38 +220,30 @@ func (b *buffers) size() int64 {
 	return int64(unsafe.Sizeof(*b)) + int64(cap(b.Encoded)+cap(b.body)) + b.Table.Size() + b.split.Size()
 }
 
-// idleBuffers keeps unused buffers. It is a stack, so there are at most as many large buffers as messages in use at once.
-type idleBuffers struct {
-	retain func(before, now int64) bool // see New
-
-	mu    sync.Mutex
-	stack []*buffers
-}
-
-// take returns new buffers, or buffers of an earlier message.
-func (i *idleBuffers) take() *buffers {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	last := len(i.stack) - 1
+// takeBuffers returns new buffers, or buffers of an earlier message.
+func (u *Unpacker) takeBuffers() *buffers {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	last := len(u.idle) - 1
 	if last < 0 {
 		return &buffers{}
 	}
-	b := i.stack[last]
-	i.stack[last] = nil
-	i.stack = i.stack[:last]
-	i.retain(b.kept, 0)
+	b := u.idle[last]
+	u.idle[last] = nil
+	u.idle = u.idle[:last]
+	u.Keep(&b.kept, 0)
 	return b
 }
 
-// put keeps unused buffers, unless retain returns false.
-func (i *idleBuffers) put(b *buffers) {
+// putBuffers keeps unused buffers for other messages, as far as the budget allows.
+func (u *Unpacker) putBuffers(b *buffers) {
 	b.split.Reset() // releases the message's body
 	invariants.Poison(b.body)
 	invariants.Poison(b.Encoded)
 	b.Table.Poison()
-	if b.kept = b.size(); i.retain(0, b.kept) {
-		i.mu.Lock()
-		defer i.mu.Unlock()
-		i.stack = append(i.stack, b)
+	if u.Keep(&b.kept, b.size()) {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		u.idle = append(u.idle, b)
 	}
 }

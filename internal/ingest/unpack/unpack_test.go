@@ -11,6 +11,7 @@ import (
 	"millrace/internal/compression"
 	"millrace/internal/frame"
 	"millrace/internal/ingest/jsapi"
+	"millrace/internal/memory"
 	"millrace/internal/operator"
 )
 
@@ -19,18 +20,16 @@ type input []byte
 func (in input) Data() []byte         { return in }
 func (in input) Headers() nats.Header { return nil }
 
-type limited struct{ limit, used int64 }
-
-func (l *limited) Try(n int64) bool {
-	if l.used+n > l.limit {
-		return false
+// budgetFor returns a budget for messages in batches of 2 MiB.
+func budgetFor(t *testing.T, m memory.Messages) *memory.Budget {
+	t.Helper()
+	m.Operators = crc32c(t)
+	b, err := memory.New(memory.Worker{Messages: m, Slots: 1, BatchPayloads: 1, BatchBytes: 2 << 20})
+	if err != nil {
+		t.Fatal(err)
 	}
-	l.used += n
-	return true
+	return b
 }
-
-func (l *limited) Force(n int64) { l.used += n }
-func (l *limited) Give(n int64)  { l.used -= n }
 
 // TestAMessageHoldsItsMemory shows that a message holds the memory of its body however it is unpacked, and returns
 // all of it.
@@ -42,9 +41,7 @@ func TestAMessageHoldsItsMemory(t *testing.T) {
 	if size < 100*len(packed) {
 		t.Fatalf("%d bytes are too many: the ratio must be far from the guess", len(packed))
 	}
-	settings := Options{
-		Split: frame.Splitter{Framing: frame.NewlineDelimited, MaxBytes: 64 << 20}, Decompress: compression.Gzip, Results: jsonResults(t),
-	}
+	settings := memory.Messages{Split: frame.Splitter{Framing: frame.NewlineDelimited, MaxBytes: 64 << 20}, Decompress: compression.Gzip}
 	for _, c := range []struct {
 		name   string
 		limit  int64
@@ -58,10 +55,12 @@ func TestAMessageHoldsItsMemory(t *testing.T) {
 		{"without waiting", 512 << 10, packed, func(m *Message) bool { m.Open(); return true }, true, true},
 		{"what is no gzip", 64 << 20, packed[:len(packed)/2], (*Message).TryOpen, true, false},
 	} {
-		memory := &limited{limit: c.limit}
-		m := &Message{u: New(settings, memory, func(int64, int64) bool { return false }), in: input(c.data)}
+		budget := budgetFor(t, settings)
+		budget.Limit = c.limit
+		budget.Add(1, 0) // otherwise any message fits
+		m := &Message{u: New(budget), in: input(c.data)}
 		opened := c.open(m)
-		used, body := memory.used, 0
+		used, body := budget.Memory().Used-1, 0
 		if m.buffers != nil {
 			body = cap(m.body)
 		}
@@ -69,8 +68,8 @@ func TestAMessageHoldsItsMemory(t *testing.T) {
 			t.Errorf("%s: opened %v with %d bytes for a body of %d", c.name, opened, used, body)
 		}
 		m.Drop()
-		if memory.used != 0 {
-			t.Errorf("%s: %d bytes are not given back", c.name, memory.used)
+		if used := budget.Memory().Used; used != 1 {
+			t.Errorf("%s: %d bytes are not given back", c.name, used-1)
 		}
 	}
 }
@@ -80,15 +79,8 @@ func TestAMessageHoldsItsMemory(t *testing.T) {
 func TestIdleBuffersAreBounded(t *testing.T) {
 	t.Parallel()
 	const limit = 1 << 20
-	memory, kept := &limited{limit: 1 << 40}, &limited{limit: limit}
-	u := New(Options{Split: frame.Splitter{Framing: frame.NewlineDelimited}, Results: jsonResults(t)}, memory, func(before, now int64) bool {
-		kept.Give(before)
-		if kept.Try(now) {
-			return true
-		}
-		kept.Force(before)
-		return false
-	})
+	budget := budgetFor(t, memory.Messages{Split: frame.Splitter{Framing: frame.NewlineDelimited}}) // keeps an eighth of two batches and their bookkeeping
+	u := New(budget)
 	open := func(lines int) *Message {
 		m := &Message{u: u, in: input(bytes.Repeat([]byte{'\n'}, lines))}
 		m.Open()
@@ -104,17 +96,17 @@ func TestIdleBuffersAreBounded(t *testing.T) {
 			m.Recycle()
 		}
 		var idle int64
-		for _, b := range u.idle.stack {
+		for _, b := range u.idle {
 			idle += b.size()
 		}
-		if idle != kept.used || idle > limit || idle == 0 || memory.used != 0 {
-			t.Errorf("%d lines: idle buffers have %d bytes, %d are counted, and %d may be", lines, idle, kept.used, limit)
+		if m := budget.Memory(); idle != m.Idle || idle > limit || idle == 0 || m.Used != 0 {
+			t.Errorf("%d lines: idle buffers have %d bytes, %d are counted, and %d may be", lines, idle, m.Idle, limit)
 		}
 	}
-	stack := u.idle.stack
+	stack := u.idle
 	large := stack[len(stack)-1].size()
-	if m := open(1); m.Cost() < large || memory.used != m.Cost() {
-		t.Errorf("a message of one record takes %d bytes, %d are counted, and its buffers have %d", m.Cost(), memory.used, large)
+	if took := open(1).Memory.Bytes; took < large || budget.Memory().Used != took {
+		t.Errorf("a message of one record takes %d bytes, %d are counted, and its buffers have %d", took, budget.Memory().Used, large)
 	}
 	if stack[len(stack)-1] != nil {
 		t.Error("buffers that a message has taken are still among the idle ones, and would be kept after the message")
@@ -135,73 +127,13 @@ func gzipped(t *testing.T, data []byte) []byte {
 	return out.Bytes()
 }
 
-// jsonResults returns the JSON results of one operator.
-func jsonResults(t *testing.T) Results {
+func crc32c(t *testing.T) []operator.Operator {
 	t.Helper()
 	ops, err := operator.ParseList("crc32c")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Results{Operators: ops, Format: operator.JSON}
-}
-
-// TestMaxBytesCoversALargestMessage shows that the maximum memory for a message depends on the limits of frames and on
-// framing and compression.
-func TestMaxBytesCoversALargestMessage(t *testing.T) {
-	t.Parallel()
-	const payload, limit, records = 1 << 20, 64 << 20, 1000
-	plain := jsonResults(t)
-	twice := plain
-	twice.Compressed = true
-	for name, c := range map[string]struct {
-		framing    frame.Framing
-		decompress compression.Encoding
-		results    Results
-		records    int
-		want       int64
-	}{
-		"neither framed nor compressed":   {frame.None, compression.None, plain, records, 0},
-		"framed":                          {frame.NewlineDelimited, compression.None, plain, records, plain.cost(records, 0)},
-		"framed, at most a record a byte": {frame.VarintLengthDelimited, compression.None, plain, 2 * payload, plain.cost(payload+1, 0)},
-		"compressed":                      {frame.None, compression.Gzip, plain, records, limit + plain.cost(1, 0)},
-		"framed and compressed":           {frame.LengthDelimited, compression.Auto, plain, records, limit + plain.cost(records, 0)},
-		"Arrow, which compresses itself":  {frame.Arrow, compression.None, plain, records, limit + plain.cost(records, 0)},
-		"by the headers":                  {frame.Auto, compression.Auto, plain, records, 2*limit + plain.cost(records, 0)},
-		"framed, with compressed results": {frame.NewlineDelimited, compression.None, twice, records, twice.cost(records, 0)},
-	} {
-		o := Options{Split: frame.Splitter{Framing: c.framing, MaxRecords: c.records, MaxBytes: limit}, Decompress: c.decompress, Results: c.results}
-		if got := o.MaxBytes(payload); got != c.want {
-			t.Errorf("%s: a message takes %d bytes, want %d", name, got, c.want)
-		}
-	}
-	if plain, twice := plain.cost(records, 0), twice.cost(records, 0); twice <= plain {
-		t.Errorf("compressed results take %d bytes, and others %d", twice, plain)
-	}
-}
-
-type variable struct{ operator.Operator }
-
-func (variable) MaxStrings() (maximum, perByte int)                    { return 10, 3 }
-func (variable) AppendStrings(dst, _ []byte, _ []uint32, _ int) []byte { return dst }
-
-// TestCostsCountByteStrings shows that byte strings cost their size in the table, and twice their size in the JSON
-// body.
-func TestCostsCountByteStrings(t *testing.T) {
-	t.Parallel()
-	plain := jsonResults(t)
-	texts := plain
-	texts.Operators = []operator.Operator{variable{plain.Operators[0]}}
-	const records, bytes = 1000, 1 << 20
-	if got, minimum := texts.cost(records, bytes)-plain.cost(records, bytes), int64(3*(10*records+3*bytes)); got < minimum {
-		t.Errorf("byte strings take %d bytes, want at least %d", got, minimum)
-	}
-	if got, minimum := texts.cost(records, 2*bytes)-texts.cost(records, bytes), int64(3*3*bytes); got < minimum {
-		t.Errorf("a MiB more of records takes %d bytes, want at least %d", got, minimum)
-	}
-	o := Options{Split: frame.Splitter{Framing: frame.NewlineDelimited, MaxRecords: records, MaxBytes: 64 << 20}, Results: texts}
-	if got, want := o.MaxBytes(bytes), texts.cost(records, bytes); got != want {
-		t.Errorf("the largest message takes %d bytes, want %d", got, want)
-	}
+	return ops
 }
 
 type headed struct {
@@ -217,7 +149,7 @@ func TestHeadersInAnySpelling(t *testing.T) {
 	const lines = "a\nb\n"
 	packed := string(gzipped(t, []byte(lines)))
 	twice := string(gzipped(t, []byte(packed)))
-	o := Options{Split: frame.Splitter{Framing: frame.Auto, MaxBytes: 1 << 20, MaxRecord: 1 << 20}, Decompress: compression.Auto, Results: jsonResults(t)}
+	o := memory.Messages{Split: frame.Splitter{Framing: frame.Auto, MaxBytes: 1 << 20}, Decompress: compression.Auto}
 	const ndjson = "application/x-ndjson"
 	for name, c := range map[string]struct {
 		header  nats.Header
@@ -239,24 +171,24 @@ func TestHeadersInAnySpelling(t *testing.T) {
 		"headers that can't be read": {jsapi.Unreadable, lines, 0, ""},
 	} {
 		in := headed{input(c.body), c.header}
-		m := &Message{u: New(o, &limited{limit: 1 << 30}, func(int64, int64) bool { return false }), in: in}
+		m := &Message{u: New(budgetFor(t, o)), in: in}
 		m.Open()
 		var fault *frame.Error
 		if got := m.Records(); got != c.records || (m.Fault() == nil) != (c.records > 0) || errors.As(m.Fault(), &fault) != (c.reason != "") {
 			t.Errorf("%s: %d records, %v", name, got, m.Fault())
 		}
-		if plain := o.IsPlain(in); plain && (c.records != 1 || m.Fault() != nil) {
+		if plain := m.u.IsPlain(in); plain && (c.records != 1 || m.Fault() != nil) {
 			t.Errorf("%s: it counts as one record", name)
 		}
 	}
 	// No setting requires the headers here.
 	o.Split.Framing, o.Decompress = frame.NewlineDelimited, compression.None
-	m := &Message{u: New(o, &limited{limit: 1 << 30}, func(int64, int64) bool { return false }), in: headed{input(lines), jsapi.Unreadable}}
+	m := &Message{u: New(budgetFor(t, o)), in: headed{input(lines), jsapi.Unreadable}}
 	if m.Open(); m.Records() != 2 {
 		t.Errorf("%d records, %v, want 2 whatever the headers say", m.Records(), m.Fault())
 	}
 	o.Split.Framing, o.Decompress = frame.Auto, compression.None
-	m = &Message{u: New(o, &limited{limit: 1 << 30}, func(int64, int64) bool { return false }), in: headed{input(lines), jsapi.Unreadable}}
+	m = &Message{u: New(budgetFor(t, o)), in: headed{input(lines), jsapi.Unreadable}}
 	if m.Open(); !errors.As(m.Fault(), new(*frame.Error)) {
 		t.Errorf("%d records, %v, want a fault of the frame", m.Records(), m.Fault())
 	}

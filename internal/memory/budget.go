@@ -1,0 +1,303 @@
+package memory
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+)
+
+// Budget counts the memory of a worker's messages. It bounds three amounts, in bytes:
+//
+//   - The memory of all deliveries, frames and receipts, from the pull to the acknowledgement. The reader waits for the memory of each
+//     delivery before a batcher receives it (Take). Waiters are served in order, so small payloads don't starve a large one. A payload that
+//     costs more than the whole budget is served when no other memory is in use.
+//   - The payloads of submitted batches. A batcher waits until there is room (Turn.Await), which bounds the number of large batches in
+//     flight. A batch may exceed the limit.
+//   - The buffers that are kept for reuse (Keep). What exceeds the limit is dropped.
+//
+// A frame's memory is known only when the frame is unpacked. Frames are unpacked ahead while there is memory. The frame that a batch begins
+// with takes its memory even beyond the limit. Otherwise a frame that is larger than the budget could never be processed. Turns limit such
+// frames to one per pipeline.
+//
+// Methods are safe for concurrent use.
+type Budget struct {
+	Messages
+
+	Limit          int64 // memory for deliveries, frames and receipts. It doesn't change once the budget is used.
+	submittedLimit int64
+	idleLimit      int64
+	empty, perByte int64 // see Messages.delivery
+
+	mu        sync.Mutex
+	used      int64
+	waiting   []waiter // in order of arrival
+	waits     uint64
+	short     chan struct{} // closed while a goroutine waits in Take
+	submitted int64
+	idle      int64
+
+	turns     map[any]*Turn // turns that batchers have, by pipeline
+	overdrawn int           // number of frames that were opened while the memory was exceeded, and still hold memory
+	released  chan struct{} // closed when memory is released or a turn ends; nil while no goroutine waits for that
+}
+
+// waiter is a goroutine that waits for memory.
+type waiter struct {
+	bytes int64
+	taken chan struct{}
+}
+
+// Usage is the state of a Budget, in bytes.
+type Usage struct {
+	Limit, Used int64  // memory for messages in flight
+	Waits       uint64 // number of times that a payload had to wait for memory
+	Submitted   int64  // payloads of submitted batches
+	Idle        int64  // buffers that are kept for reuse
+}
+
+// Memory returns the state of the budget.
+func (b *Budget) Memory() Usage {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return Usage{Limit: b.Limit, Used: b.used, Waits: b.waits, Submitted: b.submitted, Idle: b.idle}
+}
+
+// DeliveryCost returns the largest memory of a delivery. rest is the size of its headers and subjects as received. The client also copies
+// each key and value of the headers out of the received bytes.
+func (b *Budget) DeliveryCost(payload, rest int, headers map[string][]string) int64 {
+	bytes := int64(payload + rest)
+	cost := b.empty + bytes + bytes/8 + b.perByte*int64(payload) // the allocator rounds sizes up by at most an eighth
+	for key, values := range headers {
+		cost += headerBytes + int64(len(key))
+		for _, v := range values {
+			cost += valueBytes + int64(len(v))
+		}
+	}
+	return cost
+}
+
+// Take waits for memory and takes it. It returns false, and takes nothing, if ctx ends first. A goroutine with memory that only it can
+// release must call Add instead, because Take could deadlock.
+func (b *Budget) Take(ctx context.Context, bytes int64) bool {
+	b.mu.Lock()
+	if b.fits(bytes) {
+		b.used += bytes
+		b.mu.Unlock()
+		return true
+	}
+	w := waiter{bytes, make(chan struct{})}
+	if len(b.waiting) == 0 {
+		close(b.short)
+	}
+	b.waiting = append(b.waiting, w)
+	b.waits++
+	b.mu.Unlock()
+	select {
+	case <-w.taken:
+		return true
+	case <-ctx.Done():
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	i := slices.Index(b.waiting, w)
+	if i < 0 {
+		return true // the waiter was served
+	}
+	b.waiting = slices.Delete(b.waiting, i, i+1)
+	b.serve() // a later waiter may fit
+	return false
+}
+
+// Add takes memory at once, even if that exceeds the limit. It also counts the payload bytes of a submitted batch.
+func (b *Budget) Add(bytes, submitted int64) {
+	b.mu.Lock()
+	b.used += bytes
+	b.submitted += submitted
+	b.mu.Unlock()
+}
+
+// Give releases what Take and Add have taken.
+func (b *Budget) Give(bytes, submitted int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.submitted -= submitted
+	b.release(bytes)
+}
+
+// KeepReceipts counts n more receipts, which don't wait for memory. A negative n releases their memory.
+func (b *Budget) KeepReceipts(n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.release(-receiptBytes * int64(n))
+}
+
+// Short returns a channel that is closed as soon as a goroutine waits in Take. A batch that is being filled must then be submitted, because
+// that memory may be in the batch. The channel can be used for one wait.
+func (b *Budget) Short() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.short
+}
+
+// BatchShare returns the largest memory for one batch. It leaves memory for batches that fill while others are computed and published.
+func (b *Budget) BatchShare() int64 { return b.Limit / 4 }
+
+// Keep changes the recorded size of a buffer that is kept for reuse to size. If all these buffers together would exceed their limit, it
+// records 0 and returns false. The caller must then drop the buffer.
+func (b *Budget) Keep(recorded *int64, size int64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.idle -= *recorded
+	ok := size <= *recorded || b.idle+size <= b.idleLimit
+	if !ok {
+		size = 0
+	}
+	b.idle += size
+	*recorded = size
+	return ok
+}
+
+// fits reports whether a goroutine may take bytes without waiting. The caller holds b.mu.
+func (b *Budget) fits(bytes int64) bool { return len(b.waiting) == 0 && b.hasRoom(bytes) }
+
+// hasRoom reports whether bytes fit into the free memory. The caller holds b.mu.
+func (b *Budget) hasRoom(bytes int64) bool { return b.used+bytes <= b.Limit || b.used == 0 }
+
+// release releases memory and wakes the goroutines that wait for it. The caller holds b.mu.
+func (b *Budget) release(bytes int64) {
+	b.used -= bytes
+	b.serve()
+	b.wake()
+}
+
+// serve takes memory for the waiters that fit into the budget. The caller holds b.mu.
+func (b *Budget) serve() {
+	for len(b.waiting) > 0 && b.hasRoom(b.waiting[0].bytes) {
+		b.used += b.waiting[0].bytes
+		close(b.waiting[0].taken)
+		b.waiting = b.waiting[1:]
+	}
+	if len(b.waiting) > 0 {
+		return
+	}
+	select {
+	case <-b.short: // the last waiter has left
+		b.waiting, b.short = nil, make(chan struct{})
+	default:
+	}
+}
+
+// wake wakes the goroutines that wait in Turn.Await. The caller holds b.mu.
+func (b *Budget) wake() {
+	if b.released != nil {
+		close(b.released)
+		b.released = nil
+	}
+}
+
+// Frame is the memory of one frame.
+type Frame struct {
+	Bytes     int64
+	overdrawn bool // whether Budget.overdrawn counts the frame
+}
+
+// TakeFrame takes more memory for a frame, and doesn't wait. If there is too little memory, it exceeds the limit if must is set, and
+// otherwise takes nothing and returns false.
+func (b *Budget) TakeFrame(f *Frame, bytes int64, must bool) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !must && !b.fits(bytes) {
+		return false
+	}
+	b.used += bytes
+	f.Bytes += bytes
+	return true
+}
+
+// DropFrame releases the memory of a frame. It may be called more than once.
+func (b *Budget) DropFrame(f *Frame) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if f.overdrawn {
+		f.overdrawn = false
+		b.overdrawn--
+	}
+	b.release(f.Bytes)
+	f.Bytes = 0
+}
+
+// Turn lets a batcher begin a batch, with a frame that may exceed the limit. Each pipeline gives its turn to one batcher at a time.
+type Turn struct {
+	MidFrame atomic.Bool // whether the batcher's next batch begins with the rest of a frame
+
+	budget   *Budget
+	pipeline any
+}
+
+// NewTurn returns the Turn of one of the batchers of a pipeline. The pipeline is only compared.
+func (b *Budget) NewTurn(pipeline any) *Turn { return &Turn{budget: b, pipeline: pipeline} }
+
+// Await waits until there is room for one more submitted batch. If messages may be frames, it also waits until no other batcher of the
+// pipeline has the turn, and messages use no more memory than the limit. It doesn't wait for memory if no batch in flight will release
+// memory, or if the batcher has packed a part of the frame. Await returns ctx's error if ctx ends. It stops waiting for room when the
+// pipeline is over. It needn't stop waiting for the turn, because the batches of such a pipeline release their memory.
+func (t *Turn) Await(ctx context.Context, over <-chan struct{}) error {
+	for {
+		released, full := t.take()
+		if released == nil {
+			return nil
+		}
+		ended := over
+		if !full {
+			ended = nil
+		}
+		select {
+		case <-released:
+		case <-ended:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// take takes the turn and returns nil. If it must wait, it returns a channel that is closed when memory is released or a turn ends. full
+// reports whether it waits for room.
+func (t *Turn) take() (released <-chan struct{}, full bool) {
+	b := t.budget
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	full = b.submitted >= b.submittedLimit && b.submitted > 0
+	returns := b.overdrawn > 0 || b.submitted > 0
+	switch {
+	case full:
+	case !b.Splits():
+		return nil, false
+	case b.turns[t.pipeline] == nil && (t.MidFrame.Load() || !returns || b.used <= b.Limit):
+		b.turns[t.pipeline] = t
+		return nil, false
+	}
+	if b.released == nil {
+		b.released = make(chan struct{})
+	}
+	return b.released, full
+}
+
+// End ends the turn, if the batcher has it. opened is the frame that the batch begins with. It may be nil.
+func (t *Turn) End(opened *Frame) {
+	b := t.budget
+	if !b.Splits() {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if opened != nil && !opened.overdrawn && b.used > b.Limit {
+		opened.overdrawn = true
+		b.overdrawn++
+	}
+	if b.turns[t.pipeline] == t {
+		delete(b.turns, t.pipeline)
+	}
+	b.wake()
+}

@@ -1,0 +1,278 @@
+package memory
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+
+	"millrace/internal/frame"
+)
+
+// budget returns a budget with that limit for messages, and for submitted batches. Messages may be frames if frames is set.
+func budget(t *testing.T, limit int64, frames bool) *Budget {
+	t.Helper()
+	w := worker(t)
+	if frames {
+		w.Split.Framing = frame.NewlineDelimited
+	}
+	b, err := New(w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Limit, b.submittedLimit = limit, limit
+	return b
+}
+
+// taking takes memory in its own goroutine. It returns a channel that receives the result.
+func taking(ctx context.Context, b *Budget, bytes int64) <-chan bool {
+	took := make(chan bool, 1)
+	go func() { took <- b.Take(ctx, bytes) }()
+	synctest.Wait()
+	return took
+}
+
+// awaiting waits for a turn in its own goroutine. It returns a channel that receives the result.
+func awaiting(ctx context.Context, turn *Turn, over <-chan struct{}) <-chan error {
+	got := make(chan error, 1)
+	go func() { got <- turn.Await(ctx, over) }()
+	synctest.Wait()
+	return got
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+func TestTakeServesInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := budget(t, 100, false)
+		if !b.Take(t.Context(), 60) {
+			t.Fatal("it does not take free memory")
+		}
+		short := b.Short()
+		large, small := taking(t.Context(), b, 90), taking(t.Context(), b, 10)
+		if len(large)+len(small) != 0 {
+			t.Error("a small waiter overtook a large one, or a large one exceeded the budget")
+		}
+		if !isClosed(short) || !isClosed(b.Short()) {
+			t.Error("Short does not report the waiters")
+		}
+		if b.TakeFrame(&Frame{}, 1, false) {
+			t.Error("a frame overtook the waiters")
+		}
+		b.Give(49, 0)
+		synctest.Wait()
+		if len(large)+len(small) != 0 {
+			t.Error("a waiter was served without room")
+		}
+		b.Give(11, 0)
+		synctest.Wait()
+		if len(large) != 1 || len(small) != 1 {
+			t.Error("not every waiter was served with room")
+		}
+		if isClosed(b.Short()) {
+			t.Error("Short reports a waiter, and there is none")
+		}
+		if m := b.Memory(); m.Limit != 100 || m.Used != 100 || m.Waits != 2 {
+			t.Errorf("%+v, want 100 of 100 used after 2 waits", m)
+		}
+	})
+}
+
+// TestTakeAcceptsAnySinglePayload shows that a payload larger than the whole budget gets memory once no other payload holds memory.
+func TestTakeAcceptsAnySinglePayload(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := budget(t, 100, false)
+		b.Add(1, 0)
+		huge := taking(t.Context(), b, 1000)
+		if len(huge) != 0 {
+			t.Fatal("it did not wait for the others")
+		}
+		b.Give(1, 0)
+		synctest.Wait()
+		if len(huge) != 1 {
+			t.Fatal("it waits with nothing else held")
+		}
+		next := taking(t.Context(), b, 1)
+		if len(next) != 0 {
+			t.Error("another payload went beside it")
+		}
+		b.Give(1000, 0)
+		synctest.Wait()
+		if len(next) != 1 {
+			t.Error("the next payload did not follow")
+		}
+	})
+}
+
+// TestTakeEndsWithItsContext shows that a waiter that stops waiting takes nothing and no longer blocks later waiters.
+func TestTakeEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := budget(t, 100, false)
+		b.Add(50, 0)
+		ctx, cancel := context.WithCancel(t.Context())
+		large, small := taking(ctx, b, 90), taking(t.Context(), b, 50)
+		cancel()
+		synctest.Wait()
+		if <-large {
+			t.Error("it has taken memory")
+		}
+		if len(small) != 1 || !<-small {
+			t.Error("a payload that there is room for still waits")
+		}
+		if m := b.Memory(); m.Used != 100 || isClosed(b.Short()) {
+			t.Errorf("%+v, want 100 used and no waiter", m)
+		}
+	})
+}
+
+func TestReceiptsNeverWait(t *testing.T) {
+	t.Parallel()
+	b := budget(t, 1, false)
+	if b.KeepReceipts(3); b.Memory().Used != 3*receiptBytes {
+		t.Errorf("%d bytes are used for three receipts", b.Memory().Used)
+	}
+	if b.KeepReceipts(-3); b.Memory().Used != 0 {
+		t.Errorf("%d bytes are used without receipts", b.Memory().Used)
+	}
+}
+
+// TestIdleBuffersAreBounded keeps and drops buffers, one after another and many at once.
+func TestIdleBuffersAreBounded(t *testing.T) {
+	t.Parallel()
+	b := budget(t, 1, false)
+	b.idleLimit = 100_000
+	kept := make([]int64, 50)
+	for round := range 4 {
+		sum := int64(0)
+		for i := range kept {
+			size := int64((i%7 + 1) * 3000 * (round%2 + 1))
+			if before := kept[i]; b.Keep(&kept[i], size) != (kept[i] == size) || kept[i] == 0 && size <= before {
+				t.Fatalf("%d bytes are recorded for a buffer of %d", kept[i], size)
+			}
+		}
+		for _, size := range kept {
+			sum += size
+		}
+		if idle := b.Memory().Idle; idle != sum || sum > b.idleLimit || sum < b.idleLimit/2 {
+			t.Errorf("round %d: %d bytes are kept, %d are counted, want at most %d and no less than half", round, sum, idle, b.idleLimit)
+		}
+	}
+}
+
+// TestABatchAwaitsRoom shows that a batch may exceed the limit of submitted batches, and that Await takes no memory. The end of a pipeline
+// or of a context ends the wait.
+func TestABatchAwaitsRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := budget(t, 100, false)
+		never, over := make(chan struct{}), make(chan struct{})
+		ctx, cancel := context.WithCancel(t.Context())
+		if err := b.NewTurn(1).Await(ctx, never); err != nil {
+			t.Fatal(err)
+		}
+		b.Add(0, 250)
+		first, second := awaiting(t.Context(), b.NewTurn(1), never), awaiting(t.Context(), b.NewTurn(1), never)
+		lost, ended := awaiting(t.Context(), b.NewTurn(1), over), awaiting(ctx, b.NewTurn(1), never)
+		close(over)
+		cancel()
+		synctest.Wait()
+		if len(lost) != 1 || <-lost != nil {
+			t.Error("the end of a pipeline does not end the wait")
+		}
+		if len(ended) != 1 || !errors.Is(<-ended, context.Canceled) {
+			t.Error("the end of the context does not end the wait, or is not an error")
+		}
+		b.Give(0, 150)
+		synctest.Wait()
+		if len(first)+len(second) != 0 {
+			t.Error("a batcher went on without room")
+		}
+		b.Give(0, 1)
+		synctest.Wait()
+		if len(first) != 1 || len(second) != 1 {
+			t.Error("not every batcher went on with room")
+		}
+		if m := b.Memory(); m.Submitted != 99 {
+			t.Errorf("%d bytes are submitted, want 99", m.Submitted)
+		}
+	})
+}
+
+// TestAFrameAwaitsMemory shows that while messages exceed the memory, the next frame waits until a submitted batch returns memory. The
+// remaining records of a frame in memory do not wait.
+func TestAFrameAwaitsMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := budget(t, 100, true)
+		turn := b.NewTurn(1)
+		begins := func() bool {
+			got := awaiting(t.Context(), turn, nil)
+			if len(got) == 1 {
+				turn.End(nil)
+				return true
+			}
+			b.Give(0, 1) // the last submitted batch
+			synctest.Wait()
+			if len(got) != 1 {
+				t.Error("it waits although no batch will return memory")
+			}
+			turn.End(nil)
+			return false
+		}
+		b.Add(101, 0)
+		if !begins() {
+			t.Error("it waits although no batch will return memory")
+		}
+		b.Add(0, 1)
+		if begins() {
+			t.Error("it exceeds the memory while a batch will return some")
+		}
+		b.Add(0, 1)
+		turn.MidFrame.Store(true)
+		if !begins() {
+			t.Error("the rest of a frame waits")
+		}
+		turn.MidFrame.Store(false)
+		b.Give(1, 0)
+		if !begins() {
+			t.Error("it waits within the memory")
+		}
+	})
+}
+
+// TestFramesExceedTheMemoryOneAtATime shows that only one batcher of a pipeline begins a batch with a frame that exceeds the memory. The
+// next batcher waits until that frame's memory is returned, even while no batch is submitted.
+func TestFramesExceedTheMemoryOneAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := budget(t, 1, true)
+		b.Add(1, 0)
+		first, second, other := b.NewTurn(1), b.NewTurn(1), b.NewTurn(2)
+		if err := errors.Join(first.Await(t.Context(), nil), other.Await(t.Context(), nil)); err != nil {
+			t.Fatal(err)
+		}
+		other.End(nil)
+		reserved := awaiting(t.Context(), second, nil)
+		if len(reserved) != 0 {
+			t.Error("a second batch may begin with a frame while the first batcher has not opened its frame")
+		}
+		f := &Frame{}
+		if b.TakeFrame(f, 10, false) || !b.TakeFrame(f, 10, true) {
+			t.Errorf("a frame of %d bytes is not opened beyond the limit, or is opened ahead", f.Bytes)
+		}
+		first.End(f)
+		synctest.Wait()
+		if len(reserved) != 0 {
+			t.Error("a second batch may begin with a frame while the first frame exceeds the memory")
+		}
+		b.DropFrame(f)
+		synctest.Wait()
+		if len(reserved) != 1 || b.overdrawn != 0 || b.Memory().Used != 1 {
+			t.Errorf("the second batch waits with nothing in flight: %+v", b.Memory())
+		}
+	})
+}

@@ -1,0 +1,93 @@
+package memory
+
+import (
+	"unsafe"
+
+	"millrace/internal/compression"
+	"millrace/internal/frame"
+	"millrace/internal/operator"
+	"millrace/internal/table"
+)
+
+// Messages describes a worker's messages and their results, as far as these determine the memory of a message. That memory consists of:
+//
+//   - the delivery: the payload, headers, bookkeeping and the largest result of one record, from the pull to the acknowledgement
+//   - the frame, if the message has many records or is compressed: the decompressed body, the index of the records, and their results
+//   - the receipt: a token for a later acknowledgement, after the delivery's memory is released
+//
+// Sizes are in bytes. TestCostsCoverTheHeap of package ingest compares them with the heap.
+type Messages struct {
+	Operators  []operator.Operator  // the operators that the pipelines run
+	Format     operator.Format      // format of results
+	Compress   compression.Encoding // compression of results
+	Split      frame.Splitter       // framing of messages, and the limits of a frame; New sets MaxRecord to the capacity of a batch
+	Decompress compression.Encoding // compression of messages
+}
+
+const (
+	// deliveryBytes is the memory of a delivery in addition to its message and its result. It covers the client's message, and the entries
+	// in batches, settle buffers and the ledger. It also covers the result's message with its headers, and the client's state of an
+	// unconfirmed publish. The measured value is 2.1 KiB.
+	deliveryBytes = 2560
+
+	// headerBytes is the memory of a header in addition to its text, and valueBytes that of each value. They cover the entries in the maps of
+	// the input and of the result.
+	headerBytes = 192
+	valueBytes  = 32
+
+	// usualHeaders is the assumed size of a payload's subjects and headers.
+	usualHeaders = 1024
+
+	// receiptBytes is the memory of a receipt.
+	receiptBytes = 512
+)
+
+// delivery returns the memory of a delivery with an empty payload and no headers, and the growth of its result per byte of payload.
+func (m *Messages) delivery() (empty, perByte int64) {
+	none := m.Format.MaxBytes(m.Operators, 0)
+	result := int64(m.Format.MaxBytes(m.Operators, operator.StringBytes(m.Operators, 1, 0)))
+	perByte = int64(m.Format.MaxBytes(m.Operators, operator.StringBytes(m.Operators, 0, 1)) - none)
+	return deliveryBytes + result + result/16, perByte + (perByte+15)/16 // the allocator rounds sizes up
+}
+
+// Splits reports whether messages may be frames or compressed. The size of such a message doesn't bound its records. If Splits is false,
+// each message is one record.
+func (m *Messages) Splits() bool {
+	return m.Split.Framing != frame.None || m.Decompress != compression.None
+}
+
+// FrameResults returns the largest memory for the index and the results of a frame with the given number and total size of its records.
+func (m *Messages) FrameResults(records int, bytes int64) int64 {
+	strings := operator.StringBytes(m.Operators, records, int(bytes))
+	body := int64(table.MaxBytes(m.Format, m.Operators, records, strings))
+	if m.Compress != compression.None {
+		body *= 2 // the results are in memory twice while they are compressed
+	}
+	return int64(records)*frame.IndexBytes + table.MaxSize(m.Format, m.Operators, records, strings) + body + body/8
+}
+
+// largestFrame returns the largest memory of a frame, without its delivery. received is the largest size of a message. It returns 0 if
+// every message is a single uncompressed record.
+func (m *Messages) largestFrame(received int64) int64 {
+	if !m.Splits() {
+		return 0
+	}
+	limit, records := m.Split.Limits()
+	body, content := int64(0), min(limit, received)
+	if m.Decompress != compression.None {
+		body, content = limit, limit
+	}
+	if m.Split.Framing == frame.Arrow || m.Split.Framing == frame.Auto {
+		body, content = body+limit, limit // the buffers of the stream may be compressed
+	}
+	if m.Split.Framing == frame.None {
+		records = 1
+	}
+	return body + m.FrameResults(int(min(int64(records), content+1)), content)
+}
+
+// SizeOf returns the memory of a slice, including its spare capacity.
+func SizeOf[T any](s []T) int64 {
+	var one T
+	return int64(cap(s)) * int64(unsafe.Sizeof(one))
+}
