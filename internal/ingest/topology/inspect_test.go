@@ -163,6 +163,17 @@ func TestInspectOfTheConsumer(t *testing.T) {
 	}
 }
 
+// TestInspectOfAConsumerForOtherSubjects shows that filters outside MILLRACE_SUBJECTS are only a warning if the stream maps no
+// subjects.
+func TestInspectOfAConsumerForOtherSubjects(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.Create(jetstream.StreamConfig{Name: "INGEST", Subjects: []string{"ingest.>"}})
+	r.provision()
+	r.topology.Subjects = []string{"elsewhere.>"}
+	wantLine(t, r.found(1000, roomy), "warning consumer millrace: filters [ingest.>], and MILLRACE_SUBJECTS is [elsewhere.>]", "make them agree")
+}
+
 // TestInspectComparesTheDuplicateWindowWithTheConsumer shows that an existing consumer's own settings determine the
 // number and time of redeliveries.
 func TestInspectComparesTheDuplicateWindowWithTheConsumer(t *testing.T) {

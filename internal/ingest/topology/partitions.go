@@ -118,7 +118,7 @@ func unfit(c jetstream.StreamConfig, l Topology, filters []string) (found, advic
 	meets := func(filter string) bool {
 		return slices.ContainsFunc(stored, func(s string) bool { return overlap(s, filter) })
 	}
-	if len(filters) == 0 || slices.ContainsFunc(filters, meets) {
+	if c.SubjectTransform == nil || len(filters) == 0 || slices.ContainsFunc(filters, meets) {
 		return "", ""
 	}
 	found = fmt.Sprintf("maps subjects (%q to %q), so messages published under %v are stored where the consumer's filters %v match nothing: it would "+
