@@ -1,9 +1,14 @@
 package topology
 
+// This file inspects the server and collects the findings. Each kind of asset has its own file: inspect_streams.go and consumers.go.
+// They list what may be wrong in tables of problems, and report the rows that are.
+
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,7 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/finding"
-	"millrace/internal/ingest/trim"
+	"millrace/internal/ingest/jsapi"
 )
 
 // Inspect checks the server, the streams and the consumers for the worker's use u.
@@ -20,292 +25,286 @@ func Inspect(ctx context.Context, nc *nats.Conn, l Topology, u Use) []finding.Fi
 	if err != nil {
 		return []finding.Finding{{Level: finding.Error, What: "JetStream", Found: err.Error(), Advice: "report this as a bug"}}
 	}
-	i := &inspection{ctx: ctx, js: js, nc: nc, l: l, use: u, maxPayload: nc.MaxPayload(), cluster: nc.ConnectedClusterName()}
-	server, streams := serverInspector{i}, streamInspector{i}
-	if !server.inspect() {
+	i := &inspection{ctx: ctx, js: js, nc: nc, l: l, use: u, maxPayload: nc.MaxPayload(), cluster: nc.ConnectedClusterName(),
+		version: nc.ConnectedServerVersion()}
+	if !i.server() {
 		return i.findings
 	}
 	if !u.Frames.none() {
-		i.results = i.limitOfResults()
-		server.frames()
+		i.frames(i.limitOfResults())
 	}
-	streams.input()
-	resultInspector{streams}.inspect()
-	deadLetterInspector{streams}.inspect()
+	i.inputs()
+	i.results()
+	i.deadLetters()
 	if l.Exclusive {
-		partitionInspector{streams}.inspect()
+		i.partitions()
 	} else {
-		consumerInspector{i}.inspect()
+		i.sharedConsumer()
 	}
-	server.permissions()
-	trimInspector{streams}.inspect() // runs after permissions, so its refused requests are only warnings
+	i.permissions()
+	i.processed() // runs after permissions, so its refused requests are only warnings
 	return i.findings
 }
 
-// partitionInspector checks the requirements of exclusive delivery: a stream that puts partitions before its subjects, and a
-// consumer per partition.
-type partitionInspector struct{ streamInspector }
-
-func (i partitionInspector) inspect() {
-	if s, err := i.js.Stream(i.ctx, i.l.Stream); err == nil { // the error is already reported
-		c := s.CachedInfo().Config
-		if found, advice := unfit(c, i.l, nil); found != "" {
-			i.say(finding.Error, "stream "+c.Name, found, advice)
-			return // consumers for partitions would be useless
-		}
-		i.removals(c)
-	}
-	worst := finding.OK
-	var missing []int
-	for p := range i.l.Partitions {
-		level, there := i.consumer(p)
-		if worst = max(worst, level); !there {
-			missing = append(missing, p)
+// ExplainCommands appends a finding about the installation of the nats command if one of the findings advises that command.
+func ExplainCommands(findings []finding.Finding) []finding.Finding {
+	for _, f := range findings {
+		if strings.Contains(f.Advice, "nats stream ") || strings.Contains(f.Advice, "nats consumer ") {
+			return append(findings, finding.Finding{What: "the nats command", Found: "it runs the advice above; it is at " +
+				"https://github.com/nats-io/natscli/releases, or install it with: go install github.com/nats-io/natscli/nats@latest " +
+				"(0.4 or later; --server, --creds, --js-domain and --js-api-prefix say where and as whom)"})
 		}
 	}
-	for len(missing) > 0 {
-		missing = i.missingFrom(missing)
-		worst = finding.Error
-	}
-	if worst == finding.OK {
-		i.say(finding.OK, fmt.Sprintf("consumers %s to %d", PartitionConsumer(i.l.Consumer, 0), i.l.Partitions-1),
-			"one for each partition, pinned to one worker at a time", "")
-	}
+	return findings
 }
 
-// removals warns about settings that make the server remove individual messages. The removal of an unacknowledged message
-// acknowledges all earlier messages of its partition.
-func (i partitionInspector) removals(c jetstream.StreamConfig) {
-	var found []string
-	if c.AllowMsgTTL {
-		found = append(found, "allow_msg_ttl")
-	}
-	if c.AllowRollup {
-		found = append(found, "allow_rollup_hdrs")
-	}
-	if c.MaxMsgsPerSubject > 0 && (c.Discard == jetstream.DiscardOld || !c.DiscardNewPerSubject) {
-		found = append(found, fmt.Sprintf("max_msgs_per_subject %d", c.MaxMsgsPerSubject))
-	}
-	if len(found) > 0 {
-		i.say(finding.Warning, "stream "+c.Name, "can remove single messages: "+strings.Join(found, ", "), "with exclusive delivery the "+
-			"server then counts earlier messages of the partition as acknowledged, and they are lost if their worker dies at that time; use a "+
-			"stream without them, or MILLRACE_DELIVERY=shared")
-	}
+// inspection has what the worker needs of the server, and the findings so far.
+type inspection struct {
+	ctx      context.Context
+	js       jetstream.JetStream
+	nc       *nats.Conn
+	l        Topology
+	use      Use
+	findings []finding.Finding
+
+	maxPayload int64  // the server's max_payload in bytes
+	cluster    string // name of the server's cluster; empty for a single server
+	version    string // of the server
 }
 
-// missingFrom reports the consumers at the start of the list whose numbers are consecutive, and returns the remaining list.
-func (i partitionInspector) missingFrom(list []int) []int {
-	n := 1
-	for n < len(list) && list[n] == list[0]+n {
-		n++
-	}
-	first, last := list[0], list[n-1]
-	what := "consumer " + PartitionConsumer(i.l.Consumer, first)
-	if n > 1 {
-		what = fmt.Sprintf("consumers %s to %d", PartitionConsumer(i.l.Consumer, first), last)
-	}
-	i.reportMissing(what, "not there"+i.dropped(), addPartitionConsumers(i.l, first, last))
-	return list[n:]
+// problem is a row of a table of what may be wrong.
+type problem struct {
+	wrong         bool
+	level         finding.Level
+	found, advice string
 }
 
-// consumer checks one partition's consumer, and reports only problems. there is false if the consumer doesn't exist.
-func (i partitionInspector) consumer(p int) (worst finding.Level, there bool) {
-	want := partitionConsumerConfig(i.l, p)
-	what := "consumer " + want.Durable
-	c, err := i.js.Consumer(i.ctx, i.l.Stream, want.Durable)
-	switch {
-	case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrConsumerNotFound):
-		return finding.OK, false
-	case err != nil:
-		i.failed(what, err, "it must be a pull consumer, and the account must be allowed to read it")
-		return finding.Error, true
-	}
-	i.reportPaused(what, c.CachedInfo())
-	got := c.CachedInfo().Config
-	say := func(l finding.Level, found, advice string) { worst = max(worst, l); i.say(l, what, found, advice) }
-	if got.AckPolicy != jetstream.AckAllPolicy || got.PriorityPolicy != jetstream.PriorityPolicyPinned {
-		say(finding.Error, fmt.Sprintf("ack policy %s", got.AckPolicy), i.keepInputs()+"delete it and set MILLRACE_PROVISION=true: it must acknowledge all "+
-			"at once and be pinned to one client (priority policy pinned_client, group "+PriorityGroup+")")
-	}
-	if filters := append([]string(nil), got.FilterSubjects...); !sameSubjects(orOne(filters, got.FilterSubject), want.FilterSubjects) {
-		say(finding.Error, fmt.Sprintf("filters %v, want %v", orOne(filters, got.FilterSubject), want.FilterSubjects), "make them agree")
-	}
-	if got.MaxDeliver > 0 {
-		say(finding.Error, fmt.Sprintf("max deliver %d", got.MaxDeliver), "make it unlimited: what the server does not deliver any more "+
-			"would be acknowledged with later ones")
-	}
-	if got.MaxAckPending > 0 && got.MaxAckPending*i.l.Partitions < i.use.InFlight {
-		say(finding.Warning, fmt.Sprintf("max ack pending %d", got.MaxAckPending), fmt.Sprintf("the pipelines can hold %d payloads; raise it, or "+
-			"lower MILLRACE_BATCH_PAYLOADS or MILLRACE_LANES", i.use.InFlight))
-	}
-	agreement(i.l, i.use, got, say)
-	return worst, true
-}
-
-type consumerInspector struct{ *inspection }
-
-func (i consumerInspector) inspect() {
-	what := "consumer " + i.l.Consumer
-	c, err := i.js.Consumer(i.ctx, i.l.Stream, i.l.Consumer)
-	filters := i.l.Subjects // the filters that provisioning would set
-	if err == nil {
-		filters = orOne(c.CachedInfo().Config.FilterSubjects, c.CachedInfo().Config.FilterSubject)
-	}
-	if stream, missing := i.js.Stream(i.ctx, i.l.Stream); missing == nil {
-		if found, advice := unfit(stream.CachedInfo().Config, i.l, filters); found != "" {
-			i.say(finding.Error, "stream "+i.l.Stream, found, advice)
-			return
+// report adds a finding for each row that is wrong, and returns the worst level.
+func (i *inspection) report(what string, table []problem) (worst finding.Level) {
+	for _, p := range table {
+		if p.wrong {
+			i.say(p.level, what, p.found, p.advice)
+			worst = max(worst, p.level)
 		}
 	}
-	switch {
-	case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrConsumerNotFound):
-		i.reportMissing(what, "not there"+i.dropped(), addConsumer(i.l))
-		return
-	case err != nil:
-		i.failed(what, err, "it must be a pull consumer, and the account must be allowed to read it")
-		return
-	}
-	i.settings(what, c.CachedInfo().Config)
-	i.reportPaused(what, c.CachedInfo())
+	return worst
 }
 
-// reportPaused reports a reportPaused consumer, which delivers nothing.
-func (i *inspection) reportPaused(what string, c *jetstream.ConsumerInfo) {
-	if c.Paused {
-		i.say(finding.Warning, what, fmt.Sprintf("is paused for %s, and delivers nothing until then", short(c.PauseRemaining.Round(time.Second))),
-			fmt.Sprintf("resume it, unless that's meant (nats consumer resume %s %s --force)", c.Stream, c.Name))
-	}
+func (i *inspection) say(l finding.Level, what, found, advice string) {
+	i.findings = append(i.findings, finding.Finding{Level: l, What: what, Found: found, Advice: advice})
 }
 
-func (i consumerInspector) settings(what string, c jetstream.ConsumerConfig) {
-	found := fmt.Sprintf("ack wait %s, max ack pending %d, max deliver %d", c.AckWait, c.MaxAckPending, c.MaxDeliver)
-	worst := finding.OK
-	say := func(l finding.Level, found, advice string) { worst = max(worst, l); i.say(l, what, found, advice) }
-	if c.AckPolicy != jetstream.AckExplicitPolicy {
-		say(finding.Error, fmt.Sprintf("ack policy %s", c.AckPolicy), "create it with explicit acknowledgement")
+// reportMissing reports a missing stream or consumer that provisioning would create, and the command that creates
+// it.
+func (i *inspection) reportMissing(what, found, command string) {
+	i.findings = append(i.findings, finding.Finding{Level: finding.Error, What: what, Found: found, Missing: true,
+		Advice: "create it (" + command + "), or set MILLRACE_PROVISION=true to have it created"})
+}
+
+// permission is the advice on a request of the JetStream API that the server refused.
+const permission = "check the account's permissions on the JetStream API"
+
+func (i *inspection) failed(what string, err error, advice string) {
+	i.findings = append(i.findings, finding.Finding{Level: finding.Error, What: what, Found: err.Error(), Advice: advice, Unanswered: Unavailable(err)})
+}
+
+// server reports false if JetStream doesn't answer or is too old, because further checks are then impossible.
+func (i *inspection) server() bool {
+	what := "server " + i.nc.ConnectedServerName()
+	if _, err := i.js.AccountInfo(i.ctx); err != nil {
+		i.reportSilence(what, err)
+		return false
 	}
-	if c.Durable == "" {
-		say(finding.Warning, "not durable", "create it with a durable name, or its position is lost when the server removes it")
+	level, err := apiLevel(i.ctx, i.nc, i.l.API)
+	if err != nil {
+		i.reportSilence(what, err)
+		return false
 	}
-	if c.MaxDeliver == 1 {
-		say(finding.Error, found, "with max deliver 1 a payload is lost with the first worker that dies; raise it or make it unlimited")
-	} else if c.MaxDeliver > 0 {
-		say(finding.Warning, found, "a payload whose last delivery dies with a worker is never delivered again; make max deliver "+
-			"unlimited and let MILLRACE_MAX_DELIVER count")
+	if found, advice := tooOld(i.version, level, i.l); found != "" {
+		i.say(finding.Error, what, found, advice)
+		return false
 	}
-	if c.MaxAckPending > 0 && c.MaxAckPending < i.use.InFlight {
-		say(finding.Warning, found, fmt.Sprintf("the pipelines can hold %d payloads; raise max ack pending or lower "+
-			"MILLRACE_BATCH_PAYLOADS or MILLRACE_LANES, or they are never full", i.use.InFlight))
+	needed, payloads := OldestShared, "payloads"
+	if i.l.Exclusive {
+		needed = OldestExclusive
 	}
-	agreement(i.l, i.use, c, say)
-	if c.HeadersOnly {
-		say(finding.Error, "headers only", "messages arrive without payloads, so every result would be that of an empty payload; create it without headers_only")
+	if i.use.Frames.Framed {
+		payloads = "records"
 	}
-	if limit := int(i.maxPayload); c.MaxRequestMaxBytes > 0 && c.MaxRequestMaxBytes < limit {
-		say(finding.Warning, fmt.Sprintf("max request max bytes %d, and the server takes messages of %d", c.MaxRequestMaxBytes, limit),
-			"a message larger than that bound stops the consumer; raise or clear it")
-	}
-	filters := c.FilterSubjects
-	if c.FilterSubject != "" {
-		filters = []string{c.FilterSubject}
-	}
-	if s, err := i.js.Stream(i.ctx, i.l.Stream); len(filters) == 0 && err == nil && !allCovered(s.CachedInfo().Config.Subjects, i.l.Subjects) {
-		say(finding.Warning, fmt.Sprintf("has no filter, so it gets every input of stream %s, and MILLRACE_SUBJECTS is only %v", i.l.Stream, i.l.Subjects),
-			fmt.Sprintf("make them agree (nats consumer edit %s %s%s --force)", i.l.Stream, i.l.Consumer, filterFlags(i.l.Subjects, "'")))
-	}
-	if len(filters) > 0 && !sameSubjects(filters, i.l.Subjects) {
-		say(finding.Warning, fmt.Sprintf("filters %v, and MILLRACE_SUBJECTS is %v", filters, i.l.Subjects),
-			"the consumer's filters apply; make them agree")
-	}
-	if worst == finding.OK {
+	found := fmt.Sprintf("version %s (%s or later is needed), max_payload %d bytes; unless sync_interval is \"always\" in the server's "+
+		"jetstream block it confirms before it syncs to disk, so with one replica a power cut can lose what it confirmed last",
+		i.version, needed, i.maxPayload)
+	if i.maxPayload > int64(i.use.BatchBytes) {
+		i.say(finding.Warning, what, found, fmt.Sprintf("%s over %d bytes go to the dead-letter subject; raise MILLRACE_BATCH_BYTES "+
+			"to at least max_payload", payloads, i.use.BatchBytes))
+	} else {
 		i.say(finding.OK, what, found, "")
 	}
+	return true
 }
 
-// trimInspector checks that processed inputs, and no other inputs, are removed from the input stream.
-type trimInspector struct{ streamInspector }
-
-// trimPatience is the time limit for each of trimInspector's checks that query the server.
-const trimPatience = 2 * time.Second
-
-func (i trimInspector) inspect() {
-	s, err := i.js.Stream(i.ctx, i.l.Stream)
-	if err != nil {
-		return // the error is reported already
+// reportSilence reports that JetStream doesn't answer. A missing permission to send a request, or to receive its answer, also has this
+// symptom.
+func (i *inspection) reportSilence(what string, err error) {
+	absent := errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount)
+	if absent || !i.refused() {
+		i.failed(what, fmt.Errorf("JetStream does not answer: %w", err), i.whyNoAnswer())
 	}
-	info, what := s.CachedInfo(), "processed inputs in stream "+i.l.Stream
-	switch c := info.Config; {
-	case c.Retention == jetstream.InterestPolicy:
-		i.say(finding.Warning, what, "retention by interest: when any consumer of the stream is removed, also one of another program that only looks, "+
-			"nats-server may remove inputs that nobody has processed (docs/streams.md)",
-			fmt.Sprintf("have the workers remove processed inputs instead (nats stream edit %s --retention limits --discard new%s); they may keep running",
-				c.Name, trim.MetadataFlags(trim.WithMark(c, i.l.Consumers()))))
-	case c.Retention == jetstream.WorkQueuePolicy:
-		i.workQueue(what, info)
-	case i.l.Kept.AskedEverything && trim.Marked(c):
-		i.say(finding.Warning, what, "workers remove them, and MILLRACE_STREAM_RETENTION asks for limits", fmt.Sprintf("remove %s from the stream's metadata, or "+
-			"leave the variable out", trim.MarkKey))
-	default:
-		i.trimmed(what, info)
+	i.permissions()
+}
+
+// whyNoAnswer returns the advice for a JetStream that doesn't answer.
+func (i *inspection) whyNoAnswer() string {
+	switch api := i.l.API; {
+	case api.Domain != "":
+		return fmt.Sprintf("set MILLRACE_NATS_JS_DOMAIN to the domain of the streams: no server that this one reaches answers for the "+
+			"JetStream domain %q", api.Domain)
+	case api.Prefix != "":
+		return "set MILLRACE_NATS_JS_PREFIX to the prefix under which this account imports the JetStream API of the streams' account " +
+			"(docs/security.md): nobody answers on " + api.Subject("INFO")
+	}
+	return "enable JetStream on the server and for this account"
+}
+
+// refused reports whether the server has refused a request for lack of a permission.
+func (i *inspection) refused() bool { return errors.Is(i.nc.LastError(), nats.ErrPermissionViolation) }
+
+// permissions reports the requests that the server refused. A request without permission gets no answer.
+func (i *inspection) permissions() {
+	if i.refused() {
+		i.say(finding.Error, "permissions", i.nc.LastError().Error(),
+			"grant it to the worker's user: docs/security.md lists the permissions that it needs")
 	}
 }
 
-// trimmed checks a stream with retention by limits.
-func (i trimInspector) trimmed(what string, info *jetstream.StreamInfo) {
-	ctx, cancel := context.WithTimeout(i.ctx, trimPatience)
+// The oldest releases of nats-server that the delivery modes support. `.ci/run oldest` runs both modes on the first versions of
+// these releases.
+var (
+	// OldestShared is the first release with several filters per consumer, and with metadata of streams and consumers.
+	OldestShared = jsapi.Release{Major: 2, Minor: 10}
+
+	// OldestExclusive is the first release with both pinned consumers and requests that reset consumers.
+	OldestExclusive = jsapi.Release{Major: 2, Minor: 14}
+)
+
+// levelExclusive is the JetStream API level of OldestExclusive.
+const levelExclusive = 4
+
+// tooOld returns the problem and the advice if the server is too old, and otherwise empty texts. version is the version of the
+// connected server. If JetStream is in a domain or another account, tooOld checks level instead, the level of its API. Servers
+// before 2.11 have no level.
+func tooOld(version string, level int, l Topology) (found, advice string) {
+	shared := ", or set MILLRACE_DELIVERY=shared, which needs " + OldestShared.String()
+	switch elsewhere := l.API != (jsapi.API{}); {
+	case elsewhere && l.Exclusive && level < levelExclusive:
+		return fmt.Sprintf("JetStream elsewhere has level %d of its API, and exclusive delivery needs level %d, of nats-server %s",
+			level, levelExclusive, OldestExclusive), "upgrade its servers" + shared
+	case elsewhere:
+	case !OldestShared.In(version):
+		return "version " + version + ", and Millrace needs nats-server " + OldestShared.String(), "upgrade the server"
+	case l.Exclusive && !OldestExclusive.In(version):
+		return "version " + version + ", and exclusive delivery needs nats-server " + OldestExclusive.String(), "upgrade the server" + shared
+	}
+	return "", ""
+}
+
+// levelTimeout is the time limit for the query of the API level. A cluster without a leader doesn't answer.
+const levelTimeout = 5 * time.Second
+
+// apiLevel returns the level of the JetStream API. It is 0 if the server has none.
+func apiLevel(ctx context.Context, nc *nats.Conn, api jsapi.API) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, levelTimeout)
 	defer cancel()
-	state, err := trim.Look(ctx, i.js, info, i.l.Trim)
-	if err == nil && state.Held == trim.None {
-		ctx, cancel := context.WithTimeout(i.ctx, trimPatience)
-		defer cancel()
-		err = trim.May(ctx, i.js, info.Config, i.l.Consumers())
+	m, err := nc.RequestWithContext(ctx, api.Subject("INFO"), nil)
+	if err != nil {
+		return 0, err
 	}
-	c := info.Config
-	switch {
-	case err != nil:
-		i.say(finding.Warning, what, fmt.Sprintf("this worker can't remove them, so the stream fills unless another deployment's workers do: %v", err),
-			fmt.Sprintf("allow the worker's user to publish on %s, and have its consumers registered (nats stream edit %s%s); or set MILLRACE_STREAM_TRIM=false",
-				strings.Join(i.subjects(c.Name), ", "), c.Name, trim.MetadataFlags(trim.WithMark(c, i.l.Consumers()))))
-	case state.Held == trim.NotTrimmed && c.Discard == jetstream.DiscardNew && c.MaxAge == 0 && !i.l.Kept.AskedEverything && i.l.Trim == trim.Auto:
-		i.say(finding.Warning, what, "they stay, and the stream refuses new inputs when it is full: workers trim only streams with a mark",
-			fmt.Sprintf("have the workers remove them (nats stream edit %s%s)", c.Name, trim.MetadataFlags(trim.WithMark(c, i.l.Consumers()))))
-	case state.Held == trim.NotTrimmed:
-	case state.Held != trim.None:
-		i.say(finding.Warning, what, "they stay: "+state.Explain(), "see docs/streams.md, \"How processed inputs leave the stream\"")
-	case state.Holder != "":
-		i.say(finding.OK, what, fmt.Sprintf("workers remove them; consumer %s holds the floor, %d sequences before the end", state.Holder, state.Behind()), "")
-	default:
-		i.say(finding.OK, what, "workers remove them", "")
+	var info struct {
+		API struct {
+			Level int `json:"level"`
+		} `json:"api"`
 	}
+	err = json.Unmarshal(m.Data, &info)
+	return info.API.Level, err
 }
 
-// subjects returns the API subjects on which a worker must be allowed to publish for trimming a stream.
-func (i trimInspector) subjects(stream string) (subjects []string) {
-	for _, request := range []string{"CONSUMER.LIST", "STREAM.MSG.GET", "STREAM.PURGE"} {
-		subjects = append(subjects, i.l.API.Subject(request+"."+stream))
-	}
-	return subjects
+// limit is the size limit of a message.
+type limit struct {
+	bytes int64
+	of    string // the server or stream with the limit
+	raise string // advice on raising the limit
 }
 
-// workQueue checks a work queue, from which the server itself removes inputs.
-func (i trimInspector) workQueue(what string, info *jetstream.StreamInfo) {
-	if c, err := i.js.Consumer(i.ctx, i.l.Stream, i.l.Consumer); err == nil { // an error is reported already
-		i.leftInQueue(what, info, c.CachedInfo())
+// limitOfResults returns the size limit of messages with results. It is the smaller limit of the result stream and the server, or
+// the server's limit if the stream's is unknown.
+func (i *inspection) limitOfResults() limit {
+	if s, err := i.js.Stream(i.ctx, i.l.ResultStream); err == nil {
+		if maximum := int64(s.CachedInfo().Config.MaxMsgSize); maximum > 0 && maximum < i.maxPayload {
+			return limit{maximum, "stream " + i.l.ResultStream, "raise max_msg_size of stream " + i.l.ResultStream}
+		}
 	}
+	return limitOfServer(i.maxPayload)
 }
 
-// leftInQueue reports acknowledged inputs that the server has kept. That happens when the server is killed.
-func (i trimInspector) leftInQueue(what string, info *jetstream.StreamInfo, c *jetstream.ConsumerInfo) {
-	floor := c.AckFloor.Stream
-	if info.State.Msgs == 0 || info.State.FirstSeq > floor || !coversAll(c.Config, info.Config) {
+func limitOfServer(maxPayload int64) limit {
+	return limit{maxPayload, "the server", "raise the server's max_payload"}
+}
+
+// resultHeaders is the assumed size of a result's headers in bytes.
+const resultHeaders = 1024
+
+// frames compares the limits of frames with the size of a batch, and with the size limit of messages and of results.
+func (i *inspection) frames(results limit) {
+	f, records := i.use.Frames, i.use.Frames.fit(int(results.bytes)-resultHeaders)
+	if i.report("frames", []problem{
+		{int64(f.Bytes) < i.maxPayload, finding.Warning,
+			fmt.Sprintf("the server takes messages of %d bytes, and MILLRACE_FRAME_BYTES is %d", i.maxPayload, f.Bytes),
+			fmt.Sprintf("larger ones that are framed or compressed go to the dead-letter subject; raise MILLRACE_FRAME_BYTES to at least %d",
+				i.maxPayload)},
+		{f.Framed && records == 0, finding.Warning,
+			fmt.Sprintf("the result of one record may have %d bytes, and %s takes messages of %d", f.Result, results.of, results.bytes),
+			"a record with a larger result goes to the dead-letter subject; " + results.raise +
+				", or use MILLRACE_RESULT_FORMAT=binary or smaller operators"},
+	}) != finding.OK {
 		return
 	}
-	i.say(finding.Warning, what, fmt.Sprintf("the work queue holds inputs up to sequence %d that are acknowledged, as after a crash of the server: nobody gets them "+
-		"again, and they count against its limits", floor), fmt.Sprintf("remove them (nats stream purge %s --seq %d --force)", i.l.Stream, floor+1))
+	found := when(f.Framed, "up to %d records and %d bytes per message; ", f.Records, f.Bytes) +
+		fmt.Sprintf("a record may have up to %d bytes (MILLRACE_BATCH_BYTES)", min(i.use.BatchBytes, f.Bytes)) +
+		when(f.Framed && records < f.Records, "; the result of more than about %d records comes in parts, because %s takes messages of %d bytes",
+			records, results.of, results.bytes)
+	i.say(finding.OK, "frames", found, "")
 }
 
-// coversAll reports whether a consumer receives every message of its stream.
-func coversAll(c jetstream.ConsumerConfig, s jetstream.StreamConfig) bool {
-	filters := orOne(c.FilterSubjects, c.FilterSubject)
-	return len(filters) == 0 || allCovered(s.Subjects, filters)
+// Error codes of the server for temporary errors. nats-server lists all codes in server/errors.json.
+const (
+	codeNotLeader       = 10009
+	codeStreamOffline   = 10118
+	codeConsumerOffline = 10119
+)
+
+// codeUnavailable is the code of errors about JetStream itself. For example, JetStream isn't ready, isn't enabled, or has no
+// resources.
+const codeUnavailable = 503
+
+// lost has the errors of requests without an answer.
+var lost = []error{
+	context.DeadlineExceeded, nats.ErrTimeout, nats.ErrNoResponders, nats.ErrDisconnected, nats.ErrStaleConnection,
+	nats.ErrConnectionReconnecting, nats.ErrReconnectBufExceeded,
+}
+
+// Unavailable reports whether an error of a JetStream API request may be temporary. Such an error means that the server didn't
+// answer or can't answer now. A request that the worker's user may not send gets no answer either.
+func Unavailable(err error) bool {
+	if slices.ContainsFunc(lost, func(e error) bool { return errors.Is(err, e) }) {
+		return true
+	}
+	var refusal jetstream.JetStreamError
+	if !errors.As(err, &refusal) || refusal.APIError() == nil {
+		return false
+	}
+	switch refusal.APIError().ErrorCode {
+	case errNoPeers, codeNotLeader, codeStreamOffline, codeConsumerOffline: // errNoPeers also while the cluster starts
+		return true
+	}
+	return refusal.APIError().Code == codeUnavailable
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/finding"
@@ -35,6 +36,9 @@ var boundsCases = []boundsCase{
 	{name: "a result stream without a bound", stream: jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>"}},
 		want:    []string{"warning stream RESULTS: has no bound", "a stream that is full refuses messages", "deletes at once what is older than 168h, read or not"},
 		command: "nats stream edit RESULTS --max-age 604800s --max-bytes 4GiB --discard new"},
+	{name: "an age below the duplicate window", stream: jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>"}},
+		change: func(k *Kept) { k.Results = NewBounds(time.Minute, 0) }, want: []string{"warning stream RESULTS: has no bound"},
+		command: "nats stream edit RESULTS --max-age 60s --dupe-window 60s --max-bytes 4GiB --discard new"},
 	{name: "dead letters without a bound", stream: jetstream.StreamConfig{Name: "DEAD", Subjects: []string{"deadletter.>"}},
 		want: []string{"warning dead letters deadletter.>: has no bound"}, command: "nats stream edit DEAD --max-bytes 1GiB --discard new"},
 	{name: "another bound, by somebody else", stream: jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>"}, MaxMsgs: 1 << 40, Discard: jetstream.DiscardNew}},
@@ -125,6 +129,13 @@ func TestInspectWarnsOfAStreamThatIsNearlyFull(t *testing.T) {
 	}
 }
 
+// inspected returns the findings of a check of a stream that holds the given number of bytes.
+func inspected(p plan, have jetstream.StreamConfig, bytes uint64, check func(*stream)) []finding.Finding {
+	s := &stream{inspection: &inspection{}, plan: p, what: "stream S", have: have, state: jetstream.StreamState{Bytes: bytes}}
+	check(s)
+	return s.findings
+}
+
 // TestOnlyAStreamThatRefusesMessagesIsNearlyFull shows that a stream that deletes its oldest messages causes no
 // warning, because it stays full.
 func TestOnlyAStreamThatRefusesMessagesIsNearlyFull(t *testing.T) {
@@ -140,10 +151,10 @@ func TestOnlyAStreamThatRefusesMessagesIsNearlyFull(t *testing.T) {
 		{"discard new, no limit", jetstream.StreamConfig{MaxBytes: -1, Discard: jetstream.DiscardNew}, 1000, false},
 		{"discard old", jetstream.StreamConfig{MaxBytes: 1000}, 1000, false},
 	} {
-		i := &inspection{}
-		streamInspector{i}.fill("stream S", resultRole, &jetstream.StreamInfo{Config: c.stream, State: jetstream.StreamState{Bytes: c.holds}})
-		if got := len(i.findings) == 1 && i.findings[0].Level == finding.Warning; got != c.warned {
-			t.Errorf("%s, %d bytes: %v, want a warning: %v", c.name, c.holds, i.findings, c.warned)
+		c.stream.MaxMsgs = 1 << 40 // a bound
+		found := inspected(Topology{}.resultPlan(server.VERSION), c.stream, c.holds, (*stream).limits)
+		if got := len(found) == 1 && strings.Contains(found[0].Found, "of max_bytes"); got != c.warned {
+			t.Errorf("%s, %d bytes: %v, want a warning: %v", c.name, c.holds, found, c.warned)
 		}
 	}
 }
@@ -152,11 +163,10 @@ func TestOnlyAStreamThatRefusesMessagesIsNearlyFull(t *testing.T) {
 // their inputs need no dead letter.
 func TestAFullStreamOfDeadLettersHoldsPartitionsUp(t *testing.T) {
 	t.Parallel()
-	i := &inspection{}
-	full := &jetstream.StreamInfo{Config: jetstream.StreamConfig{Name: "D", MaxBytes: 1000, Discard: jetstream.DiscardNew}, State: jetstream.StreamState{Bytes: 1000}}
-	streamInspector{i}.fill("stream D", deadLetterRole, full)
-	if len(i.findings) != 1 || !strings.Contains(i.findings[0].String(), "holds 100% of max_bytes") || !strings.Contains(i.findings[0].String(), "with exclusive delivery partitions wait") {
-		t.Errorf("the findings are %v", i.findings)
+	full := jetstream.StreamConfig{Name: "D", MaxBytes: 1000, Discard: jetstream.DiscardNew}
+	found := inspected(Topology{}.deadLetterPlan(server.VERSION), full, 1000, (*stream).limits)
+	if len(found) != 1 || !strings.Contains(found[0].String(), "holds 100% of max_bytes") || !strings.Contains(found[0].String(), "with exclusive delivery partitions wait") {
+		t.Errorf("the findings are %v", found)
 	}
 }
 
@@ -166,10 +176,10 @@ func TestASmallerLimitThanAStreamHolds(t *testing.T) {
 	t.Parallel()
 	const limit = 1 << 30
 	for holds, stops := range map[int64]bool{0: false, limit: false, limit + 1: true} {
-		d := &differences{stream: jetstream.StreamConfig{MaxBytes: 8 * limit}, holds: holds}
-		d.bytes(resultRole, Bounds{MaxBytes: limit, AskedBytes: true})
-		if got := strings.Contains(d.advice(), fmt.Sprintf("it holds %d bytes, and refuses messages", holds)); got != stops {
-			t.Errorf("of a stream with %d bytes: %s; want that it refuses messages: %v", holds, d.advice(), stops)
+		l := Topology{Kept: Kept{Results: Bounds{MaxBytes: limit, AskedBytes: true}}}
+		found := inspected(l.resultPlan(server.VERSION), jetstream.StreamConfig{MaxBytes: 8 * limit}, uint64(holds), (*stream).limits)
+		if got := strings.Contains(found[0].Advice, fmt.Sprintf("it holds %d bytes, and refuses messages", holds)); got != stops {
+			t.Errorf("of a stream with %d bytes: %v; want that it refuses messages: %v", holds, found, stops)
 		}
 	}
 }
@@ -260,9 +270,8 @@ func TestInspectOfFrames(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		frames Frames
-		want   []string // parts of the only finding; nil means no finding
+		want   []string // parts of the only finding
 	}{
-		{"messages are single records", Frames{Records: 10, Bytes: 10, Result: 2 * payload}, nil},
 		{"as it should be", Frames{Framed: true, Records: 1000, Bytes: payload, Result: 600, ResultMore: 500},
 			[]string{"ok frames: up to 1000 records and 1048576 bytes per message; a record may have up to 4096 bytes (MILLRACE_BATCH_BYTES)"}},
 		{"compressed single records", Frames{Compressed: true, Records: 1000, Bytes: 2 * payload, Result: 2 * payload},
@@ -277,20 +286,14 @@ func TestInspectOfFrames(t *testing.T) {
 		{"a result that is larger than a message", Frames{Framed: true, Records: 2, Bytes: payload, Result: payload, ResultMore: payload},
 			[]string{"warning frames: the result of one record may have 1048576 bytes", "raise the server's max_payload"}},
 	} {
-		i := &inspection{maxPayload: payload, results: limitOfServer(payload), use: Use{BatchBytes: 4096, Frames: c.frames}}
-		serverInspector{i}.frames()
+		i := &inspection{maxPayload: payload, use: Use{BatchBytes: 4096, Frames: c.frames}}
+		i.frames(limitOfServer(payload))
 		var lines []string
 		for _, f := range i.findings {
 			lines = append(lines, f.Level.String()+" "+f.String())
 			if (f.Advice == "") != (f.Level == finding.OK) {
 				t.Errorf("%s: the finding %q has the advice %q", c.name, f, f.Advice)
 			}
-		}
-		if c.want == nil {
-			if len(lines) != 0 {
-				t.Errorf("%s: found %q", c.name, lines)
-			}
-			continue
 		}
 		if len(lines) != 1 {
 			t.Errorf("%s: found %q, want one finding", c.name, lines)
@@ -338,7 +341,7 @@ func TestInspectOfTheLargestResult(t *testing.T) {
 	const payload = 1 << 20
 	for more, warned := range map[int]bool{0: false, 1: true} {
 		i := &inspection{use: Use{Frames: Frames{Result: payload - resultHeaders + more}}}
-		resultInspector{streamInspector{i}}.fits("stream RESULTS", limitOfServer(payload))
+		(&stream{inspection: i}).sizes(limitOfServer(payload))
 		if got := len(i.findings) == 1 && i.findings[0].Level == finding.Warning; got != warned {
 			t.Errorf("for a result of %d bytes more than fits: %v, want a warning: %v", more, i.findings, warned)
 		}

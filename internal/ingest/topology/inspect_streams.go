@@ -1,179 +1,410 @@
 package topology
 
+// This file inspects the three streams. A stream is compared with its plan. Rows of the plan's table that concern the same risk make one
+// finding: limits that delete messages, and differences from what the user chose.
+
 import (
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/finding"
+	"millrace/internal/ingest/lookup"
+	"millrace/internal/ingest/publisher"
 	"millrace/internal/wildcard"
 )
 
-// streamInspector checks the input stream, and has the common checks of the result stream and the dead-letter stream.
-type streamInspector struct{ *inspection }
+// stream is an existing stream that is inspected.
+type stream struct {
+	*inspection
+	plan
+	what  string // in findings
+	have  jetstream.StreamConfig
+	state jetstream.StreamState
+}
 
-// stream returns a stream's info, and reports a missing stream. wanted has the settings that provisioning would give the stream.
-func (i streamInspector) stream(wanted jetstream.StreamConfig, role string) (*jetstream.StreamInfo, bool) {
-	what := "stream " + wanted.Name
-	s, err := i.js.Stream(i.ctx, wanted.Name)
+// open returns the stream with the name of the plan. It returns nil after it has reported why the stream can't be inspected.
+func (i *inspection) open(what string, p plan) *stream {
+	s, err := i.js.Stream(i.ctx, p.Name)
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
-		i.reportMissing(what, "not there ("+role+")", addStream(i.withReplicas(wanted)))
-		return nil, false
+		i.reportMissing("stream "+p.Name, "not there ("+p.role+")", i.addPlanned(p))
+		return nil
 	case err != nil:
-		i.failed(what, err, "check the account's permissions on the JetStream API")
-		return nil, false
+		i.failed("stream "+p.Name, err, permission)
+		return nil
 	}
-	return s.CachedInfo(), true
+	return &stream{i, p, what, s.CachedInfo().Config, s.CachedInfo().State}
 }
 
-func (i streamInspector) input() {
-	info, ok := i.stream(inputSettings(i.l), "the input")
-	if !ok {
+// addPlanned returns the command that creates a planned stream with the number of replicas that provisioning would try first.
+func (i *inspection) addPlanned(p plan) string {
+	if p.Replicas == 0 && i.cluster != "" {
+		p.Replicas = clusterReplicas
+	}
+	return addStream(p.StreamConfig)
+}
+
+// inputInfo returns the input stream, or nil if it can't be read, which is already reported.
+func (i *inspection) inputInfo() *jetstream.StreamInfo {
+	s, err := i.js.Stream(i.ctx, i.l.Stream)
+	if err != nil {
+		return nil
+	}
+	return s.CachedInfo()
+}
+
+func (i *inspection) inputs() {
+	s := i.open("stream "+i.l.Stream, i.l.inputPlan())
+	if s == nil {
 		return
 	}
-	c := info.Config
-	what, found := "stream "+c.Name, fmt.Sprintf("the input, subjects %v, %s storage, %d replicas, keeps %s", c.Subjects, c.Storage, c.Replicas, keeps(c))
+	stored := s.have.Subjects
 	for _, filter := range i.l.Subjects {
 		meets := func(subject string) bool { return wildcard.Covers(subject, filter) || wildcard.Covers(filter, subject) }
-		if len(c.Subjects) > 0 && !slices.ContainsFunc(c.Subjects, meets) { // a mirror has no subjects
-			i.say(finding.Warning, what, fmt.Sprintf("stores nothing under %q, only %v", filter, c.Subjects), "add the subject to it, or set MILLRACE_SUBJECTS")
+		if len(stored) > 0 && !slices.ContainsFunc(stored, meets) { // a mirror has no subjects
+			i.say(finding.Warning, s.what, fmt.Sprintf("stores nothing under %q, only %v", filter, stored),
+				"add the subject to it, or set MILLRACE_SUBJECTS")
 		}
 	}
-	i.durability(what, found, c)
-	settingsInspector(i).unread(what, c)
-	i.bounds(what, inputRole, info, inputSettings(i.l), i.l.Kept.Inputs)
+	s.durability(s.description())
+	s.deletions()
+	s.limits()
 }
 
-func (i streamInspector) sayStreamOf(what string, err error, variable string) {
-	advice := "check the account's permissions on the JetStream API"
+func (i *inspection) results() {
+	s := i.open("stream "+i.l.ResultStream, i.l.resultPlan(i.version))
+	if s == nil {
+		return
+	}
+	name, err := streamOf(i.ctx, i.js, i.l.ResultPrefix, i.l.Subjects)
+	switch {
+	case err != nil:
+		i.reportStreamOf(s.what, err, "MILLRACE_RESULT_PREFIX")
+	case name != s.have.Name:
+		who := "no stream does"
+		if name != "" {
+			who = "stream " + name + " does"
+		}
+		i.say(finding.Error, s.what, fmt.Sprintf("does not store %q (%s)", mappedFilters(i.l.ResultPrefix, i.l.Subjects), who),
+			"add the subjects to it, or set MILLRACE_RESULT_PREFIX or MILLRACE_RESULT_STREAM")
+	case s.stores():
+		s.durability(s.description())
+		s.sizes(i.limitOfResults())
+		s.deletions()
+		s.limits()
+		if !s.exactlyOnce(i.l.CommitsOf) {
+			s.publishing()
+			s.duplicates()
+		}
+	}
+}
+
+func (i *inspection) deadLetters() {
+	what, p := "dead letters "+i.l.DeadLetterPrefix+".>", i.l.deadLetterPlan(i.version)
+	name, err := streamOf(i.ctx, i.js, i.l.DeadLetterPrefix, i.l.Subjects)
+	switch {
+	case err != nil:
+		i.reportStreamOf(what, err, "MILLRACE_DEADLETTER_PREFIX")
+		return
+	case name == "":
+		i.reportMissing(what, "no stream stores them, so payloads that cannot be processed would be redelivered forever", i.addPlanned(p))
+		return
+	}
+	p.Name = name
+	s := i.open(what, p)
+	switch {
+	case s == nil:
+	case name == i.l.ResultStream: // results inspects its other settings
+		i.say(finding.Warning, what, "stored in the result stream "+name+", where every reader of results gets them too", s.howToMove())
+		s.exactlyOnce(i.l.LetterCommitsOf)
+	case s.stores():
+		s.durability(fmt.Sprintf("%sstored in stream %s, %s", s.markers(), name, s.storage()))
+		s.deletions()
+		s.limits()
+		s.exactlyOnce(i.l.LetterCommitsOf)
+	}
+}
+
+func (i *inspection) reportStreamOf(what string, err error, variable string) {
+	advice := permission
 	if partly := (*partlyStored)(nil); errors.As(err, &partly) {
 		advice = "set " + variable + " to choose another prefix"
 	}
 	i.failed(what, err, advice)
 }
 
+func (s *stream) description() string {
+	return fmt.Sprintf("%s, subjects %v, %s", s.role, s.have.Subjects, s.storage())
+}
+
+func (s *stream) storage() string {
+	return fmt.Sprintf("%s storage, %d replicas, keeps %s", s.have.Storage, s.have.Replicas, keeps(s.have))
+}
+
 // durability reports a stream's storage, and warns if the stream could lose confirmed messages.
-func (i streamInspector) durability(what, found string, c jetstream.StreamConfig) {
+func (s *stream) durability(found string) {
+	want := s.have
+	want.Replicas = clusterReplicas
 	switch {
-	case c.Storage == jetstream.MemoryStorage:
-		i.say(finding.Warning, what, found, "memory storage loses everything when the server restarts; use file storage")
-	case c.Replicas < 2 && i.cluster != "":
-		i.say(finding.Warning, what, found, "a single replica is lost with its server, and the cluster could keep more replicas; set num_replicas to 3 "+
-			"(nats stream edit "+c.Name+" --replicas 3)")
+	case s.have.Storage == jetstream.MemoryStorage:
+		s.say(finding.Warning, s.what, found, "memory storage loses everything when the server restarts; use file storage")
+	case s.have.Replicas < 2 && s.cluster != "":
+		s.say(finding.Warning, s.what, found, "a single replica is lost with its server, and the cluster could keep more replicas; set "+
+			"num_replicas to 3 ("+editStream(want, "num_replicas")+")")
 	default:
-		i.say(finding.OK, what, found, "")
+		s.say(finding.OK, s.what, found, "")
 	}
 }
 
-// discards warns about a stream that may delete unread messages. It ignores a maximum age that is the same as in b. It
-// also ignores an age that differs from the user's choice, because the method bounds reports that.
-func (i streamInspector) discards(what string, c jetstream.StreamConfig, b Bounds) {
-	asked := c
-	if b.AskedAge || asked.MaxAge == b.MaxAge {
-		asked.MaxAge = 0
-	}
-	if d := findDrops(asked); len(d.limits) > 0 {
-		found, advice := d.explain(c)
-		i.say(finding.Warning, what, found, advice)
-	}
-}
-
-// drops has the limits that make a stream delete unread messages, and the flags of `nats stream edit` that remove
-// these limits.
-type drops struct{ limits, flags []string }
-
-func (d *drops) add(flag, format string, args ...any) {
-	d.limits = append(d.limits, fmt.Sprintf(format, args...))
-	d.flags = append(d.flags, flag)
-}
-
-// findDrops finds limits at which the server deletes the oldest message instead of refusing the newest. It ignores
-// retention, because the server applies limits under interest and work-queue retention too.
-func findDrops(c jetstream.StreamConfig) (d drops) {
-	if c.Discard == jetstream.DiscardOld {
-		if c.MaxMsgs > 0 {
-			d.add("--max-msgs=-1", "max_msgs %d", c.MaxMsgs)
-		}
-		if c.MaxBytes > 0 {
-			d.add("--max-bytes=-1", "max_bytes %d", c.MaxBytes)
+// stores reports settings that keep a stream from storing the worker's messages. It returns false if the stream can store no message.
+func (s *stream) stores() bool {
+	c := s.have
+	const elsewhere = "set another stream, or delete it and set MILLRACE_PROVISION=true"
+	for _, p := range []problem{
+		{c.NoAck, finding.Error, "has no_ack set, so the server never confirms that " + s.message + " is stored",
+			"clear no_ack (" + editStream(c, "no_ack") + ")"},
+		{c.Sealed, finding.Error, "is sealed: the server takes no messages for it any more, and can't unseal it", elsewhere},
+		{c.AllowMsgCounter, finding.Error, "counts (allow_msg_counter): the server refuses every message that is no counter", elsewhere},
+	} {
+		if p.wrong {
+			s.say(p.level, s.what, p.found, p.advice)
+			return false
 		}
 	}
-	// Only discard_new_per_subject makes the server refuse messages over a subject's limit. It requires discard new.
-	if c.MaxMsgsPerSubject > 0 && !c.DiscardNewPerSubject {
-		d.add("--max-msgs-per-subject=-1", "max_msgs_per_subject %d", c.MaxMsgsPerSubject)
+	if c.Discard == jetstream.DiscardNew && c.DiscardNewPerSubject && c.MaxMsgsPerSubject > 0 {
+		s.say(finding.Warning, s.what, fmt.Sprintf("refuses messages on a subject that has %d (discard_new_per_subject): the worker then "+
+			"waits until somebody removes some", c.MaxMsgsPerSubject),
+			"lift the limit (nats stream edit "+c.Name+" --max-msgs-per-subject=-1 --no-discard-per-subject)")
 	}
-	if c.MaxAge > 0 { // max_age deletes messages with either value of discard
-		d.add("--max-age=0s", "max_age %s", c.MaxAge)
+	if c.SubjectTransform != nil {
+		s.say(finding.Warning, s.what, fmt.Sprintf("maps subjects (%s): %s is stored on another subject, where readers with the documented "+
+			"filters don't find it", transformText(c.SubjectTransform), s.message),
+			"remove the transform, or have readers filter by the subjects as they are stored")
 	}
-	return d
+	return true
 }
 
-// explain describes the messages that the stream c drops, and the commands that make c keep them.
-func (d *drops) explain(c jetstream.StreamConfig) (found, advice string) {
-	advice = fmt.Sprintf("messages over a limit are deleted, read or not. Unless that's meant, lift the limits (nats stream edit %s %s)",
-		c.Name, strings.Join(d.flags, " "))
-	if c.Discard == jetstream.DiscardOld && max(c.MaxMsgs, c.MaxBytes) > 0 {
-		advice += fmt.Sprintf(", or have the server refuse what goes over max_msgs and max_bytes, so that the worker waits for room "+
-			"(nats stream edit %s --discard new)", c.Name)
+// sizes warns if the result of one payload may exceed maximum, the size limit of messages.
+func (s *stream) sizes(maximum limit) {
+	if need := int64(s.use.Frames.Result + resultHeaders); maximum.bytes < need {
+		s.say(finding.Warning, s.what, fmt.Sprintf("a result with its headers may have %d bytes, and %s takes messages of %d: payloads with "+
+			"larger results go to the dead-letter subject (too_large)", need, maximum.of, maximum.bytes),
+			maximum.raise+", or use MILLRACE_RESULT_FORMAT=binary or smaller operators")
 	}
-	return "drops messages that nobody has read: " + d.text(c), advice
 }
 
-func (d *drops) text(c jetstream.StreamConfig) string {
+// deletions warns about a stream that may delete unread messages. It ignores a planned maximum age. It also ignores an age that
+// differs from the user's choice, because limits reports that.
+func (s *stream) deletions() {
+	c := s.have
+	if s.bounds.AskedAge || c.MaxAge == s.bounds.MaxAge {
+		c.MaxAge = 0
+	}
+	found, flags := findDrops(c)
+	if len(found) == 0 {
+		return
+	}
 	discard := "old"
 	if c.Discard == jetstream.DiscardNew {
 		discard = "new"
 	}
-	return fmt.Sprintf("%s, discard %s", strings.Join(d.limits, ", "), discard)
+	advice := "messages over a limit are deleted, read or not. Unless that's meant, lift the limits (nats stream edit " + c.Name + flags + ")"
+	if c.Discard == jetstream.DiscardOld && max(c.MaxMsgs, c.MaxBytes) > 0 {
+		advice += ", or have the server refuse what goes over max_msgs and max_bytes, so that the worker waits for room (" +
+			editStream(c, "discard") + ")"
+	}
+	s.say(finding.Warning, s.what, s.drops+": "+strings.Join(found, ", ")+", discard "+discard, advice)
 }
 
-// settingsInspector checks a stream for settings that make it refuse or delete published messages, or change their subjects.
-type settingsInspector struct{ *inspection }
-
-// refusals reports settings that prevent a stream from storing the worker's messages. It returns false if the stream can store no
-// message. stored is the kind of message, for example "a result".
-func (i settingsInspector) refusals(what, stored string, c jetstream.StreamConfig) bool {
-	elsewhere := "set another stream, or delete it and set MILLRACE_PROVISION=true"
-	switch {
-	case c.NoAck:
-		i.say(finding.Error, what, "has no_ack set, so the server never confirms that "+stored+" is stored", "clear no_ack (nats stream edit "+c.Name+" --ack)")
-	case c.Sealed:
-		i.say(finding.Error, what, "is sealed: the server takes no messages for it any more, and can't unseal it", elsewhere)
-	case c.AllowMsgCounter:
-		i.say(finding.Error, what, "counts (allow_msg_counter): the server refuses every message that is no counter", elsewhere)
-	default:
-		i.oddities(what, stored, c)
-		return true
+// findDrops returns the limits at which the server deletes the oldest message instead of refusing the newest, and the flags that
+// remove them. It ignores retention, because the server applies limits under interest and work-queue retention too.
+func findDrops(c jetstream.StreamConfig) (found []string, flags string) {
+	for _, row := range (plan{}).table(c, 0) {
+		if row.drops != "" {
+			found, flags = append(found, row.drops), flags+row.lift
+		}
 	}
-	return false
+	return found, flags
 }
 
-// oddities warns about settings that make a stream refuse some of the worker's messages, or store them on unexpected subjects.
-func (i settingsInspector) oddities(what, stored string, c jetstream.StreamConfig) {
-	if c.Discard == jetstream.DiscardNew && c.DiscardNewPerSubject && c.MaxMsgsPerSubject > 0 {
-		i.say(finding.Warning, what, fmt.Sprintf("refuses messages on a subject that has %d (discard_new_per_subject): the worker then waits until somebody removes some",
-			c.MaxMsgsPerSubject), "lift the limit (nats stream edit "+c.Name+" --max-msgs-per-subject=-1 --no-discard-per-subject)")
-	}
-	if t := c.SubjectTransform; t != nil {
-		i.say(finding.Warning, what, fmt.Sprintf("maps subjects (%q to %q): %s is stored on another subject, where readers with the documented filters don't find it",
-			t.Source, t.Destination, stored), "remove the transform, or have readers filter by the subjects as they are stored")
-	}
-}
-
-// unread warns about an input stream that deletes unprocessed inputs.
-func (i settingsInspector) unread(what string, c jetstream.StreamConfig) {
-	asked := c
-	if b := i.l.Kept.Inputs; b.AskedAge || asked.MaxAge == b.MaxAge {
-		asked.MaxAge = 0
-	}
-	d := findDrops(asked)
-	if len(d.limits) == 0 {
+// removals warns about settings with which the server removes single messages of the input stream. The removal of an unacknowledged
+// message acknowledges all earlier messages of its partition.
+func (i *inspection) removals(input *jetstream.StreamInfo) {
+	if input == nil {
 		return
 	}
-	_, advice := d.explain(c)
-	i.say(finding.Warning, what, "deletes inputs that nobody has processed: "+d.text(c), advice)
+	var found []string
+	for _, row := range (plan{}).table(input.Config, 0) {
+		if row.removes != "" {
+			found = append(found, row.removes)
+		}
+	}
+	if len(found) > 0 {
+		i.say(finding.Warning, "stream "+i.l.Stream, "can remove single messages: "+strings.Join(found, ", "), "with exclusive delivery the "+
+			"server then counts earlier messages of the partition as acknowledged, and they are lost if their worker dies at that time; use a "+
+			"stream without them, or MILLRACE_DELIVERY=shared")
+	}
+}
+
+const (
+	// nearlyFull is the fill level, in tenths of max_bytes, from which limits warns.
+	nearlyFull = 8
+
+	// suggestedBytes is the advised max_bytes for an unbounded stream if the settings have no max_bytes.
+	suggestedBytes = 4 << 30
+)
+
+// limits warns about a stream that will soon refuse messages, that can grow without a limit, or that differs from what the user chose
+// for new streams.
+func (s *stream) limits() {
+	c, holds := s.have, int64(s.state.Bytes)
+	if c.Discard == jetstream.DiscardNew && c.MaxBytes > 0 && holds >= c.MaxBytes/10*nearlyFull {
+		want := c
+		want.MaxBytes = room(holds, c.MaxBytes)
+		s.say(finding.Warning, s.what, fmt.Sprintf("holds %d%% of max_bytes %s; when it is full, %s", holds*100/c.MaxBytes, sizeFlag(c.MaxBytes), s.full),
+			"process or remove what it holds, or raise the limit ("+editStream(want, "max_bytes")+")")
+	}
+	var found []string
+	var changes []setting
+	table, changeable := s.table(c, holds), false
+	for _, name := range []string{"max_age", "max_bytes", "num_replicas", "storage"} { // those that the user can choose
+		if change := row(table, name); change.differs != "" {
+			found, changes = append(found, change.differs), append(changes, change)
+			changeable = changeable || !change.fixed
+		}
+	}
+	if c.MaxAge <= 0 && c.MaxBytes <= 0 && c.MaxMsgs <= 0 {
+		found = append([]string{grows(c)}, found...)
+		if !changeable {
+			changes = append(changes, s.suggested()...)
+		}
+	}
+	if len(found) > 0 {
+		s.say(finding.Warning, s.what, strings.Join(found, "; "), changeAdvice(c.Name, changes))
+	}
+}
+
+// grows returns a text about how an unbounded stream can fill the disk.
+func grows(c jetstream.StreamConfig) string {
+	if c.Retention == jetstream.LimitsPolicy {
+		return "has no bound: it keeps every message, read or not, until the disk is full"
+	}
+	return "has no bound: while no worker runs, its backlog can fill the disk"
+}
+
+// suggested returns the changes that bound an unbounded stream. An input stream gets no maximum age, because inputs must not be
+// deleted before they are processed.
+func (s *stream) suggested() (changes []setting) {
+	p, holds := s.plan, int64(s.state.Bytes)
+	if p.MaxBytes == 0 {
+		p.MaxBytes = suggestedBytes
+	}
+	p.MaxBytes = room(holds, p.MaxBytes)
+	table := p.table(s.have, holds)
+	switch {
+	case s.have.Retention != jetstream.LimitsPolicy:
+	case s.have.Name == s.l.Stream:
+		changes = append(changes, setting{note: "processed inputs stay in it and count: docs/streams.md says how to let them go"})
+	case p.MaxAge > 0:
+		changes = append(changes, row(table, "max_age"))
+	}
+	bytes := row(table, "max_bytes")
+	bytes.note = "with discard new, a stream that is full refuses messages"
+	return append(changes, bytes)
+}
+
+// room returns the advised max_bytes for a stream with the present size holds. It is twice holds, rounded up to whole
+// GiB, but not less than minimum.
+func room(holds, minimum int64) int64 {
+	const gib = 1 << 30
+	return max(minimum, (2*holds+gib-1)/gib*gib)
+}
+
+// changeAdvice returns advice on changing settings of an existing stream to their planned values.
+func changeAdvice(name string, changes []setting) string {
+	flags, advice := "", ""
+	for _, change := range changes {
+		if change.note != "" {
+			advice += change.note + "; "
+		}
+		if !change.fixed {
+			flags += change.flags
+		}
+	}
+	return advice + when(flags != "", "change it (nats stream edit %s%s); ", name, flags) + "the worker changes no stream that exists"
+}
+
+// publishing reports whether results are published in batches or one by one.
+func (s *stream) publishing() {
+	found, err := publisher.Ask(s.ctx, s.js, s.have.Name)
+	switch {
+	case err != nil:
+		s.failed(s.what, err, permission)
+	case found.Batches:
+		s.say(finding.OK, s.what, found.Found, "")
+	default:
+		s.say(finding.Warning, s.what, found.Found, found.Advice)
+	}
+}
+
+// duplicates compares the duplicate window of the result stream with the time for which an input may be redelivered. A result that
+// is published after the window may be stored a second time.
+func (s *stream) duplicates() {
+	name, window, ackWait, deliveries := s.have.Name, s.have.Duplicates, s.l.AckWait, s.l.MaxDeliver
+	if consumer, err := s.js.Consumer(s.ctx, s.l.Stream, s.l.Consumers()[0]); err == nil { // otherwise the settings for new consumers apply
+		settings := consumer.CachedInfo().Config
+		ackWait, deliveries = settings.AckWait, DeliveryLimit(deliveries, settings.MaxDeliver)
+	}
+	span := redeliverySpan(ackWait, deliveries)
+	found := fmt.Sprintf("duplicate window %s, and an input may be redelivered for %s (ack wait %s, %d deliveries)", window, span, ackWait, deliveries)
+	longer := func(d time.Duration) string {
+		want := s.have
+		want.Duplicates = d
+		return fmt.Sprintf("set duplicate_window to %s (%s", d, editStream(want, "duplicate_window"))
+	}
+	err := lookup.New(s.js, lookup.Options{Input: s.l.Stream, Streams: []string{name}}).Check(s.ctx)
+	switch {
+	case err == nil && window >= safeWindow:
+		s.say(finding.OK, s.what, fmt.Sprintf("%s; an input that may have a result older than %s is looked up first", found, PublishFor(window)), "")
+	case err == nil:
+		s.say(finding.Warning, s.what, found, fmt.Sprintf("what the network delays for more than %s may be stored a second time; %s)",
+			window-PublishFor(window), longer(safeWindow)))
+	case window < span:
+		s.say(finding.Warning, s.what, found+"; "+err.Error(), "a result that was stored before may be stored a second time; "+longer(span)+
+			"; the server keeps every id for as long in memory), or lower the consumer's ack wait or MILLRACE_MAX_DELIVER")
+	default:
+		s.say(finding.Warning, s.what, found+"; "+err.Error(), fmt.Sprintf("when no worker runs, or one is cut off or stopped, for more than "+
+			"%s, its inputs may get a second result; keep results (retention limits), and allow the worker's user to read them "+
+			"(docs/security.md)", PublishFor(window)))
+	}
+}
+
+// howToMove returns the commands that give dead letters their own stream. Between the two commands no stream has the subjects of
+// dead letters, because two streams can't share subjects. A payload that is given up in between is redelivered. With --force the
+// first command has no prompt, so both commands can be pasted at once.
+func (s *stream) howToMove() string {
+	results, apart, dead := s.have, s.l.deadLetterPlan(s.version), mappedSubjects(s.l.DeadLetterPrefix)
+	keep := slices.DeleteFunc(slices.Clone(results.Subjects), func(s string) bool {
+		return slices.ContainsFunc(dead, func(d string) bool { return wildcard.Covers(s, d) || wildcard.Covers(d, s) })
+	})
+	if !slices.ContainsFunc(keep, func(subject string) bool { return wildcard.Covers(subject, s.l.ResultPrefix+".>") }) {
+		keep = append(keep, mappedSubjects(s.l.ResultPrefix)...) // one wildcard covered both
+		if s.l.wantsMarkers() {
+			keep = append(keep, CommitSubjects(s.l.CommitPrefix, results.Name))
+		}
+		slices.Sort(keep)
+		keep = slices.Compact(keep)
+	}
+	apart.Duplicates = results.Duplicates
+	if apart.MaxAge > 0 {
+		apart.Duplicates = min(apart.Duplicates, apart.MaxAge) // the server accepts no longer window
+	}
+	results.Subjects = keep
+	return fmt.Sprintf("give them their own stream: %s --force, then %s. Dead letters that are already stored stay in %s",
+		editStream(results, "subjects"), s.addPlanned(apart), results.Name)
 }

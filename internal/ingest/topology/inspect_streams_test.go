@@ -91,7 +91,8 @@ func TestTheServerDropsWhatIsWarnedOf(t *testing.T) {
 		}
 		s := r.Stream(name)
 		dropped := s.CachedInfo().State.Msgs < confirmed
-		if warned := len(findDrops(s.CachedInfo().Config).limits) > 0; dropped != warned || confirmed < 5 {
+		limits, _ := findDrops(s.CachedInfo().Config)
+		if warned := len(limits) > 0; dropped != warned || confirmed < 5 {
 			t.Errorf("%s: it confirmed %d messages and holds %d; warned of: %v", name, confirmed, s.CachedInfo().State.Msgs, warned)
 		}
 	}
@@ -236,7 +237,7 @@ func TestInspectNamesWhoHoldsTheFloor(t *testing.T) {
 func TestInspectOfAWorkQueue(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	c := inputSettings(r.topology)
+	c := r.topology.inputPlan().StreamConfig
 	c.Retention, c.Metadata = jetstream.WorkQueuePolicy, nil
 	r.Create(c)
 	r.provision()
@@ -259,7 +260,7 @@ func TestInspectOfAWorkQueue(t *testing.T) {
 		want    string // part of the advice; empty means no finding
 	}{{0, all, ""}, {1, all, "nats stream purge INGEST --seq 2 --force"}, {2, all, "nats stream purge INGEST --seq 3 --force"}, {2, []string{"ingest.b"}, ""}} {
 		consumer.AckFloor.Stream, consumer.Config.FilterSubject, consumer.Config.FilterSubjects = c.floor, "", c.filters
-		i := trimInspector{streamInspector{&inspection{l: r.topology}}}
+		i := &inspection{l: r.topology}
 		i.leftInQueue("", info, consumer)
 		if found := len(i.findings) > 0; found != (c.want != "") || found && !strings.Contains(i.findings[0].Advice, c.want) {
 			t.Errorf("with filters %q and everything up to %d acknowledged, findings %v, want %q", c.filters, c.floor, i.findings, c.want)

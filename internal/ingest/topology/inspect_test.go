@@ -207,9 +207,8 @@ func TestInspectOfReplicas(t *testing.T) {
 	r := newRig(t)
 	for cluster, want := range map[string]finding.Level{"": finding.OK, "east": finding.Warning} {
 		i := &inspection{cluster: cluster}
-		streams := streamInspector{i}
-		streams.durability("stream RESULTS", "one replica", jetstream.StreamConfig{Name: "RESULTS", Replicas: 1})
-		streams.durability("stream RESULTS", "three replicas", jetstream.StreamConfig{Name: "RESULTS", Replicas: 3})
+		(&stream{inspection: i, have: jetstream.StreamConfig{Name: "RESULTS", Replicas: 1}}).durability("one replica")
+		(&stream{inspection: i, have: jetstream.StreamConfig{Name: "RESULTS", Replicas: 3}}).durability("three replicas")
 		if i.findings[0].Level != want || i.findings[1].Level != finding.OK {
 			t.Errorf("in cluster %q: %v", cluster, i.findings)
 		}

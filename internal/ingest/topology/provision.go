@@ -1,16 +1,17 @@
 package topology
 
+// This file creates missing streams and consumers. The server reserves max_bytes of each stream. If it has no room for the defaults,
+// the streams get less. Values that the user chose are never changed.
+
 import (
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest/publisher"
 	"millrace/internal/ingest/trim"
 )
 
@@ -21,11 +22,22 @@ func Provision(ctx context.Context, js jetstream.JetStream, l Topology, log *slo
 		return err // before Provision creates useless streams
 	}
 	cr := &creator{js: js, log: log}
-	if err := cr.create(ctx, l.Kept.Inputs, inputSettings(l)); err != nil {
+	if err := cr.create(ctx, l.inputPlan()); err != nil {
 		return err
 	}
-	if err := createOutputs(ctx, cr, l); err != nil {
+	dead, err := streamOf(ctx, js, l.DeadLetterPrefix, l.Subjects)
+	if err != nil {
 		return err
+	}
+	version := js.Conn().ConnectedServerVersion()
+	outputs := []plan{l.resultPlan(version), l.deadLetterPlan(version)}
+	if dead != "" {
+		outputs = outputs[:1]
+	}
+	for _, p := range outputs {
+		if err := cr.create(ctx, p); err != nil {
+			return err
+		}
 	}
 	if err := trim.Register(ctx, js, l.Stream, l.Trim, l.Consumers()); err != nil {
 		return err
@@ -33,25 +45,28 @@ func Provision(ctx context.Context, js jetstream.JetStream, l Topology, log *slo
 	return createConsumers(ctx, js, l, log)
 }
 
-func createOutputs(ctx context.Context, cr *creator, l Topology) error {
-	dead, err := streamOf(ctx, cr.js, l.DeadLetterPrefix, l.Subjects)
-	if err != nil {
+// checkInput returns an error if the input stream exists and is unfit for a worker.
+func checkInput(ctx context.Context, js jetstream.JetStream, l Topology) error {
+	info, err := streamInfo(ctx, js, l.Stream)
+	if err != nil || info == nil {
 		return err
 	}
-	if err := cr.create(ctx, l.Kept.Results, resultSettings(cr.js, l)); err != nil {
-		return err
+	if found, advice := unfit(info.Config, l, l.Subjects); found != "" {
+		return fmt.Errorf("stream %s: %s: %s", l.Stream, found, advice)
 	}
-	if dead != "" {
-		return nil
-	}
-	return cr.create(ctx, l.Kept.DeadLetters, deadLetterSettings(cr.js, l))
+	return nil
 }
 
-func createConsumers(ctx context.Context, js jetstream.JetStream, l Topology, log *slog.Logger) error {
-	if l.Exclusive {
-		return createPartitionConsumers(ctx, js, l, log)
+// streamInfo returns nil if the stream doesn't exist.
+func streamInfo(ctx context.Context, js jetstream.JetStream, name string) (*jetstream.StreamInfo, error) {
+	s, err := js.Stream(ctx, name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil, nil
 	}
-	return createConsumer(ctx, js, l, log)
+	if err != nil {
+		return nil, fmt.Errorf("look up stream %q: %w", name, err)
+	}
+	return s.CachedInfo(), nil
 }
 
 const (
@@ -77,47 +92,36 @@ type creator struct {
 	made []string // streams of this creator whose max_bytes is a default
 }
 
-// create creates a stream unless it exists. b has the bounds that c contains.
-func (cr *creator) create(ctx context.Context, b Bounds, c jetstream.StreamConfig) error {
-	there, err := streamExists(ctx, cr.js, c.Name)
-	if err != nil || there {
+// create creates a stream unless it exists.
+func (cr *creator) create(ctx context.Context, p plan) error {
+	if info, err := streamInfo(ctx, cr.js, p.Name); err != nil || info != nil {
 		return err
 	}
-	s, err := cr.createShrinking(ctx, b, c)
+	s, err := cr.createShrinking(ctx, p)
 	if refused := (*jetstream.APIError)(nil); errors.As(err, &refused) && noRoom(refused) {
 		return fmt.Errorf("create stream %q with max_bytes %s: %w: the server reserves that much; choose less (MILLRACE_STREAM_MAX_BYTES, "+
-			"MILLRACE_RESULT_MAX_BYTES, MILLRACE_DEADLETTER_MAX_BYTES), or give JetStream more storage", c.Name, sizeFlag(c.MaxBytes), err)
+			"MILLRACE_RESULT_MAX_BYTES, MILLRACE_DEADLETTER_MAX_BYTES), or give JetStream more storage", p.Name, sizeFlag(p.MaxBytes), err)
 	}
 	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 		return nil // another worker has just created it with other settings, which Inspect reports
 	}
 	if err != nil {
 		return fmt.Errorf("create stream %q on %v: %w: if another stream has these subjects, name that stream or choose other subjects "+
-			"(MILLRACE_STREAM, MILLRACE_SUBJECTS, MILLRACE_RESULT_STREAM, MILLRACE_RESULT_PREFIX, MILLRACE_DEADLETTER_PREFIX, MILLRACE_COMMIT_PREFIX)", c.Name, c.Subjects, err)
+			"(MILLRACE_STREAM, MILLRACE_SUBJECTS, MILLRACE_RESULT_STREAM, MILLRACE_RESULT_PREFIX, MILLRACE_DEADLETTER_PREFIX, "+
+			"MILLRACE_COMMIT_PREFIX)", p.Name, p.Subjects, err)
 	}
 	got := s.CachedInfo().Config
-	if !b.AskedBytes {
+	if !p.bounds.AskedBytes {
 		cr.made = append(cr.made, got.Name)
 	}
-	cr.log.Info("created stream", "stream", c.Name, "subjects", c.Subjects, "keeps", keeps(got), "replicas", got.Replicas)
+	cr.log.Info("created stream", "stream", p.Name, "subjects", p.Subjects, "keeps", keeps(got), "replicas", got.Replicas)
 	return nil
-}
-
-func streamExists(ctx context.Context, js jetstream.JetStream, name string) (bool, error) {
-	_, err := js.Stream(ctx, name)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("look up stream %q: %w", name, err)
-	}
-	return true, nil
 }
 
 // createShrinking creates a stream. It reduces max_bytes and the number of replicas to values that the server can provide, unless
 // the user chose the value.
-func (cr *creator) createShrinking(ctx context.Context, b Bounds, c jetstream.StreamConfig) (jetstream.Stream, error) {
-	open := c.Replicas == 0
+func (cr *creator) createShrinking(ctx context.Context, p plan) (jetstream.Stream, error) {
+	c, open := p.StreamConfig, p.Replicas == 0
 	if open && cr.js.Conn().ConnectedClusterName() != "" {
 		c.Replicas = clusterReplicas
 	}
@@ -128,14 +132,15 @@ func (cr *creator) createShrinking(ctx context.Context, b Bounds, c jetstream.St
 			return s, err
 		}
 		switch {
-		case noRoom(refused) && !b.AskedBytes && c.MaxBytes/2 >= minBytes:
+		case noRoom(refused) && !p.bounds.AskedBytes && c.MaxBytes/2 >= minBytes:
 			c.MaxBytes /= 2
 			cr.log.Warn("the server has no room for streams of the default size", "stream", c.Name, "max_bytes", sizeFlag(c.MaxBytes))
 			if err := cr.halve(ctx, c.MaxBytes); err != nil {
 				return nil, err
 			}
 		case open && c.Replicas > 1 && noPlaces(refused):
-			cr.log.Warn("the servers can't place three replicas, so the stream is on one server alone", "stream", c.Name, "reason", refused.Description)
+			cr.log.Warn("the servers can't place three replicas, so the stream is on one server alone", "stream", c.Name,
+				"reason", refused.Description)
 			c.Replicas = 1
 		default:
 			return nil, err
@@ -175,122 +180,53 @@ func noRoom(refused *jetstream.APIError) bool {
 		refused.ErrorCode == errNoPeers && strings.Contains(refused.Description, "insufficient storage")
 }
 
-// Consumers returns the names of all consumers of the input stream that the worker needs.
-func (l Topology) Consumers() []string {
-	if !l.Exclusive {
-		return []string{l.Consumer}
+// createConsumers creates the missing consumers. After an error, the created consumers stay, because another worker may already use
+// them. The next attempt creates the remaining ones.
+func createConsumers(ctx context.Context, js jetstream.JetStream, l Topology, log *slog.Logger) error {
+	var missing []jetstream.ConsumerConfig
+	for _, c := range l.newConsumers() {
+		switch _, err := js.Consumer(ctx, l.Stream, c.Durable); {
+		case errors.Is(err, jetstream.ErrConsumerNotFound):
+			missing = append(missing, c)
+		case err != nil:
+			return fmt.Errorf("look up consumer %q: %w", c.Durable, err)
+		}
 	}
-	names := make([]string, l.Partitions)
-	for p := range names {
-		names[p] = PartitionConsumer(l.Consumer, p)
+	cause := "check that the stream has these subjects (MILLRACE_SUBJECTS) and which consumers it allows. A work queue allows one for each " +
+		"subject: give each deployment its own stream, or one with retention by limits"
+	if l.Exclusive {
+		if err := checkConsumerLimit(ctx, js, l, len(missing)); err != nil {
+			return err
+		}
+		cause = "check how many consumers the stream and the account allow; exclusive delivery needs nats-server 2.14 or later, and this is " +
+			js.Conn().ConnectedServerVersion()
 	}
-	return names
-}
-
-func consumerConfig(l Topology) jetstream.ConsumerConfig {
-	return jetstream.ConsumerConfig{
-		Durable: l.Consumer, FilterSubjects: l.Subjects,
-		AckPolicy: jetstream.AckExplicitPolicy, AckWait: l.AckWait, MaxAckPending: l.MaxAckPending,
-		// The worker counts deliveries itself, because a server that stops delivering can't send a dead letter.
-		MaxDeliver:  -1,
-		Description: provisioned,
+	for _, c := range missing {
+		if _, err := js.CreateConsumer(ctx, l.Stream, c); err != nil {
+			return fmt.Errorf("create consumer %q on stream %q for %v: %w: %s", c.Durable, l.Stream, c.FilterSubjects, err, cause)
+		}
 	}
-}
-
-func createConsumer(ctx context.Context, js jetstream.JetStream, l Topology, log *slog.Logger) error {
-	_, err := js.Consumer(ctx, l.Stream, l.Consumer)
 	switch {
-	case err == nil:
-		return nil
-	case !errors.Is(err, jetstream.ErrConsumerNotFound):
-		return fmt.Errorf("look up consumer %q: %w", l.Consumer, err)
+	case l.Exclusive:
+		log.Info("the partitions' consumers exist", "stream", l.Stream, "partitions", l.Partitions,
+			"consumers", PartitionConsumer(l.Consumer, 0)+" ...")
+	case len(missing) > 0:
+		log.Info("created consumer", "consumer", l.Consumer, "stream", l.Stream, "ack_wait", l.AckWait.String())
 	}
-	_, err = js.CreateConsumer(ctx, l.Stream, consumerConfig(l))
-	if err != nil {
-		return fmt.Errorf("create consumer %q on stream %q for %v: %w: check that the stream has these subjects "+
-			"(MILLRACE_SUBJECTS) and which consumers it allows. A work queue allows one for each subject: give each deployment its own stream, or "+
-			"one with retention by limits", l.Consumer, l.Stream, l.Subjects, err)
-	}
-	log.Info("created consumer", "consumer", l.Consumer, "stream", l.Stream, "ack_wait", l.AckWait.String())
 	return nil
 }
 
-// role has texts about the purpose of a stream, for findings.
-type role struct {
-	age, bytes string // names of the variables with the stream's bounds
-	full       string // effect of a full stream
-}
-
-var (
-	inputRole      = role{"MILLRACE_STREAM_MAX_AGE", "MILLRACE_STREAM_MAX_BYTES", "the server refuses inputs"}
-	resultRole     = role{"MILLRACE_RESULT_MAX_AGE", "MILLRACE_RESULT_MAX_BYTES", "the worker waits until there is room"}
-	deadLetterRole = role{"MILLRACE_DEADLETTER_MAX_AGE", "MILLRACE_DEADLETTER_MAX_BYTES", "payloads that are given up are delivered again, and with exclusive delivery partitions wait, until there is room"}
-)
-
-// streamSettings returns the settings of a new stream. A full stream refuses messages instead of deleting the oldest ones, which
-// may be unread.
-func (l Topology) streamSettings(name string, subjects []string, b Bounds) jetstream.StreamConfig {
-	c := jetstream.StreamConfig{
-		Name: name, Subjects: subjects, Storage: l.Storage, Replicas: l.Kept.Replicas, MaxAge: b.MaxAge, MaxBytes: b.MaxBytes,
-		Description: provisioned,
+// checkConsumerLimit returns an error if the input stream doesn't allow the given number of further consumers. An incomplete set of
+// consumers is useless.
+func checkConsumerLimit(ctx context.Context, js jetstream.JetStream, l Topology, missing int) error {
+	s, err := js.Stream(ctx, l.Stream)
+	if err != nil {
+		return fmt.Errorf("look up stream %q: %w", l.Stream, err)
 	}
-	if b.MaxBytes > 0 {
-		c.Discard = jetstream.DiscardNew
+	info := s.CachedInfo()
+	if limit, there := info.Config.MaxConsumers, info.State.Consumers; limit > 0 && there+missing > limit {
+		return fmt.Errorf("create %d consumers on stream %q, which has %d: its maximum consumers limit is %d: raise how many consumers it "+
+			"allows, or lower MILLRACE_PARTITIONS", missing, l.Stream, there, limit)
 	}
-	return c
-}
-
-func inputSettings(l Topology) jetstream.StreamConfig {
-	c := l.streamSettings(l.Stream, l.Subjects, l.Kept.Inputs)
-	if l.Kept.Trim {
-		c.Metadata = trim.WithMark(c, l.Consumers())
-	}
-	if l.Exclusive {
-		c.SubjectTransform = partitionTransform(l.Partitions)
-	}
-	return c
-}
-
-// resultSettings returns the settings of the result stream. The stream accepts batches if the server supports them. Its duplicate
-// window covers the redeliveries of an input, up to maxDuplicateWindow. With exclusive delivery the stream accepts commit markers.
-func resultSettings(js jetstream.JetStream, l Topology) jetstream.StreamConfig {
-	c := l.streamSettings(l.ResultStream, mappedSubjects(l.ResultPrefix), l.Kept.Results)
-	c.AllowBatchPublish = publisher.ServerBatches(js.Conn().ConnectedServerVersion())
-	c.Duplicates = duplicateWindow(l, c.MaxAge)
-	l.markSettings(&c, js.Conn().ConnectedServerVersion())
-	return c
-}
-
-// deadLetterSettings returns the settings of the stream for dead letters. Its duplicate window is computed like that of the result
-// stream.
-func deadLetterSettings(js jetstream.JetStream, l Topology) jetstream.StreamConfig {
-	c := l.streamSettings(l.ResultStream+deadLetterSuffix, mappedSubjects(l.DeadLetterPrefix), l.Kept.DeadLetters)
-	c.Duplicates = duplicateWindow(l, c.MaxAge)
-	l.markSettings(&c, js.Conn().ConnectedServerVersion())
-	return c
-}
-
-// deadLetterSuffix follows the name of the result stream in the name of the stream for dead letters (adr/0034).
-const deadLetterSuffix = "_DEADLETTER"
-
-const (
-	// maxDuplicateWindow bounds the duplicate window of a new result stream, because the server keeps every id in memory
-	// for that long.
-	maxDuplicateWindow = time.Hour
-
-	// defaultDuplicateWindow is the server's default for a stream.
-	defaultDuplicateWindow = 2 * time.Minute
-)
-
-// duplicateWindow returns the duplicate window of a new stream; 0 means the server's default. The window doesn't exceed the
-// stream's maximum age, because the server refuses that.
-func duplicateWindow(l Topology, maxAge time.Duration) time.Duration {
-	window := min(redeliverySpan(l.AckWait, l.MaxDeliver), maxDuplicateWindow)
-	if maxAge > 0 {
-		window = min(window, maxAge)
-	}
-	if window <= defaultDuplicateWindow {
-		return 0
-	}
-	return window
+	return nil
 }

@@ -93,7 +93,7 @@ func TestAWorkerThatIsStoppedLeavesTheConsumersOfAnother(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.exclusive(4)
-	r.Create(inputSettings(r.topology))
+	r.Create(r.topology.inputPlan().StreamConfig)
 	const n = 100
 	js := stopped{r.JS, "millrace-2", func() {
 		r.provision() // another worker, which finds the first two consumers
@@ -103,7 +103,7 @@ func TestAWorkerThatIsStoppedLeavesTheConsumersOfAnother(t *testing.T) {
 			}
 		}
 	}}
-	if err := createPartitionConsumers(r.Ctx(), js, r.topology, quiet); !errors.Is(err, context.Canceled) {
+	if err := createConsumers(r.Ctx(), js, r.topology, quiet); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
 	}
 	if state := r.Stream("INGEST").CachedInfo().State; state.Msgs != n || state.Consumers != 4 {
@@ -242,7 +242,7 @@ func TestWhyAStreamHasOneReplica(t *testing.T) {
 	for _, reason := range []string{"no suitable peers for placement", "no suitable peers for placement, insufficient storage"} {
 		log := natstest.NewLog(t)
 		cr := creator{js: oneReplica{nc: nc, reason: reason}, log: log.Logger()}
-		if _, err := cr.createShrinking(t.Context(), Bounds{AskedBytes: true}, jetstream.StreamConfig{Name: "INGEST"}); err != nil {
+		if _, err := cr.createShrinking(t.Context(), plan{bounds: Bounds{AskedBytes: true}, StreamConfig: jetstream.StreamConfig{Name: "INGEST"}}); err != nil {
 			t.Fatal(err)
 		}
 		if want := `msg="the servers can't place three replicas, so the stream is on one server alone" stream=INGEST reason="` + reason + `"`; !log.Has(want) {
@@ -256,7 +256,7 @@ func TestAsManyConsumersAsTheStreamAllows(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.exclusive(4)
-	c := inputSettings(r.topology)
+	c := r.topology.inputPlan().StreamConfig
 	c.MaxConsumers = 4
 	r.Create(c)
 	for range 2 {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -81,7 +82,7 @@ func TestProvisionBoundsTheDuplicateWindow(t *testing.T) {
 	} {
 		l := r.topology
 		l.AckWait, l.MaxDeliver = c.ackWait, c.deliver
-		if got := resultSettings(r.JS, l).Duplicates; got != c.want {
+		if got := l.resultPlan(server.VERSION).Duplicates; got != c.want {
 			t.Errorf("ack wait %v, %d deliveries: a duplicate window of %v, want %v", c.ackWait, c.deliver, got, c.want)
 		}
 	}

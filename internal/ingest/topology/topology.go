@@ -51,9 +51,6 @@ type Topology struct {
 	Trim trim.Policy // whether this worker removes processed inputs from the input stream
 }
 
-// provisioned is the description of the streams and consumers that Provision creates.
-const provisioned = "created by Millrace (MILLRACE_PROVISION)"
-
 // DeliveryLimit returns the number of deliveries in which a payload is tried. ours is the worker's limit. servers is the
 // consumer's MaxDeliver; 0 or less means no limit. The server stops delivering after MaxDeliver. The last delivery is reserved for
 // publishing a dead letter, unless it is the only one.
@@ -117,9 +114,6 @@ const (
 func PublishFor(window time.Duration) time.Duration {
 	return max(window-min(lateMax, window/latePart), time.Second)
 }
-
-// window formats a duration for the nats command.
-func window(d time.Duration) string { return fmt.Sprintf("%ds", int64(d.Round(time.Second).Seconds())) }
 
 // Bounds has the limits of a new stream. The zero value has no limits.
 type Bounds struct {

@@ -1,0 +1,395 @@
+package topology
+
+// This file has the consumers of the input stream: the settings of new ones, the commands that create them, and tables of what may be
+// wrong with existing ones. With shared delivery all workers pull from one consumer. With exclusive delivery each partition has a
+// consumer of its own, which the server pins to one worker at a time.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/finding"
+	"millrace/internal/ingest/trim"
+)
+
+const (
+	// PriorityGroup is the group in which workers pull from a partition's consumer.
+	PriorityGroup = "millrace"
+
+	// PinnedFor is the time for which the server keeps a partition for a worker that sends no requests. It bounds the time without
+	// an owner after a worker has died. Workers send three requests in that time.
+	PinnedFor = 3 * time.Second
+)
+
+// MarkDelivered is a key in the metadata of a partition's consumer. Its value is the highest stream sequence that the consumer is
+// known to have delivered. After a crash of the server or a reset by an administrator, the consumer's own state may be older.
+const MarkDelivered = "millrace-delivered"
+
+// PartitionConsumer returns the name of a partition's consumer.
+func PartitionConsumer(consumer string, p int) string { return consumer + "-" + strconv.Itoa(p) }
+
+// Consumers returns the names of all consumers of the input stream that the worker needs.
+func (l Topology) Consumers() (names []string) {
+	for _, c := range l.newConsumers() {
+		names = append(names, c.Durable)
+	}
+	return names
+}
+
+// newConsumers returns the configurations of all consumers that the worker needs.
+func (l Topology) newConsumers() []jetstream.ConsumerConfig {
+	if !l.Exclusive {
+		return []jetstream.ConsumerConfig{l.newConsumer()}
+	}
+	all := make([]jetstream.ConsumerConfig, l.Partitions)
+	for p := range all {
+		all[p] = l.partitionConsumer(strconv.Itoa(p))
+	}
+	return all
+}
+
+// newConsumer returns the configuration of the consumer of shared delivery.
+func (l Topology) newConsumer() jetstream.ConsumerConfig {
+	return jetstream.ConsumerConfig{
+		Durable: l.Consumer, FilterSubjects: l.Subjects,
+		AckPolicy: jetstream.AckExplicitPolicy, AckWait: l.AckWait, MaxAckPending: l.MaxAckPending,
+		// The worker counts deliveries itself, because a server that stops delivering can't send a dead letter.
+		MaxDeliver:  -1,
+		Description: provisioned,
+	}
+}
+
+// partitionConsumer returns the configuration of the consumer of a partition. The partition is a number or, in a command, a variable.
+func (l Topology) partitionConsumer(partition string) jetstream.ConsumerConfig {
+	c := l.newConsumer()
+	c.Durable, c.FilterSubjects = l.Consumer+"-"+partition, partitionFilters(partition, l.Subjects)
+	c.AckPolicy, c.Metadata = jetstream.AckAllPolicy, map[string]string{MarkDelivered: "0"}
+	c.PriorityPolicy, c.PriorityGroups, c.PinnedTTL = jetstream.PriorityPolicyPinned, []string{PriorityGroup}, PinnedFor
+	return c
+}
+
+// addConsumer returns the command that creates the consumer of shared delivery.
+func addConsumer(l Topology) string {
+	return "nats consumer add " + l.Stream + " " + l.Consumer + consumerFlags(l.newConsumer(), "'")
+}
+
+// addPartitionConsumers returns the shell command that creates the consumers of the partitions from first to last.
+func addPartitionConsumers(l Topology, first, last int) string {
+	c := l.partitionConsumer("$p")
+	return fmt.Sprintf(`for p in $(seq %d %d); do nats consumer add %s "%s"%s; done`, first, last, l.Stream, c.Durable, consumerFlags(c, `"`))
+}
+
+// consumerFlags returns the flags of `nats consumer add` for the configuration c.
+func consumerFlags(c jetstream.ConsumerConfig, quote string) string {
+	ack := map[jetstream.AckPolicy]string{jetstream.AckExplicitPolicy: "explicit", jetstream.AckAllPolicy: "all"}
+	return " --pull" + filterFlags(c.FilterSubjects, quote) + " --ack " + ack[c.AckPolicy] + " --deliver all" + waitFlag(c.AckWait) +
+		" --max-deliver=-1" + when(c.MaxAckPending > 0, "%s", pendingFlag(c.MaxAckPending)) +
+		when(c.PinnedTTL > 0, " --pinned-groups %s --pinned-ttl %s", PriorityGroup, c.PinnedTTL) +
+		when(c.Metadata != nil, " --metadata %s=%s", MarkDelivered, c.Metadata[MarkDelivered]) + " --defaults"
+}
+
+func filterFlags(filters []string, quote string) string {
+	return repeat(" --filter "+quote+"%s"+quote, filters)
+}
+
+func waitFlag(d time.Duration) string { return fmt.Sprintf(" --wait %s", d) }
+
+func pendingFlag(n int) string { return fmt.Sprintf(" --max-pending %d", n) }
+
+// unreadable is the advice on a consumer that the worker can't read.
+const unreadable = "it must be a pull consumer, and the account must be allowed to read it"
+
+func isMissing(err error) bool {
+	return errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrConsumerNotFound)
+}
+
+// filtersOf returns a consumer's filters. It returns none if the consumer gets every message of the stream.
+func filtersOf(c jetstream.ConsumerConfig) []string { return orOne(c.FilterSubjects, c.FilterSubject) }
+
+// sharedConsumer inspects the consumer of shared delivery.
+func (i *inspection) sharedConsumer() {
+	what := "consumer " + i.l.Consumer
+	c, err := i.js.Consumer(i.ctx, i.l.Stream, i.l.Consumer)
+	filters := i.l.Subjects // the filters that provisioning would set
+	if err == nil {
+		filters = filtersOf(c.CachedInfo().Config)
+	}
+	if !i.fit(i.inputInfo(), filters) {
+		return
+	}
+	switch {
+	case isMissing(err):
+		i.reportMissing(what, "not there"+i.dropped(), addConsumer(i.l))
+		return
+	case err != nil:
+		i.failed(what, err, unreadable)
+		return
+	}
+	have := c.CachedInfo().Config
+	found := fmt.Sprintf("ack wait %s, max ack pending %d, max deliver %d", have.AckWait, have.MaxAckPending, have.MaxDeliver)
+	if i.report(what, i.sharedSettings(have, found)) == finding.OK {
+		i.say(finding.OK, what, found, "")
+	}
+	i.paused(what, c.CachedInfo())
+}
+
+// sharedSettings returns the table of what may be wrong with the settings of the consumer of shared delivery. found describes them.
+func (i *inspection) sharedSettings(have jetstream.ConsumerConfig, found string) []problem {
+	filters, want, limit := filtersOf(have), i.l.Subjects, int(i.maxPayload)
+	input := i.inputInfo()
+	table := []problem{
+		{have.AckPolicy != jetstream.AckExplicitPolicy, finding.Error, fmt.Sprintf("ack policy %s", have.AckPolicy),
+			"create it with explicit acknowledgement"},
+		{have.Durable == "", finding.Warning, "not durable",
+			"create it with a durable name, or its position is lost when the server removes it"},
+		{have.MaxDeliver == 1, finding.Error, found,
+			"with max deliver 1 a payload is lost with the first worker that dies; raise it or make it unlimited"},
+		{have.MaxDeliver > 1, finding.Warning, found,
+			"a payload whose last delivery dies with a worker is never delivered again; make max deliver unlimited and let " +
+				"MILLRACE_MAX_DELIVER count"},
+		{have.MaxAckPending > 0 && have.MaxAckPending < i.use.InFlight, finding.Warning, found,
+			fmt.Sprintf("the pipelines can hold %d payloads; raise max ack pending or lower MILLRACE_BATCH_PAYLOADS or MILLRACE_LANES, "+
+				"or they are never full", i.use.InFlight)},
+	}
+	table = append(table, i.variables(have)...)
+	return append(table,
+		problem{have.HeadersOnly, finding.Error, "headers only",
+			"messages arrive without payloads, so every result would be that of an empty payload; create it without headers_only"},
+		problem{have.MaxRequestMaxBytes > 0 && have.MaxRequestMaxBytes < limit, finding.Warning,
+			fmt.Sprintf("max request max bytes %d, and the server takes messages of %d", have.MaxRequestMaxBytes, limit),
+			"a message larger than that bound stops the consumer; raise or clear it"},
+		problem{len(filters) == 0 && input != nil && !allCovered(input.Config.Subjects, want), finding.Warning,
+			fmt.Sprintf("has no filter, so it gets every input of stream %s, and MILLRACE_SUBJECTS is only %v", i.l.Stream, want),
+			fmt.Sprintf("make them agree (nats consumer edit %s %s%s --force)", i.l.Stream, i.l.Consumer, filterFlags(want, "'"))},
+		problem{len(filters) > 0 && !sameSubjects(filters, want), finding.Warning,
+			fmt.Sprintf("filters %v, and MILLRACE_SUBJECTS is %v", filters, want), "the consumer's filters apply; make them agree"})
+}
+
+// partitions inspects what exclusive delivery needs: a stream that puts partitions before its subjects, and a consumer per partition.
+func (i *inspection) partitions() {
+	input := i.inputInfo()
+	if !i.fit(input, nil) {
+		return // consumers for partitions would be useless
+	}
+	i.removals(input)
+	worst := finding.OK
+	var missing []int
+	for p, want := range i.l.newConsumers() {
+		level, there := i.partition(want)
+		if worst = max(worst, level); !there {
+			missing = append(missing, p)
+		}
+	}
+	for len(missing) > 0 {
+		missing = i.missingFrom(missing)
+		worst = finding.Error
+	}
+	if worst == finding.OK {
+		i.say(finding.OK, i.consumersFrom(0, i.l.Partitions-1), "one for each partition, pinned to one worker at a time", "")
+	}
+}
+
+// partition inspects the consumer of a partition, and reports only problems. there is false if the consumer doesn't exist.
+func (i *inspection) partition(want jetstream.ConsumerConfig) (worst finding.Level, there bool) {
+	what := "consumer " + want.Durable
+	c, err := i.js.Consumer(i.ctx, i.l.Stream, want.Durable)
+	switch {
+	case isMissing(err):
+		return finding.OK, false
+	case err != nil:
+		i.failed(what, err, unreadable)
+		return finding.Error, true
+	}
+	i.paused(what, c.CachedInfo())
+	return i.report(what, i.partitionSettings(c.CachedInfo().Config, want)), true
+}
+
+// partitionSettings returns the table of what may be wrong with the settings of a partition's consumer.
+func (i *inspection) partitionSettings(have, want jetstream.ConsumerConfig) []problem {
+	unpinned, keep := have.AckPolicy != want.AckPolicy || have.PriorityPolicy != want.PriorityPolicy, ""
+	if unpinned {
+		keep = i.keepInputs()
+	}
+	table := []problem{
+		{unpinned, finding.Error, fmt.Sprintf("ack policy %s", have.AckPolicy),
+			keep + "delete it and set MILLRACE_PROVISION=true: it must acknowledge all at once and be pinned to one client (priority policy " +
+				"pinned_client, group " + PriorityGroup + ")"},
+		{!sameSubjects(filtersOf(have), want.FilterSubjects), finding.Error,
+			fmt.Sprintf("filters %v, want %v", filtersOf(have), want.FilterSubjects), "make them agree"},
+		{have.MaxDeliver > 0, finding.Error, fmt.Sprintf("max deliver %d", have.MaxDeliver),
+			"make it unlimited: what the server does not deliver any more would be acknowledged with later ones"},
+		{have.MaxAckPending > 0 && have.MaxAckPending*i.l.Partitions < i.use.InFlight, finding.Warning,
+			fmt.Sprintf("max ack pending %d", have.MaxAckPending), fmt.Sprintf("the pipelines can hold %d payloads; raise it, or lower "+
+				"MILLRACE_BATCH_PAYLOADS or MILLRACE_LANES", i.use.InFlight)},
+	}
+	return append(table, i.variables(have)...)
+}
+
+// The smallest and largest value of MILLRACE_ACK_WAIT.
+const (
+	minAckWait = time.Second
+	maxAckWait = time.Hour
+)
+
+// variables returns the table of a consumer's settings that differ from the worker's variables. The variables apply only when a
+// consumer is created. An existing consumer keeps its settings when they change.
+func (i *inspection) variables(have jetstream.ConsumerConfig) []problem {
+	l, asked := i.l, i.l.AskedAckPending
+	edit := fmt.Sprintf("(nats consumer edit %s %s", l.Stream, have.Durable)
+	acknowledges := have.AckPolicy != jetstream.AckNonePolicy // ack wait applies only with acknowledgements
+	possible := have.AckWait >= minAckWait && have.AckWait <= maxAckWait
+	return []problem{
+		{acknowledges && have.AckWait != l.AckWait, finding.Warning,
+			fmt.Sprintf("ack wait %s, and MILLRACE_ACK_WAIT is %s", have.AckWait, l.AckWait),
+			"the consumer's setting applies; " + when(possible, "set MILLRACE_ACK_WAIT=%s, or ", have.AckWait) +
+				"change the consumer " + edit + waitFlag(l.AckWait) + ")"},
+		{acknowledges && i.use.Linger >= have.AckWait, finding.Warning,
+			fmt.Sprintf("ack wait %s, and MILLRACE_LINGER is %s", have.AckWait, i.use.Linger),
+			"payloads may be delivered again while they wait for their batch; lower MILLRACE_LINGER or raise the consumer's ack wait"},
+		{have.MaxAckPending > 0 && have.MaxAckPending < asked, finding.Warning,
+			fmt.Sprintf("max ack pending %d, and MILLRACE_MAX_ACK_PENDING is %d", have.MaxAckPending, asked),
+			"all workers of the consumer share it, and some may wait for others; change it " + edit + pendingFlag(asked) + ")"},
+	}
+}
+
+// missingFrom reports the consumers at the start of the list whose numbers are consecutive, and returns the remaining list.
+func (i *inspection) missingFrom(list []int) []int {
+	n := 1
+	for n < len(list) && list[n] == list[0]+n {
+		n++
+	}
+	first, last := list[0], list[n-1]
+	what := "consumer " + PartitionConsumer(i.l.Consumer, first)
+	if n > 1 {
+		what = i.consumersFrom(first, last)
+	}
+	i.reportMissing(what, "not there"+i.dropped(), addPartitionConsumers(i.l, first, last))
+	return list[n:]
+}
+
+func (i *inspection) consumersFrom(first, last int) string {
+	return fmt.Sprintf("consumers %s to %d", PartitionConsumer(i.l.Consumer, first), last)
+}
+
+// paused reports a paused consumer, which delivers nothing.
+func (i *inspection) paused(what string, c *jetstream.ConsumerInfo) {
+	if c.Paused {
+		i.say(finding.Warning, what, fmt.Sprintf("is paused for %s, and delivers nothing until then", short(c.PauseRemaining.Round(time.Second))),
+			fmt.Sprintf("resume it, unless that's meant (nats consumer resume %s %s --force)", c.Stream, c.Name))
+	}
+}
+
+// dropped returns a warning about inputs that are lost while a consumer is missing. It is empty if none are lost.
+func (i *inspection) dropped() string {
+	return when(i.hasInterest(), ", and with interest retention the stream drops inputs for which there is no consumer: create the "+
+		"consumers before anybody publishes")
+}
+
+// keepInputs returns advice on keeping the inputs before a consumer is deleted. It is empty if the deletion removes no inputs.
+func (i *inspection) keepInputs() string {
+	return when(i.hasInterest(), "its inputs would go with it, so first keep them (nats stream edit %s --retention limits); ", i.l.Stream)
+}
+
+// fit reports false if a worker can't receive its inputs from the input stream.
+func (i *inspection) fit(input *jetstream.StreamInfo, filters []string) bool {
+	if input == nil {
+		return true
+	}
+	found, advice := unfit(input.Config, i.l, filters)
+	if found != "" {
+		i.say(finding.Error, "stream "+i.l.Stream, found, advice)
+	}
+	return found == ""
+}
+
+func (i *inspection) hasInterest() bool {
+	info := i.inputInfo()
+	return info != nil && info.Config.Retention == jetstream.InterestPolicy
+}
+
+// serverPatience is the time limit for each query about the removal of processed inputs.
+const serverPatience = 2 * time.Second
+
+// processed inspects whether processed inputs, and no other inputs, are removed from the input stream.
+func (i *inspection) processed() {
+	info := i.inputInfo()
+	if info == nil {
+		return
+	}
+	c, want := info.Config, i.marked(info.Config)
+	what := "processed inputs in stream " + c.Name
+	switch {
+	case c.Retention == jetstream.InterestPolicy:
+		want.Retention = jetstream.LimitsPolicy
+		i.say(finding.Warning, what, "retention by interest: when any consumer of the stream is removed, also one of another program that "+
+			"only looks, nats-server may remove inputs that nobody has processed (docs/streams.md)", "have the workers remove processed inputs "+
+			"instead ("+editStream(want, "retention", "discard", "metadata")+"); they may keep running")
+	case c.Retention == jetstream.WorkQueuePolicy:
+		if consumer, err := i.js.Consumer(i.ctx, i.l.Stream, i.l.Consumer); err == nil { // an error is reported already
+			i.leftInQueue(what, info, consumer.CachedInfo())
+		}
+	case i.l.Kept.AskedEverything && trim.Marked(c):
+		i.say(finding.Warning, what, "workers remove them, and MILLRACE_STREAM_RETENTION asks for limits", "remove "+trim.MarkKey+
+			" from the stream's metadata, or leave the variable out")
+	default:
+		i.trimmed(what, info)
+	}
+}
+
+// marked returns the configuration with which workers trim the input stream c.
+func (i *inspection) marked(c jetstream.StreamConfig) jetstream.StreamConfig {
+	c.Metadata = trim.WithMark(c, i.l.Consumers())
+	return c
+}
+
+// trimmed inspects a stream with retention by limits.
+func (i *inspection) trimmed(what string, info *jetstream.StreamInfo) {
+	ctx, cancel := context.WithTimeout(i.ctx, serverPatience)
+	defer cancel()
+	state, err := trim.Look(ctx, i.js, info, i.l.Trim)
+	if err == nil && state.Held == trim.None {
+		ctx, cancel := context.WithTimeout(i.ctx, serverPatience)
+		defer cancel()
+		err = trim.May(ctx, i.js, info.Config, i.l.Consumers())
+	}
+	c, mark := info.Config, editStream(i.marked(info.Config), "metadata")
+	switch {
+	case err != nil:
+		var subjects []string // on which a worker must be allowed to publish
+		for _, request := range []string{"CONSUMER.LIST", "STREAM.MSG.GET", "STREAM.PURGE"} {
+			subjects = append(subjects, i.l.API.Subject(request+"."+c.Name))
+		}
+		i.say(finding.Warning, what, "this worker can't remove them, so the stream fills unless another deployment's workers do: "+err.Error(),
+			"allow the worker's user to publish on "+strings.Join(subjects, ", ")+", and have its consumers registered ("+mark+
+				"); or set MILLRACE_STREAM_TRIM=false")
+	case state.Held == trim.NotTrimmed && c.Discard == jetstream.DiscardNew && c.MaxAge == 0 && !i.l.Kept.AskedEverything && i.l.Trim == trim.Auto:
+		i.say(finding.Warning, what, "they stay, and the stream refuses new inputs when it is full: workers trim only streams with a mark",
+			"have the workers remove them ("+mark+")")
+	case state.Held == trim.NotTrimmed:
+	case state.Held != trim.None:
+		i.say(finding.Warning, what, "they stay: "+state.Explain(), "see docs/streams.md, \"How processed inputs leave the stream\"")
+	case state.Holder != "":
+		i.say(finding.OK, what, fmt.Sprintf("workers remove them; consumer %s holds the floor, %d sequences before the end", state.Holder,
+			state.Behind()), "")
+	default:
+		i.say(finding.OK, what, "workers remove them", "")
+	}
+}
+
+// leftInQueue reports acknowledged inputs that the server has kept in a work queue. That happens when the server is killed.
+func (i *inspection) leftInQueue(what string, info *jetstream.StreamInfo, c *jetstream.ConsumerInfo) {
+	floor, filters := c.AckFloor.Stream, filtersOf(c.Config)
+	all := len(filters) == 0 || allCovered(info.Config.Subjects, filters)
+	if info.State.Msgs == 0 || info.State.FirstSeq > floor || !all {
+		return
+	}
+	i.say(finding.Warning, what, fmt.Sprintf("the work queue holds inputs up to sequence %d that are acknowledged, as after a crash of the "+
+		"server: nobody gets them again, and they count against its limits", floor),
+		fmt.Sprintf("remove them (nats stream purge %s --seq %d --force)", i.l.Stream, floor+1))
+}

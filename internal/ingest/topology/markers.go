@@ -1,0 +1,220 @@
+package topology
+
+// This file decides whether a stream can store results or dead letters exactly once, and how to make it so. With exclusive delivery each
+// batch ends with a commit marker: a message on a subject of its partition. The markers need batches, and a stream that keeps them.
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/finding"
+	"millrace/internal/ingest/publisher"
+	"millrace/internal/wildcard"
+)
+
+const (
+	once         = "exactly once: "
+	withinWindow = "within the duplicate window: "
+)
+
+// CommitsOf returns the kind of commits in the result stream c, given the server's version. found describes the kind for the log
+// and for `worker check`. advice describes how to enable commit markers. advice is empty if commit markers are enabled or not
+// wanted.
+func (l Topology) CommitsOf(c jetstream.StreamConfig, serverVersion string) (way Commits, found, advice string) {
+	batches := missingBatches(c, serverVersion)
+	if found, advice = l.noMarkers(c, serverVersion, batches); found != "" {
+		return NoCommits, withinWindow + found, advice
+	}
+	switch {
+	case c.AllowBatchPublish && isSingle(c):
+		return FastCommits, once + "each batch is committed with a marker (fast batches)", ""
+	case c.AllowAtomicPublish:
+		return AtomicCommits, once + "each batch is committed with a marker (atomic batches)" + keepMarkers(c, l.ResultPrefix), ""
+	}
+	return NoCommits, withinWindow + "the stream allows no batches that end with a commit marker", l.howToCommit(c, batches)
+}
+
+// LetterCommitsOf does the same as CommitsOf for the stream of dead letters, which must support atomic batches.
+func (l Topology) LetterCommitsOf(c jetstream.StreamConfig, serverVersion string) (way Commits, found, advice string) {
+	batches := missingAtomic(c)
+	found, advice = l.noMarkers(c, serverVersion, batches)
+	switch {
+	case c.Name == l.ResultStream && l.wantsMarkers():
+		return NoCommits, withinWindow + "the commit markers of this stream are those of the results", "give dead letters their own stream"
+	case found != "":
+		return NoCommits, withinWindow + found, advice
+	case !c.AllowAtomicPublish:
+		return NoCommits, withinWindow + "the stream allows no atomic batches", l.howToCommit(c, batches)
+	}
+	return AtomicCommits, once + "dead letters are committed with a marker (atomic batches)" + keepMarkers(c, l.DeadLetterPrefix), ""
+}
+
+// wantsMarkers reports whether the worker stores commit markers in streams that support them.
+func (l Topology) wantsMarkers() bool {
+	return l.Exclusive && l.ExactlyOnce != Off && l.CommitPrefix != ""
+}
+
+// noMarkers returns the reason why a stream can have no commit markers, and advice on enabling them. found is empty if the stream
+// can have markers. batches is the setting that allows the batches.
+func (l Topology) noMarkers(c jetstream.StreamConfig, version, batches string) (found, advice string) {
+	subjects := CommitSubjects(l.CommitPrefix, c.Name)
+	switch {
+	case !l.Exclusive:
+		return "delivery is shared", ""
+	case !l.wantsMarkers():
+		return "MILLRACE_EXACTLY_ONCE is off", ""
+	case !atomicBatches.In(version):
+		return "server " + version + " has no atomic batches", "upgrade it to 2.14 or later"
+	case c.SubjectTransform != nil:
+		return "the stream maps subjects (" + transformText(c.SubjectTransform) + "), so commit markers can't be found by their subject",
+			"use a stream without a subject transform"
+	case c.Retention == jetstream.InterestPolicy:
+		return "with retention interest the server drops commit markers, for which there is no consumer",
+			l.howToCommit(c, batches) + "; the stream then keeps messages that are read, up to its limits"
+	case c.DiscardNewPerSubject && c.MaxMsgsPerSubject > 0:
+		return fmt.Sprintf("the server refuses commit markers of a partition after %d of them (max_msgs_per_subject, discard_new_per_subject)",
+			c.MaxMsgsPerSubject), "use a stream without discard_new_per_subject"
+	case c.MaxMsgSize > 0 && c.MaxMsgSize < minMarker:
+		want := c
+		want.MaxMsgSize = minMarker
+		return fmt.Sprintf("the stream takes no message of the size of a commit marker (max_msg_size %d)", c.MaxMsgSize),
+			"raise it (" + editStream(want, "max_msg_size") + " --force)"
+	case !takes(c, subjects):
+		return "the stream does not take commit markers (subject " + subjects + ")", l.howToCommit(c, batches)
+	}
+	return "", ""
+}
+
+// minMarker is the smallest max_msg_size, in bytes, of a stream that supports commit markers. A marker of results has about 400
+// bytes with its headers.
+const minMarker = 1024
+
+// howToCommit returns advice with the command that makes a stream support commit markers. The stream keeps its present subjects.
+// batches is the setting that allows the batches; empty if the stream allows them.
+func (l Topology) howToCommit(c jetstream.StreamConfig, batches string) string {
+	var settings []string
+	if c.Retention == jetstream.InterestPolicy {
+		c.Retention = jetstream.LimitsPolicy
+		settings = append(settings, "retention")
+	}
+	if subjects := CommitSubjects(l.CommitPrefix, c.Name); !takes(c, subjects) {
+		keep := slices.DeleteFunc(slices.Clone(c.Subjects), func(s string) bool { return wildcard.Covers(subjects, s) })
+		c.Subjects = append(keep, subjects)
+		settings = append(settings, "subjects")
+	}
+	if batches != "" {
+		settings = append(settings, batches)
+	}
+	return "have the stream take commit markers (" + editStream(c, settings...) + " --force)"
+}
+
+// takes reports whether a stream stores messages on these subjects.
+func takes(c jetstream.StreamConfig, subjects string) bool {
+	return slices.ContainsFunc(c.Subjects, func(s string) bool { return wildcard.Covers(s, subjects) })
+}
+
+// isSingle reports whether a stream has retention by limits and a single replica. A fence ends an earlier owner's fast
+// batch immediately only on such a stream.
+func isSingle(c jetstream.StreamConfig) bool {
+	return c.Retention == jetstream.LimitsPolicy && c.Replicas <= 1
+}
+
+// missingBatches returns the setting that the result stream lacks to allow batches with a commit marker. It is empty if the stream
+// allows such batches.
+func missingBatches(c jetstream.StreamConfig, version string) string {
+	if c.Retention == jetstream.InterestPolicy {
+		c.Retention = jetstream.LimitsPolicy // the same command sets this
+	}
+	switch {
+	case isSingle(c) && c.AllowBatchPublish:
+		return ""
+	case isSingle(c) && !c.AllowAtomicPublish && publisher.ServerBatches(version):
+		return "allow_batched"
+	}
+	return missingAtomic(c)
+}
+
+// missingAtomic does the same as missingBatches for atomic batches.
+func missingAtomic(c jetstream.StreamConfig) string {
+	if c.AllowAtomicPublish {
+		return ""
+	}
+	return "allow_atomic"
+}
+
+// keepMarkers returns a text about the filter that consumers of a work queue need. It is empty for other streams. Without the
+// filter, the consumers would acknowledge commit markers, which the server then removes.
+func keepMarkers(c jetstream.StreamConfig, prefix string) string {
+	return when(c.Retention == jetstream.WorkQueuePolicy, "; consumers of this work queue need a filter such as %s.>, because the server "+
+		"removes a marker that a consumer acknowledges", prefix)
+}
+
+// exactlyOnce reports whether a stream stores messages exactly once according to judge. If the worker stores no commit markers, it
+// returns false without findings.
+func (s *stream) exactlyOnce(judge func(jetstream.StreamConfig, string) (Commits, string, string)) bool {
+	if !s.l.wantsMarkers() {
+		return false
+	}
+	c := s.have
+	way, found, advice := judge(c, s.version)
+	if way == NoCommits {
+		found += when(!s.l.ResultIDs && c.Name == s.l.ResultStream, "; so MILLRACE_RESULT_IDS=false has no effect, and results have their ids")
+		level, other := finding.Warning, "off"
+		if s.l.ExactlyOnce == Required {
+			level, other = finding.Error, "auto"
+		}
+		s.say(level, s.what, found, advice+"; or set MILLRACE_EXACTLY_ONCE="+other+", if the window is enough")
+		return false
+	}
+	if err := s.readMarker(); err != nil {
+		s.failed(s.what, err, "allow the worker's user to publish on "+s.l.API.Subject("STREAM.MSG.GET."+c.Name)+" and on "+
+			CommitSubjects(s.l.CommitPrefix, c.Name)+" (docs/security.md)")
+		return true
+	}
+	s.say(finding.OK, s.what, found, "")
+	if c.Retention == jetstream.WorkQueuePolicy && !c.AllowRollup {
+		s.say(finding.Warning, s.what, "keeps every commit marker, one per batch, because nothing removes them from a work queue",
+			"have each marker replace the one before ("+editStream(c, "allow_rollup_hdrs")+")")
+	}
+	return true
+}
+
+// markerPatience is the time limit for reading a commit marker.
+const markerPatience = 5 * time.Second
+
+// readMarker checks whether the worker may read a stream's commit markers. The server also answers if there is no marker.
+func (s *stream) readMarker() error {
+	ctx, cancel := context.WithTimeout(s.ctx, markerPatience)
+	defer cancel()
+	name := s.have.Name
+	request := fmt.Appendf(nil, `{"last_by_subj":%q}`, CommitSubject(s.l.CommitPrefix, name, s.l.Stream, s.l.Consumer, 0))
+	if _, err := s.nc.RequestWithContext(ctx, s.l.API.Subject("STREAM.MSG.GET."+name), request); err != nil {
+		return fmt.Errorf("read the last commit marker of stream %q: %w", name, err)
+	}
+	return nil
+}
+
+// markers returns a text with the number of commit markers in a stream, because they aren't dead letters. The text is empty for a
+// stream without messages, or if the server doesn't count the markers.
+func (s *stream) markers() string {
+	if s.state.Msgs == 0 || s.l.CommitPrefix == "" {
+		return ""
+	}
+	opened, err := s.js.Stream(s.ctx, s.have.Name)
+	if err != nil {
+		return ""
+	}
+	counted, err := opened.Info(s.ctx, jetstream.WithSubjectFilter(CommitSubjects(s.l.CommitPrefix, s.have.Name)))
+	if err != nil {
+		return ""
+	}
+	markers := uint64(0)
+	for _, n := range counted.State.Subjects {
+		markers += n
+	}
+	return fmt.Sprintf("%d of its %d messages are commit markers, which are no dead letters; ", markers, counted.State.Msgs)
+}
