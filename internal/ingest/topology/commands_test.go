@@ -137,7 +137,7 @@ func (r *rig) consumerSettings() map[string]string {
 			c.PauseUntil = nil
 		}
 		c.Metadata = map[string]string{MarkDelivered: c.Metadata[MarkDelivered]}
-		c.FilterSubjects, c.FilterSubject = orOne(c.FilterSubjects, c.FilterSubject), ""
+		c.FilterSubjects, c.FilterSubject = filtersOf(c), ""
 		all[c.Durable] = fmt.Sprintf("%+v", c)
 	}
 	if err := list.Err(); err != nil {

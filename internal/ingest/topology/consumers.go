@@ -74,33 +74,38 @@ func (l Topology) partitionConsumer(partition string) jetstream.ConsumerConfig {
 	return c
 }
 
+// consumerTable returns the settings of a consumer, in the order of the flags of `nats consumer add`. quote is the quotation mark of the
+// shell around filters.
+func consumerTable(c jetstream.ConsumerConfig, quote string) []setting {
+	ack := map[jetstream.AckPolicy]string{jetstream.AckExplicitPolicy: "explicit", jetstream.AckAllPolicy: "all"}
+	return []setting{
+		{name: "filter_subjects", add: true, flags: repeat(" --filter "+quote+"%s"+quote, c.FilterSubjects)},
+		{name: "ack_policy", add: true, flags: " --ack " + ack[c.AckPolicy]},
+		{name: "deliver_policy", add: true, flags: " --deliver all"},
+		{name: "ack_wait", add: true, flags: fmt.Sprintf(" --wait %s", c.AckWait)},
+		{name: "max_deliver", add: true, flags: " --max-deliver=-1"},
+		{name: "max_ack_pending", add: c.MaxAckPending > 0, flags: fmt.Sprintf(" --max-pending %d", c.MaxAckPending)},
+		{name: "priority_groups", add: c.PinnedTTL > 0, flags: fmt.Sprintf(" --pinned-groups %s --pinned-ttl %s", PriorityGroup, c.PinnedTTL)},
+		{name: "metadata", add: c.Metadata != nil, flags: " --metadata " + MarkDelivered + "=" + c.Metadata[MarkDelivered]},
+	}
+}
+
 // addConsumer returns the command that creates the consumer of shared delivery.
 func addConsumer(l Topology) string {
-	return "nats consumer add " + l.Stream + " " + l.Consumer + consumerFlags(l.newConsumer(), "'")
+	return "nats consumer add " + l.Stream + " " + l.Consumer + " --pull" + addFlags(consumerTable(l.newConsumer(), "'"))
 }
 
 // addPartitionConsumers returns the shell command that creates the consumers of the partitions from first to last.
 func addPartitionConsumers(l Topology, first, last int) string {
 	c := l.partitionConsumer("$p")
-	return fmt.Sprintf(`for p in $(seq %d %d); do nats consumer add %s "%s"%s; done`, first, last, l.Stream, c.Durable, consumerFlags(c, `"`))
+	return fmt.Sprintf(`for p in $(seq %d %d); do nats consumer add %s "%s" --pull%s; done`,
+		first, last, l.Stream, c.Durable, addFlags(consumerTable(c, `"`)))
 }
 
-// consumerFlags returns the flags of `nats consumer add` for the configuration c.
-func consumerFlags(c jetstream.ConsumerConfig, quote string) string {
-	ack := map[jetstream.AckPolicy]string{jetstream.AckExplicitPolicy: "explicit", jetstream.AckAllPolicy: "all"}
-	return " --pull" + filterFlags(c.FilterSubjects, quote) + " --ack " + ack[c.AckPolicy] + " --deliver all" + waitFlag(c.AckWait) +
-		" --max-deliver=-1" + when(c.MaxAckPending > 0, "%s", pendingFlag(c.MaxAckPending)) +
-		when(c.PinnedTTL > 0, " --pinned-groups %s --pinned-ttl %s", PriorityGroup, c.PinnedTTL) +
-		when(c.Metadata != nil, " --metadata %s=%s", MarkDelivered, c.Metadata[MarkDelivered]) + " --defaults"
+// editConsumer returns the command that gives an existing consumer the value that the named setting has in c.
+func editConsumer(l Topology, c jetstream.ConsumerConfig, name string) string {
+	return "nats consumer edit " + l.Stream + " " + c.Durable + editFlags(consumerTable(c, "'"), name)
 }
-
-func filterFlags(filters []string, quote string) string {
-	return repeat(" --filter "+quote+"%s"+quote, filters)
-}
-
-func waitFlag(d time.Duration) string { return fmt.Sprintf(" --wait %s", d) }
-
-func pendingFlag(n int) string { return fmt.Sprintf(" --max-pending %d", n) }
 
 // unreadable is the advice on a consumer that the worker can't read.
 const unreadable = "it must be a pull consumer, and the account must be allowed to read it"
@@ -110,7 +115,12 @@ func isMissing(err error) bool {
 }
 
 // filtersOf returns a consumer's filters. It returns none if the consumer gets every message of the stream.
-func filtersOf(c jetstream.ConsumerConfig) []string { return orOne(c.FilterSubjects, c.FilterSubject) }
+func filtersOf(c jetstream.ConsumerConfig) []string {
+	if c.FilterSubject != "" {
+		return []string{c.FilterSubject}
+	}
+	return c.FilterSubjects
+}
 
 // sharedConsumer inspects the consumer of shared delivery.
 func (i *inspection) sharedConsumer() {
@@ -141,7 +151,7 @@ func (i *inspection) sharedConsumer() {
 
 // sharedSettings returns the table of what may be wrong with the settings of the consumer of shared delivery. found describes them.
 func (i *inspection) sharedSettings(have jetstream.ConsumerConfig, found string) []problem {
-	filters, want, limit := filtersOf(have), i.l.Subjects, int(i.maxPayload)
+	want, filters, limit := i.l.newConsumer(), filtersOf(have), int(i.maxPayload)
 	input := i.inputInfo()
 	table := []problem{
 		{have.AckPolicy != jetstream.AckExplicitPolicy, finding.Error, fmt.Sprintf("ack policy %s", have.AckPolicy),
@@ -157,18 +167,19 @@ func (i *inspection) sharedSettings(have jetstream.ConsumerConfig, found string)
 			fmt.Sprintf("the pipelines can hold %d payloads; raise max ack pending or lower MILLRACE_BATCH_PAYLOADS or MILLRACE_LANES, "+
 				"or they are never full", i.use.InFlight)},
 	}
-	table = append(table, i.variables(have)...)
-	return append(table,
-		problem{have.HeadersOnly, finding.Error, "headers only",
+	table = append(table, i.variables(have, want)...)
+	return append(table, []problem{
+		{have.HeadersOnly, finding.Error, "headers only",
 			"messages arrive without payloads, so every result would be that of an empty payload; create it without headers_only"},
-		problem{have.MaxRequestMaxBytes > 0 && have.MaxRequestMaxBytes < limit, finding.Warning,
+		{have.MaxRequestMaxBytes > 0 && have.MaxRequestMaxBytes < limit, finding.Warning,
 			fmt.Sprintf("max request max bytes %d, and the server takes messages of %d", have.MaxRequestMaxBytes, limit),
 			"a message larger than that bound stops the consumer; raise or clear it"},
-		problem{len(filters) == 0 && input != nil && !allCovered(input.Config.Subjects, want), finding.Warning,
-			fmt.Sprintf("has no filter, so it gets every input of stream %s, and MILLRACE_SUBJECTS is only %v", i.l.Stream, want),
-			fmt.Sprintf("make them agree (nats consumer edit %s %s%s --force)", i.l.Stream, i.l.Consumer, filterFlags(want, "'"))},
-		problem{len(filters) > 0 && !sameSubjects(filters, want), finding.Warning,
-			fmt.Sprintf("filters %v, and MILLRACE_SUBJECTS is %v", filters, want), "the consumer's filters apply; make them agree"})
+		{len(filters) == 0 && input != nil && !allCovered(input.Config.Subjects, want.FilterSubjects), finding.Warning,
+			fmt.Sprintf("has no filter, so it gets every input of stream %s, and MILLRACE_SUBJECTS is only %v", i.l.Stream, want.FilterSubjects),
+			"make them agree (" + editConsumer(i.l, i.l.newConsumer(), "filter_subjects") + " --force)"},
+		{len(filters) > 0 && !sameSubjects(filters, want.FilterSubjects), finding.Warning,
+			fmt.Sprintf("filters %v, and MILLRACE_SUBJECTS is %v", filters, want.FilterSubjects), "the consumer's filters apply; make them agree"},
+	}...)
 }
 
 // partitions inspects what exclusive delivery needs: a stream that puts partitions before its subjects, and a consumer per partition.
@@ -228,33 +239,27 @@ func (i *inspection) partitionSettings(have, want jetstream.ConsumerConfig) []pr
 			fmt.Sprintf("max ack pending %d", have.MaxAckPending), fmt.Sprintf("the pipelines can hold %d payloads; raise it, or lower "+
 				"MILLRACE_BATCH_PAYLOADS or MILLRACE_LANES", i.use.InFlight)},
 	}
-	return append(table, i.variables(have)...)
+	return append(table, i.variables(have, want)...)
 }
-
-// The smallest and largest value of MILLRACE_ACK_WAIT.
-const (
-	minAckWait = time.Second
-	maxAckWait = time.Hour
-)
 
 // variables returns the table of a consumer's settings that differ from the worker's variables. The variables apply only when a
 // consumer is created. An existing consumer keeps its settings when they change.
-func (i *inspection) variables(have jetstream.ConsumerConfig) []problem {
-	l, asked := i.l, i.l.AskedAckPending
-	edit := fmt.Sprintf("(nats consumer edit %s %s", l.Stream, have.Durable)
-	acknowledges := have.AckPolicy != jetstream.AckNonePolicy // ack wait applies only with acknowledgements
-	possible := have.AckWait >= minAckWait && have.AckWait <= maxAckWait
+func (i *inspection) variables(have, want jetstream.ConsumerConfig) []problem {
+	want.MaxAckPending = i.l.AskedAckPending
+	acknowledges := have.AckPolicy != jetstream.AckNonePolicy            // ack wait applies only with acknowledgements
+	possible := have.AckWait >= time.Second && have.AckWait <= time.Hour // of MILLRACE_ACK_WAIT
 	return []problem{
-		{acknowledges && have.AckWait != l.AckWait, finding.Warning,
-			fmt.Sprintf("ack wait %s, and MILLRACE_ACK_WAIT is %s", have.AckWait, l.AckWait),
+		{acknowledges && have.AckWait != want.AckWait, finding.Warning,
+			fmt.Sprintf("ack wait %s, and MILLRACE_ACK_WAIT is %s", have.AckWait, want.AckWait),
 			"the consumer's setting applies; " + when(possible, "set MILLRACE_ACK_WAIT=%s, or ", have.AckWait) +
-				"change the consumer " + edit + waitFlag(l.AckWait) + ")"},
+				"change the consumer (" + editConsumer(i.l, want, "ack_wait") + ")"},
 		{acknowledges && i.use.Linger >= have.AckWait, finding.Warning,
 			fmt.Sprintf("ack wait %s, and MILLRACE_LINGER is %s", have.AckWait, i.use.Linger),
 			"payloads may be delivered again while they wait for their batch; lower MILLRACE_LINGER or raise the consumer's ack wait"},
-		{have.MaxAckPending > 0 && have.MaxAckPending < asked, finding.Warning,
-			fmt.Sprintf("max ack pending %d, and MILLRACE_MAX_ACK_PENDING is %d", have.MaxAckPending, asked),
-			"all workers of the consumer share it, and some may wait for others; change it " + edit + pendingFlag(asked) + ")"},
+		{have.MaxAckPending > 0 && have.MaxAckPending < want.MaxAckPending, finding.Warning,
+			fmt.Sprintf("max ack pending %d, and MILLRACE_MAX_ACK_PENDING is %d", have.MaxAckPending, want.MaxAckPending),
+			"all workers of the consumer share it, and some may wait for others; change it (" +
+				editConsumer(i.l, want, "max_ack_pending") + ")"},
 	}
 }
 
@@ -359,6 +364,7 @@ func (i *inspection) trimmed(what string, info *jetstream.StreamInfo) {
 		err = trim.May(ctx, i.js, info.Config, i.l.Consumers())
 	}
 	c, mark := info.Config, editStream(i.marked(info.Config), "metadata")
+	fills := c.Discard == jetstream.DiscardNew && c.MaxAge == 0
 	switch {
 	case err != nil:
 		var subjects []string // on which a worker must be allowed to publish
@@ -368,7 +374,7 @@ func (i *inspection) trimmed(what string, info *jetstream.StreamInfo) {
 		i.say(finding.Warning, what, "this worker can't remove them, so the stream fills unless another deployment's workers do: "+err.Error(),
 			"allow the worker's user to publish on "+strings.Join(subjects, ", ")+", and have its consumers registered ("+mark+
 				"); or set MILLRACE_STREAM_TRIM=false")
-	case state.Held == trim.NotTrimmed && c.Discard == jetstream.DiscardNew && c.MaxAge == 0 && !i.l.Kept.AskedEverything && i.l.Trim == trim.Auto:
+	case state.Held == trim.NotTrimmed && i.l.Trim == trim.Auto && !i.l.Kept.AskedEverything && fills:
 		i.say(finding.Warning, what, "they stay, and the stream refuses new inputs when it is full: workers trim only streams with a mark",
 			"have the workers remove them ("+mark+")")
 	case state.Held == trim.NotTrimmed:

@@ -105,17 +105,18 @@ func (i *inspection) reportMissing(what, found, command string) {
 const permission = "check the account's permissions on the JetStream API"
 
 func (i *inspection) failed(what string, err error, advice string) {
-	i.findings = append(i.findings, finding.Finding{Level: finding.Error, What: what, Found: err.Error(), Advice: advice, Unanswered: Unavailable(err)})
+	i.findings = append(i.findings, finding.Finding{Level: finding.Error, What: what, Found: err.Error(), Advice: advice,
+		Unanswered: Unavailable(err)})
 }
 
 // server reports false if JetStream doesn't answer or is too old, because further checks are then impossible.
 func (i *inspection) server() bool {
 	what := "server " + i.nc.ConnectedServerName()
-	if _, err := i.js.AccountInfo(i.ctx); err != nil {
-		i.reportSilence(what, err)
-		return false
+	level := 0
+	_, err := i.js.AccountInfo(i.ctx)
+	if err == nil {
+		level, err = apiLevel(i.ctx, i.nc, i.l.API)
 	}
-	level, err := apiLevel(i.ctx, i.nc, i.l.API)
 	if err != nil {
 		i.reportSilence(what, err)
 		return false

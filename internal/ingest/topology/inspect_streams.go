@@ -8,13 +8,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/finding"
-	"millrace/internal/ingest/lookup"
-	"millrace/internal/ingest/publisher"
 	"millrace/internal/wildcard"
 )
 
@@ -170,21 +167,17 @@ func (s *stream) stores() bool {
 			"clear no_ack (" + editStream(c, "no_ack") + ")"},
 		{c.Sealed, finding.Error, "is sealed: the server takes no messages for it any more, and can't unseal it", elsewhere},
 		{c.AllowMsgCounter, finding.Error, "counts (allow_msg_counter): the server refuses every message that is no counter", elsewhere},
+		{c.Discard == jetstream.DiscardNew && c.DiscardNewPerSubject && c.MaxMsgsPerSubject > 0, finding.Warning,
+			fmt.Sprintf("refuses messages on a subject that has %d (discard_new_per_subject): the worker then waits until somebody removes "+
+				"some", c.MaxMsgsPerSubject),
+			"lift the limit (" + editStream(c, "max_msgs_per_subject", "discard_new_per_subject") + ")"},
+		{c.SubjectTransform != nil, finding.Warning, fmt.Sprintf("maps subjects (%s): %s is stored on another subject, where readers with "+
+			"the documented filters don't find it", transformText(c.SubjectTransform), s.message),
+			"remove the transform, or have readers filter by the subjects as they are stored"},
 	} {
-		if p.wrong {
-			s.say(p.level, s.what, p.found, p.advice)
+		if s.report(s.what, []problem{p}) == finding.Error {
 			return false
 		}
-	}
-	if c.Discard == jetstream.DiscardNew && c.DiscardNewPerSubject && c.MaxMsgsPerSubject > 0 {
-		s.say(finding.Warning, s.what, fmt.Sprintf("refuses messages on a subject that has %d (discard_new_per_subject): the worker then "+
-			"waits until somebody removes some", c.MaxMsgsPerSubject),
-			"lift the limit (nats stream edit "+c.Name+" --max-msgs-per-subject=-1 --no-discard-per-subject)")
-	}
-	if c.SubjectTransform != nil {
-		s.say(finding.Warning, s.what, fmt.Sprintf("maps subjects (%s): %s is stored on another subject, where readers with the documented "+
-			"filters don't find it", transformText(c.SubjectTransform), s.message),
-			"remove the transform, or have readers filter by the subjects as they are stored")
 	}
 	return true
 }
@@ -266,7 +259,8 @@ func (s *stream) limits() {
 	if c.Discard == jetstream.DiscardNew && c.MaxBytes > 0 && holds >= c.MaxBytes/10*nearlyFull {
 		want := c
 		want.MaxBytes = room(holds, c.MaxBytes)
-		s.say(finding.Warning, s.what, fmt.Sprintf("holds %d%% of max_bytes %s; when it is full, %s", holds*100/c.MaxBytes, sizeFlag(c.MaxBytes), s.full),
+		s.say(finding.Warning, s.what,
+			fmt.Sprintf("holds %d%% of max_bytes %s; when it is full, %s", holds*100/c.MaxBytes, sizeFlag(c.MaxBytes), s.full),
 			"process or remove what it holds, or raise the limit ("+editStream(want, "max_bytes")+")")
 	}
 	var found []string
@@ -337,51 +331,6 @@ func changeAdvice(name string, changes []setting) string {
 		}
 	}
 	return advice + when(flags != "", "change it (nats stream edit %s%s); ", name, flags) + "the worker changes no stream that exists"
-}
-
-// publishing reports whether results are published in batches or one by one.
-func (s *stream) publishing() {
-	found, err := publisher.Ask(s.ctx, s.js, s.have.Name)
-	switch {
-	case err != nil:
-		s.failed(s.what, err, permission)
-	case found.Batches:
-		s.say(finding.OK, s.what, found.Found, "")
-	default:
-		s.say(finding.Warning, s.what, found.Found, found.Advice)
-	}
-}
-
-// duplicates compares the duplicate window of the result stream with the time for which an input may be redelivered. A result that
-// is published after the window may be stored a second time.
-func (s *stream) duplicates() {
-	name, window, ackWait, deliveries := s.have.Name, s.have.Duplicates, s.l.AckWait, s.l.MaxDeliver
-	if consumer, err := s.js.Consumer(s.ctx, s.l.Stream, s.l.Consumers()[0]); err == nil { // otherwise the settings for new consumers apply
-		settings := consumer.CachedInfo().Config
-		ackWait, deliveries = settings.AckWait, DeliveryLimit(deliveries, settings.MaxDeliver)
-	}
-	span := redeliverySpan(ackWait, deliveries)
-	found := fmt.Sprintf("duplicate window %s, and an input may be redelivered for %s (ack wait %s, %d deliveries)", window, span, ackWait, deliveries)
-	longer := func(d time.Duration) string {
-		want := s.have
-		want.Duplicates = d
-		return fmt.Sprintf("set duplicate_window to %s (%s", d, editStream(want, "duplicate_window"))
-	}
-	err := lookup.New(s.js, lookup.Options{Input: s.l.Stream, Streams: []string{name}}).Check(s.ctx)
-	switch {
-	case err == nil && window >= safeWindow:
-		s.say(finding.OK, s.what, fmt.Sprintf("%s; an input that may have a result older than %s is looked up first", found, PublishFor(window)), "")
-	case err == nil:
-		s.say(finding.Warning, s.what, found, fmt.Sprintf("what the network delays for more than %s may be stored a second time; %s)",
-			window-PublishFor(window), longer(safeWindow)))
-	case window < span:
-		s.say(finding.Warning, s.what, found+"; "+err.Error(), "a result that was stored before may be stored a second time; "+longer(span)+
-			"; the server keeps every id for as long in memory), or lower the consumer's ack wait or MILLRACE_MAX_DELIVER")
-	default:
-		s.say(finding.Warning, s.what, found+"; "+err.Error(), fmt.Sprintf("when no worker runs, or one is cut off or stopped, for more than "+
-			"%s, its inputs may get a second result; keep results (retention limits), and allow the worker's user to read them "+
-			"(docs/security.md)", PublishFor(window)))
-	}
 }
 
 // howToMove returns the commands that give dead letters their own stream. Between the two commands no stream has the subjects of

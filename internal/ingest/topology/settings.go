@@ -24,20 +24,18 @@ type plan struct {
 	bounds                 Bounds // MaxAge and MaxBytes of a new stream
 	askedStorage           bool   // whether the user chose Storage
 
-	role       string // "the results"
-	message    string // "a result"
-	drops      string // what the stream does if a limit deletes messages
-	full       string // what happens when the stream is full
-	age, bytes string // names of the variables with the bounds
+	role, message string // what the stream stores: "the results", and "a result" in it
+	drops, full   string // what it means that a limit deletes messages, and that the stream is full
+	variable      string // the start of the names of the variables with the bounds
 }
 
 // provisioned is the description of the streams and consumers that Provision creates.
 const provisioned = "created by Millrace (MILLRACE_PROVISION)"
 
 func (l Topology) inputPlan() plan {
-	p := l.newPlan(l.Stream, l.Subjects, l.Kept.Inputs)
-	p.role, p.message, p.drops, p.full = "the input", "an input", "deletes inputs that nobody has processed", "the server refuses inputs"
-	p.age, p.bytes = "MILLRACE_STREAM_MAX_AGE", "MILLRACE_STREAM_MAX_BYTES"
+	p := plan{role: "the input", variable: "MILLRACE_STREAM", full: "the server refuses inputs",
+		drops: "deletes inputs that nobody has processed"}
+	p.set(l, l.Stream, l.Subjects, l.Kept.Inputs)
 	if l.Kept.Trim {
 		p.Metadata = trim.WithMark(p.StreamConfig, l.Consumers())
 	}
@@ -48,50 +46,46 @@ func (l Topology) inputPlan() plan {
 }
 
 func (l Topology) resultPlan(version string) plan {
-	p := l.outputPlan(l.ResultStream, l.ResultPrefix, l.Kept.Results, version)
-	p.role, p.message, p.full = "the results", "a result", "the worker waits until there is room"
-	p.age, p.bytes = "MILLRACE_RESULT_MAX_AGE", "MILLRACE_RESULT_MAX_BYTES"
+	p := plan{role: "the results", message: "a result", variable: "MILLRACE_RESULT", full: "the worker waits until there is room"}
+	p.setOutput(l, l.ResultStream, l.ResultPrefix, l.Kept.Results, version)
 	p.AllowBatchPublish = publisher.ServerBatches(version)
+	return p
+}
+
+// deadLetterSuffix follows the name of the result stream in the name of the stream for dead letters (adr/0034).
+const deadLetterSuffix = "_DEADLETTER"
+
+func (l Topology) deadLetterPlan(version string) plan {
+	p := plan{role: "the dead letters", message: "a dead letter", variable: "MILLRACE_DEADLETTER",
+		full: "payloads that are given up are delivered again, and with exclusive delivery partitions wait, until there is room"}
+	p.setOutput(l, l.ResultStream+deadLetterSuffix, l.DeadLetterPrefix, l.Kept.DeadLetters, version)
 	return p
 }
 
 // atomicBatches is the first release with atomic batches.
 var atomicBatches = jsapi.Release{Major: 2, Minor: 12}
 
-// deadLetterSuffix follows the name of the result stream in the name of the stream for dead letters (adr/0034).
-const deadLetterSuffix = "_DEADLETTER"
-
-func (l Topology) deadLetterPlan(version string) plan {
-	p := l.outputPlan(l.ResultStream+deadLetterSuffix, l.DeadLetterPrefix, l.Kept.DeadLetters, version)
-	p.role, p.message = "the dead letters", "a dead letter"
-	p.full = "payloads that are given up are delivered again, and with exclusive delivery partitions wait, until there is room"
-	p.age, p.bytes = "MILLRACE_DEADLETTER_MAX_AGE", "MILLRACE_DEADLETTER_MAX_BYTES"
-	return p
-}
-
-// outputPlan plans a stream with a duplicate window that covers the redeliveries of an input. The stream supports commit markers if
+// setOutput plans a stream with a duplicate window that covers the redeliveries of an input. The stream supports commit markers if
 // the worker stores them and the server, of the given version, supports them.
-func (l Topology) outputPlan(name, prefix string, b Bounds, version string) plan {
-	p := l.newPlan(name, mappedSubjects(prefix), b)
-	p.drops = "drops messages that nobody has read"
-	p.Duplicates = l.duplicateWindow(b.MaxAge)
+func (p *plan) setOutput(l Topology, name, prefix string, b Bounds, version string) {
+	p.set(l, name, mappedSubjects(prefix), b)
+	p.drops, p.Duplicates = "drops messages that nobody has read", l.duplicateWindow(b.MaxAge)
 	if l.wantsMarkers() && atomicBatches.In(version) {
 		p.AllowAtomicPublish = true
 		p.Subjects = append(p.Subjects, CommitSubjects(l.CommitPrefix, name))
 	}
-	return p
 }
 
-// newPlan plans a stream that refuses messages when it is full, instead of deleting the oldest ones, which may be unread.
-func (l Topology) newPlan(name string, subjects []string, b Bounds) plan {
-	p := plan{bounds: b, askedStorage: l.Kept.AskedStorage, StreamConfig: jetstream.StreamConfig{
+// set plans a stream that refuses messages when it is full, instead of deleting the oldest ones, which may be unread.
+func (p *plan) set(l Topology, name string, subjects []string, b Bounds) {
+	p.bounds, p.askedStorage = b, l.Kept.AskedStorage
+	p.StreamConfig = jetstream.StreamConfig{
 		Name: name, Subjects: subjects, Storage: l.Storage, Replicas: l.Kept.Replicas, MaxAge: b.MaxAge, MaxBytes: b.MaxBytes,
 		Description: provisioned,
-	}}
+	}
 	if b.MaxBytes > 0 {
 		p.Discard = jetstream.DiscardNew
 	}
-	return p
 }
 
 const (
@@ -134,30 +128,32 @@ type setting struct {
 func (p plan) table(have jetstream.StreamConfig, holds int64) []setting {
 	old, perSubject := have.Discard == jetstream.DiscardOld, have.MaxMsgsPerSubject > 0
 	return []setting{
-		{name: "subjects", add: true, flags: subjectFlags(p.Subjects)},
+		{name: "subjects", add: true, flags: repeat(" --subjects '%s'", p.Subjects)},
 		{name: "subject_transform", add: p.SubjectTransform != nil, flags: transformFlags(p.SubjectTransform)},
 		{name: "storage", add: p.Storage == jetstream.MemoryStorage, flags: " --storage memory", fixed: true,
 			differs: when(p.askedStorage && have.Storage != p.Storage,
 				"%s storage, and MILLRACE_PROVISION_STORAGE asks for %s", have.Storage, p.Storage),
 			note: "the server can't change the storage of a stream: make another one, or set the variable to what the stream has"},
-		{name: "retention", add: true, flags: " --retention " + retentionFlag(p.Retention)},
+		{name: "retention", add: true, flags: " --retention " + retentions[p.Retention]},
 		{name: "discard", flags: " --discard new"}, // max_bytes adds it
 		{name: "max_msgs", drops: when(old && have.MaxMsgs > 0, "max_msgs %d", have.MaxMsgs), lift: " --max-msgs=-1"},
 		{name: "max_bytes", add: p.MaxBytes > 0, flags: bytesFlags(p.MaxBytes),
 			differs: when(p.bounds.AskedBytes && max(have.MaxBytes, 0) != p.MaxBytes,
-				"max_bytes %s, and %s is %s", sizeText(have.MaxBytes), p.bytes, sizeText(p.MaxBytes)),
+				"max_bytes %s, and %s_MAX_BYTES is %s", sizeText(have.MaxBytes), p.variable, sizeText(p.MaxBytes)),
 			note:  when(0 < p.MaxBytes && p.MaxBytes < holds, "it holds %d bytes, and refuses messages until it holds less than that size", holds),
 			drops: when(old && have.MaxBytes > 0, "max_bytes %d", have.MaxBytes), lift: " --max-bytes=-1"},
 		{name: "allow_msg_ttl", removes: when(have.AllowMsgTTL, "allow_msg_ttl")},
 		{name: "allow_rollup_hdrs", flags: " --allow-rollup", removes: when(have.AllowRollup, "allow_rollup_hdrs")},
 		// Only discard_new_per_subject makes the server refuse messages over a subject's limit. It requires discard new.
-		{name: "max_msgs_per_subject", lift: " --max-msgs-per-subject=-1",
+		{name: "max_msgs_per_subject", flags: " --max-msgs-per-subject=-1", lift: " --max-msgs-per-subject=-1",
 			drops:   when(perSubject && !have.DiscardNewPerSubject, "max_msgs_per_subject %d", have.MaxMsgsPerSubject),
 			removes: when(perSubject && (old || !have.DiscardNewPerSubject), "max_msgs_per_subject %d", have.MaxMsgsPerSubject)},
+		{name: "discard_new_per_subject", flags: " --no-discard-per-subject"},
 		{name: "max_age", add: p.MaxAge > 0, flags: ageFlags(p.MaxAge, have.Duplicates),
-			differs: when(p.bounds.AskedAge && have.MaxAge != p.MaxAge, "max_age %s, and %s is %s", ageText(have.MaxAge), p.age, ageText(p.MaxAge)),
+			differs: when(p.bounds.AskedAge && have.MaxAge != p.MaxAge,
+				"max_age %s, and %s_MAX_AGE is %s", ageText(have.MaxAge), p.variable, ageText(p.MaxAge)),
 			note: when(p.MaxAge > 0 && (have.MaxAge == 0 || have.MaxAge > p.MaxAge),
-				"the server then deletes at once what is older than %s, read or not", ageText(p.MaxAge)),
+				"the server then deletes at once what is older than %s, read or not", short(p.MaxAge)),
 			drops: when(have.MaxAge > 0, "max_age %s", have.MaxAge), lift: " --max-age=0s"}, // with either value of discard
 		{name: "duplicate_window", add: p.Duplicates > 0, flags: " --dupe-window " + seconds(p.Duplicates)},
 		{name: "allow_batched", add: p.AllowBatchPublish, flags: " --allow-fast"},
@@ -190,25 +186,29 @@ func row(table []setting, name string) setting {
 
 // addStream returns the command that creates a stream with the configuration c. If c.Replicas is 0, the stream gets one replica.
 func addStream(c jetstream.StreamConfig) string {
-	command := "nats stream add " + c.Name
-	for _, s := range (plan{StreamConfig: c}).table(jetstream.StreamConfig{}, 0) {
-		if s.add {
-			command += s.flags
-		}
-	}
-	return command + " --defaults"
+	return "nats stream add " + c.Name + addFlags(plan{StreamConfig: c}.table(jetstream.StreamConfig{}, 0))
 }
 
 // editStream returns the command that gives an existing stream the values that the named settings have in c.
 func editStream(c jetstream.StreamConfig, names ...string) string {
-	command, table := "nats stream edit "+c.Name, plan{StreamConfig: c}.table(jetstream.StreamConfig{}, 0)
-	for _, name := range names {
-		command += row(table, name).flags
-	}
-	return command
+	return "nats stream edit " + c.Name + editFlags(plan{StreamConfig: c}.table(jetstream.StreamConfig{}, 0), names...)
 }
 
-func subjectFlags(subjects []string) string { return repeat(" --subjects '%s'", subjects) }
+func addFlags(table []setting) (flags string) {
+	for _, s := range table {
+		if s.add {
+			flags += s.flags
+		}
+	}
+	return flags + " --defaults"
+}
+
+func editFlags(table []setting, names ...string) (flags string) {
+	for _, name := range names {
+		flags += row(table, name).flags
+	}
+	return flags
+}
 
 // repeat formats each value, and returns the texts as one.
 func repeat(format string, values []string) string {
@@ -226,15 +226,9 @@ func transformFlags(t *jetstream.SubjectTransformConfig) string {
 	return fmt.Sprintf(" --transform-source '%s' --transform-destination '%s'", t.Source, t.Destination)
 }
 
-// retentionFlag returns the nats command's name of a retention policy.
-func retentionFlag(r jetstream.RetentionPolicy) string {
-	switch r {
-	case jetstream.WorkQueuePolicy:
-		return "work"
-	case jetstream.InterestPolicy:
-		return "interest"
-	}
-	return "limits"
+// retentions has the nats command's names of retention policies.
+var retentions = map[jetstream.RetentionPolicy]string{
+	jetstream.LimitsPolicy: "limits", jetstream.WorkQueuePolicy: "work", jetstream.InterestPolicy: "interest",
 }
 
 // bytesFlags returns the flags for a stream that refuses messages beyond maxBytes; 0 means no limit.
@@ -270,18 +264,15 @@ func seconds(d time.Duration) string {
 	return fmt.Sprintf("%ds", int64(d.Round(time.Second).Seconds()))
 }
 
-func sizeText(bytes int64) string {
-	if bytes <= 0 {
-		return "none"
-	}
-	return sizeFlag(bytes)
-}
+func sizeText(bytes int64) string { return orNone(bytes > 0, sizeFlag(bytes)) }
 
-func ageText(age time.Duration) string {
-	if age <= 0 {
+func ageText(age time.Duration) string { return orNone(age > 0, short(age)) }
+
+func orNone(limited bool, text string) string {
+	if !limited {
 		return "none"
 	}
-	return short(age)
+	return text
 }
 
 // short formats a duration without zero parts at the end, for example 168h instead of 168h0m0s.

@@ -2,8 +2,7 @@
 // missing streams and consumers, and Inspect reports problems. The package moves no payloads.
 //
 // The worker command provisions and inspects with this package. The packages of ingest get names, subjects and the duplicate window
-// from it. Start reading at Topology, then Provision and Inspect. Each topic has its own inspector (inspect_*.go), and all
-// inspectors report to one inspection.
+// from it. Start reading at Topology, then the tables of settings.go and consumers.go, which Provision and Inspect follow.
 package topology
 
 import (
@@ -198,10 +197,7 @@ func mappedFilters(prefix string, inputs []string) []string {
 
 // sameSubjects reports whether two lists have the same subjects in any order.
 func sameSubjects(a, b []string) bool {
-	x, y := slices.Clone(a), slices.Clone(b)
-	slices.Sort(x)
-	slices.Sort(y)
-	return slices.Equal(x, y)
+	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }
 
 // allCovered reports whether each subject is covered by one of the filters.
@@ -209,14 +205,6 @@ func allCovered(subjects, filters []string) bool {
 	return !slices.ContainsFunc(subjects, func(subject string) bool {
 		return !slices.ContainsFunc(filters, func(f string) bool { return wildcard.Covers(f, subject) })
 	})
-}
-
-// orOne returns list. If list is empty and the string one is not, it returns a list of that string.
-func orOne(list []string, one string) []string {
-	if len(list) == 0 && one != "" {
-		return []string{one}
-	}
-	return list
 }
 
 // DeadLetterStream returns the name of the stream that stores dead letters, or "" if there is none.

@@ -5,6 +5,7 @@ package topology
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -51,8 +52,8 @@ func unfit(c jetstream.StreamConfig, l Topology, filters []string) (found, advic
 	if t == nil || len(filters) == 0 || slices.ContainsFunc(filters, meets) {
 		return "", ""
 	}
-	found = fmt.Sprintf("maps subjects (%s), so messages published under %v are stored where the consumer's filters %v match nothing: it would "+
-		"process nothing", transformText(t), l.Subjects, filters)
+	found = fmt.Sprintf("maps subjects (%s), so messages published under %v are stored where the consumer's filters %v match nothing: it "+
+		"would process nothing", transformText(t), l.Subjects, filters)
 	if n := partitionsOf(t); n > 0 && n <= maxPartitions && c.Retention != jetstream.WorkQueuePolicy {
 		return found, fmt.Sprintf("set MILLRACE_DELIVERY=exclusive and MILLRACE_PARTITIONS=%d, which is what the stream is set up for, or "+
 			"set MILLRACE_STREAM to a stream without a subject transform", n)
@@ -90,6 +91,9 @@ func unfitForPartitions(c jetstream.StreamConfig, partitions int) (found, advice
 }
 
 func transformText(t *jetstream.SubjectTransformConfig) string {
+	if t == nil {
+		return ""
+	}
 	return fmt.Sprintf("%q to %q", t.Source, t.Destination)
 }
 
@@ -105,22 +109,18 @@ func partitionsOf(t *jetstream.SubjectTransformConfig) int {
 	return 0
 }
 
+var partitionFunction = regexp.MustCompile(`(?i)^\{\{\s*partition\(\s*(\d+)\s*[,)]`)
+
 // partitionToken returns the number of partitions in a token of a transform's destination, such as {{partition(8)}} or
 // {{partition(8,1,2)}}. It returns 0 for any other token.
 func partitionToken(token string) int {
-	inner, ok := strings.CutPrefix(token, "{{")
-	if !ok {
+	match := partitionFunction.FindStringSubmatch(token)
+	if match == nil {
 		return 0
 	}
-	inner = strings.ToLower(strings.TrimSpace(strings.TrimSuffix(inner, "}}")))
-	arguments, ok := strings.CutPrefix(inner, "partition(")
-	if !ok {
-		return 0
-	}
-	first, _, _ := strings.Cut(strings.TrimSuffix(arguments, ")"), ",")
-	n, err := strconv.Atoi(strings.TrimSpace(first))
-	if err != nil || n < 1 {
-		return 0
+	n, err := strconv.Atoi(match[1])
+	if err != nil {
+		return 0 // too large
 	}
 	return n
 }

@@ -1,7 +1,7 @@
 package topology
 
-// This file decides whether a stream can store results or dead letters exactly once, and how to make it so. With exclusive delivery each
-// batch ends with a commit marker: a message on a subject of its partition. The markers need batches, and a stream that keeps them.
+// This file decides how often a stream may store a result or a dead letter. With exclusive delivery it's exactly once, if each batch can
+// end with a commit marker: a message on a subject of the partition. Otherwise it's once within the stream's duplicate window.
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/finding"
+	"millrace/internal/ingest/lookup"
 	"millrace/internal/ingest/publisher"
 	"millrace/internal/wildcard"
 )
@@ -217,4 +218,51 @@ func (s *stream) markers() string {
 		markers += n
 	}
 	return fmt.Sprintf("%d of its %d messages are commit markers, which are no dead letters; ", markers, counted.State.Msgs)
+}
+
+// publishing reports whether results are published in batches or one by one.
+func (s *stream) publishing() {
+	found, err := publisher.Ask(s.ctx, s.js, s.have.Name)
+	switch {
+	case err != nil:
+		s.failed(s.what, err, permission)
+	case found.Batches:
+		s.say(finding.OK, s.what, found.Found, "")
+	default:
+		s.say(finding.Warning, s.what, found.Found, found.Advice)
+	}
+}
+
+// duplicates compares the duplicate window of the result stream with the time for which an input may be redelivered. A result that
+// is published after the window may be stored a second time.
+func (s *stream) duplicates() {
+	name, window, ackWait, deliveries := s.have.Name, s.have.Duplicates, s.l.AckWait, s.l.MaxDeliver
+	if consumer, err := s.js.Consumer(s.ctx, s.l.Stream, s.l.Consumers()[0]); err == nil { // otherwise the settings for new consumers apply
+		settings := consumer.CachedInfo().Config
+		ackWait, deliveries = settings.AckWait, DeliveryLimit(deliveries, settings.MaxDeliver)
+	}
+	span := redeliverySpan(ackWait, deliveries)
+	found := fmt.Sprintf("duplicate window %s, and an input may be redelivered for %s (ack wait %s, %d deliveries)",
+		window, span, ackWait, deliveries)
+	longer := func(d time.Duration) string {
+		want := s.have
+		want.Duplicates = d
+		return fmt.Sprintf("set duplicate_window to %s (%s", d, editStream(want, "duplicate_window"))
+	}
+	err := lookup.New(s.js, lookup.Options{Input: s.l.Stream, Streams: []string{name}}).Check(s.ctx)
+	switch {
+	case err == nil && window >= safeWindow:
+		found += fmt.Sprintf("; an input that may have a result older than %s is looked up first", PublishFor(window))
+		s.say(finding.OK, s.what, found, "")
+	case err == nil:
+		s.say(finding.Warning, s.what, found, fmt.Sprintf("what the network delays for more than %s may be stored a second time; %s)",
+			window-PublishFor(window), longer(safeWindow)))
+	case window < span:
+		s.say(finding.Warning, s.what, found+"; "+err.Error(), "a result that was stored before may be stored a second time; "+longer(span)+
+			"; the server keeps every id for as long in memory), or lower the consumer's ack wait or MILLRACE_MAX_DELIVER")
+	default:
+		s.say(finding.Warning, s.what, found+"; "+err.Error(), fmt.Sprintf("when no worker runs, or one is cut off or stopped, for more than "+
+			"%s, its inputs may get a second result; keep results (retention limits), and allow the worker's user to read them "+
+			"(docs/security.md)", PublishFor(window)))
+	}
 }
