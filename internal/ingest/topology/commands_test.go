@@ -1,7 +1,9 @@
 package topology
 
 import (
+	"encoding/json"
 	"fmt"
+	"maps"
 	"os/exec"
 	"regexp"
 	"slices"
@@ -32,7 +34,7 @@ func topologies(r *rig) map[string]func() {
 // advised returns the advised commands for missing streams and consumers.
 func (r *rig) advised() (commands []string) {
 	r.Helper()
-	for _, f := range Inspect(r.Ctx(), r.NC, r.topology, Use{InFlight: 10, BatchBytes: roomy, Linger: time.Millisecond}) {
+	for _, f := range Inspect(r.Ctx(), r.NC, r.topology, r.use) {
 		if !f.Missing {
 			continue
 		}
@@ -46,54 +48,45 @@ func (r *rig) advised() (commands []string) {
 	return commands
 }
 
-// TestAdvisedCommandsCreateWhatProvisionCreates interprets the commands like the nats command. The result must equal
-// the streams and consumers that Provision creates.
+// TestAdvisedCommandsCreateWhatProvisionCreates runs the commands with an interpreter, and with the nats command if it's installed. The
+// result must equal the streams and consumers that Provision creates.
 func TestAdvisedCommandsCreateWhatProvisionCreates(t *testing.T) {
 	t.Parallel()
 	for name := range topologies(newRig(t)) {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			provisioned, byHand := newRig(t), newRig(t)
-			for _, r := range []*rig{provisioned, byHand} {
-				topologies(r)[name]()
-			}
-			provisioned.provision()
-			commands := byHand.advised()
-			if len(commands) != 4 {
-				t.Fatalf("the commands are %q, want three streams and consumers", commands)
-			}
-			for _, command := range commands {
-				for _, words := range shellWords(t, command) {
-					byHand.perform(words)
+		for program, run := range map[string]func(*rig, string){"interpreted": (*rig).perform, "nats": (*rig).shell} {
+			t.Run(name+", "+program, func(t *testing.T) {
+				t.Parallel()
+				if program == "nats" {
+					needCommand(t)
 				}
-			}
-			byHand.wantTheSame(provisioned)
-		})
+				provisioned, byHand := newRig(t), newRig(t)
+				for _, r := range []*rig{provisioned, byHand} {
+					topologies(r)[name]()
+				}
+				provisioned.provision()
+				commands := byHand.advised()
+				if len(commands) != 4 {
+					t.Fatalf("the commands are %q, want three streams and consumers", commands)
+				}
+				for _, command := range commands {
+					run(byHand, command)
+				}
+				if got, want := byHand.assets(), provisioned.assets(); !slices.Equal(got, want) {
+					t.Errorf("the commands create\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+				}
+			})
+		}
 	}
 }
 
-// TestAdvisedCommandsWithTheRealProgram runs the commands with the installed nats command.
-func TestAdvisedCommandsWithTheRealProgram(t *testing.T) {
-	t.Parallel()
+func needCommand(t *testing.T) {
+	t.Helper()
 	if _, err := exec.LookPath("nats"); err != nil {
 		t.Skip("SKIPPED: no nats command, so its flags are only read as version 0.5.1 documents them")
 	}
-	for name := range topologies(newRig(t)) {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			provisioned, byHand := newRig(t), newRig(t)
-			for _, r := range []*rig{provisioned, byHand} {
-				topologies(r)[name]()
-			}
-			provisioned.provision()
-			for _, command := range byHand.advised() {
-				byHand.shell(command)
-			}
-			byHand.wantTheSame(provisioned)
-		})
-	}
 }
 
+// shell runs a command with the installed nats command.
 func (r *rig) shell(command string) {
 	r.Helper()
 	cmd := exec.CommandContext(r.Ctx(), "sh", "-e", "-c", command)
@@ -103,225 +96,164 @@ func (r *rig) shell(command string) {
 	}
 }
 
-// wantTheSame compares the streams and consumers of two servers, except for descriptions.
-func (r *rig) wantTheSame(want *rig) {
+// assets describes the streams and the consumers of the input stream, except for what only an API request can set.
+func (r *rig) assets() (lines []string) {
 	r.Helper()
-	if got := r.streamNames(); !slices.Equal(got, want.streamNames()) {
-		r.Fatalf("streams %q, want %q", got, want.streamNames())
-	}
 	for _, name := range r.streamNames() {
-		if got, want := r.StreamConfig(name), want.StreamConfig(name); !sameStream(got, want) {
-			r.Errorf("%s:\n%+v, want\n%+v", name, got, want)
-		}
+		c := r.StreamConfig(name)
+		lines = append(lines, describe(&c, &c.Description, c.Metadata))
 	}
-	got, wanted := r.consumerSettings(), want.consumerSettings()
-	if len(got) != len(wanted) {
-		r.Errorf("consumers %v, want %v", got, wanted)
-	}
-	for name, c := range wanted {
-		if got[name] != c {
-			r.Errorf("%s:\n%s, want\n%s", name, got[name], c)
-		}
-	}
-}
-
-func (r *rig) consumerSettings() map[string]string {
-	r.Helper()
-	s := r.Stream(r.topology.Stream)
-	all := map[string]string{}
-	list := s.ListConsumers(r.Ctx())
-	for info := range list.Info() {
-		c := info.Config
-		c.Description = ""
+	for _, name := range r.Consumers("INGEST") {
+		c := r.ConsumerInfo("INGEST", name).Config
+		c.FilterSubjects, c.FilterSubject = filtersOf(c), ""
 		if c.PauseUntil != nil && c.PauseUntil.IsZero() { // the nats command sends a zero time
 			c.PauseUntil = nil
 		}
-		c.Metadata = map[string]string{MarkDelivered: c.Metadata[MarkDelivered]}
-		c.FilterSubjects, c.FilterSubject = filtersOf(c), ""
-		all[c.Durable] = fmt.Sprintf("%+v", c)
+		lines = append(lines, describe(&c, &c.Description, c.Metadata))
 	}
-	if err := list.Err(); err != nil {
-		r.Fatal(err)
-	}
-	return all
+	return lines
+}
+
+func describe(config any, description *string, metadata map[string]string) string {
+	*description = ""
+	maps.DeleteFunc(metadata, func(key, _ string) bool { return strings.HasPrefix(key, "_nats.") }) // set by the server
+	text, err := json.Marshal(config)
+	return fmt.Sprint(string(text), err)
 }
 
 var loop = regexp.MustCompile(`^for p in \$\(seq (\d+) (\d+)\); do (.*); done$`)
 
-// shellWords splits a command into words like a shell. A loop results in a list of words for each iteration.
-func shellWords(t testing.TB, command string) (all [][]string) {
-	t.Helper()
-	bodies := []string{command}
-	if m := loop.FindStringSubmatch(command); m != nil {
-		first, _ := strconv.Atoi(m[1])
-		last, _ := strconv.Atoi(m[2])
-		bodies = nil
-		for p := first; p <= last; p++ {
-			bodies = append(bodies, strings.ReplaceAll(m[3], "$p", strconv.Itoa(p)))
-		}
+// perform has the same effect as a shell that runs the nats command of version 0.5.1.
+func (r *rig) perform(command string) {
+	r.Helper()
+	m := loop.FindStringSubmatch(command)
+	if m == nil {
+		r.run(command)
+		return
 	}
-	for _, body := range bodies {
-		var words []string
-		for _, w := range regexp.MustCompile(`'[^']*'|"[^"]*"|\S+`).FindAllString(body, -1) {
-			words = append(words, strings.Trim(w, `'"`))
-		}
-		all = append(all, words)
+	first, _ := strconv.Atoi(m[1])
+	last, _ := strconv.Atoi(m[2])
+	for p := first; p <= last; p++ {
+		r.run(strings.ReplaceAll(m[3], "$p", strconv.Itoa(p)))
 	}
-	return all
 }
 
-// perform has the same effect as the nats command of version 0.5.1 with these words.
-func (r *rig) perform(words []string) {
+func (r *rig) run(command string) {
 	r.Helper()
-	flags := map[string][]string{}
-	var names []string
-	for i := 3; i < len(words); i++ {
-		name, value, inline := strings.Cut(words[i], "=")
-		switch {
-		case !strings.HasPrefix(name, "--"):
-			names = append(names, name)
-			continue
-		case slices.Contains([]string{"--defaults", "--pull", "--allow-fast", "--allow-batch", "--allow-rollup", "--no-allow-direct", "--force"}, name):
-			value = "true"
-		case !inline:
-			i++
-			value = words[i]
-		}
-		flags[name] = append(flags[name], value)
+	var words []string
+	for _, w := range regexp.MustCompile(`'[^']*'|"[^"]*"|\S+`).FindAllString(command, -1) {
+		words = append(words, strings.Trim(w, `'"`))
 	}
-	switch strings.Join(words[:3], " ") {
+	var err error
+	switch name := words[3]; strings.Join(words[:3], " ") {
 	case "nats stream add":
-		if _, err := r.JS.CreateStream(r.Ctx(), r.streamOfFlags(names[0], flags)); err != nil {
-			r.Fatal(err)
-		}
+		c := streamConfig{Name: name, AllowDirect: true}
+		apply(r, &c, words[4:], streamFlags, "--defaults", "--retention")
+		_, err = r.JS.CreateStream(r.Ctx(), c)
 	case "nats stream edit":
-		c := r.StreamConfig(names[0])
-		r.edit(&c, flags)
+		c := r.StreamConfig(name)
+		if slices.Contains(words, "--subjects") {
+			c.Subjects = nil // the flags replace them
+		}
+		apply(r, &c, words[4:], streamFlags)
 		r.Create(c)
 	case "nats consumer add":
-		if _, err := r.JS.CreateConsumer(r.Ctx(), names[0], r.consumerOfFlags(names[1], flags)); err != nil {
-			r.Fatal(err)
-		}
+		c := consumerConfig{Durable: words[4]}
+		apply(r, &c, words[5:], consumerFlags, "--defaults", "--pull", "--deliver", "--ack")
+		_, err = r.JS.CreateConsumer(r.Ctx(), name, c)
 	default:
 		r.Fatalf("no command for %q", words)
 	}
-	if len(flags) > 0 {
-		r.Errorf("unknown flags %v", flags)
+	if err != nil {
+		r.Fatal(err)
 	}
 }
 
-// edit removes flags of `nats stream edit`, and changes the settings like that command.
-func (r *rig) edit(c *jetstream.StreamConfig, flags map[string][]string) {
+// apply changes a configuration as flags say. Without the required flags, the command asks questions.
+func apply[T any](r *rig, c *T, words []string, effects map[string]func(*T, string), required ...string) {
 	r.Helper()
-	if subjects := flags["--subjects"]; subjects != nil {
-		c.Subjects = subjects
-		delete(flags, "--subjects")
-	}
-	take := r.taker(flags)
-	take("--force")
-	c.AllowBatchPublish = take("--allow-fast") != "" || c.AllowBatchPublish
-	c.AllowAtomicPublish = take("--allow-batch") != "" || c.AllowAtomicPublish
-	c.AllowRollup = take("--allow-rollup") != "" || c.AllowRollup
-	if take("--retention") == "limits" {
-		c.Retention = jetstream.LimitsPolicy
-	}
-}
-
-// taker returns a function that removes a flag and returns its only value.
-func (r *rig) taker(flags map[string][]string) func(string) string {
-	return func(name string) string {
-		values := flags[name]
-		delete(flags, name)
-		switch len(values) {
-		case 0:
-			return ""
-		case 1:
-			return values[0]
+	for i := 0; i < len(words); i++ {
+		flag, value, inline := strings.Cut(words[i], "=")
+		effect, known := effects[flag]
+		if !known {
+			r.Fatalf("unknown flag %s in %q", flag, words)
 		}
-		r.Errorf("%s is given %d times", name, len(values))
-		return ""
+		required = slices.DeleteFunc(required, func(f string) bool { return f == flag })
+		if !inline && i+1 < len(words) && !strings.HasPrefix(words[i+1], "--") {
+			i++
+			value = words[i]
+		}
+		effect(c, value)
+	}
+	if len(required) > 0 {
+		r.Errorf("without %q the command asks questions: %q", required, words)
 	}
 }
 
-func (r *rig) streamOfFlags(name string, flags map[string][]string) jetstream.StreamConfig {
-	r.Helper()
-	c := jetstream.StreamConfig{Name: name, Subjects: flags["--subjects"], AllowDirect: true}
-	for _, pair := range flags["--metadata"] {
-		key, value, _ := strings.Cut(pair, "=")
+var streamFlags = map[string]func(*streamConfig, string){
+	"--defaults": func(*streamConfig, string) {}, "--force": func(*streamConfig, string) {},
+	"--subjects":              func(c *streamConfig, v string) { c.Subjects = append(c.Subjects, v) },
+	"--transform-source":      func(c *streamConfig, v string) { c.SubjectTransform = transform(v, "") },
+	"--transform-destination": func(c *streamConfig, v string) { c.SubjectTransform.Destination = v },
+	"--storage": func(c *streamConfig, v string) {
+		c.Storage = map[string]jetstream.StorageType{"memory": jetstream.MemoryStorage}[v]
+	},
+	"--retention": func(c *streamConfig, v string) {
+		c.Retention = map[string]jetstream.RetentionPolicy{"limits": jetstream.LimitsPolicy, "work": jetstream.WorkQueuePolicy, "interest": jetstream.InterestPolicy}[v]
+	},
+	"--discard": func(c *streamConfig, v string) {
+		c.Discard = map[string]jetstream.DiscardPolicy{"new": jetstream.DiscardNew}[v]
+	},
+	"--max-bytes":       func(c *streamConfig, v string) { c.MaxBytes = size(v) },
+	"--max-age":         func(c *streamConfig, v string) { c.MaxAge = duration(v) },
+	"--dupe-window":     func(c *streamConfig, v string) { c.Duplicates = duration(v) },
+	"--allow-fast":      func(c *streamConfig, _ string) { c.AllowBatchPublish = true },
+	"--allow-batch":     func(c *streamConfig, _ string) { c.AllowAtomicPublish = true },
+	"--allow-rollup":    func(c *streamConfig, _ string) { c.AllowRollup = true },
+	"--no-allow-direct": func(c *streamConfig, _ string) { c.AllowDirect = false },
+	"--metadata": func(c *streamConfig, v string) {
+		key, value, _ := strings.Cut(v, "=")
+		c.Metadata = maps.Clone(c.Metadata)
 		if c.Metadata == nil {
 			c.Metadata = map[string]string{}
 		}
 		c.Metadata[key] = value
-	}
-	delete(flags, "--subjects")
-	delete(flags, "--metadata")
-	take := r.taker(flags)
-	if take("--defaults") == "" {
-		r.Error("without --defaults the command asks questions")
-	}
-	c.AllowDirect = take("--no-allow-direct") == ""
-	c.AllowBatchPublish, c.AllowAtomicPublish = take("--allow-fast") != "", take("--allow-batch") != ""
-	c.Retention = map[string]jetstream.RetentionPolicy{"limits": jetstream.LimitsPolicy, "work": jetstream.WorkQueuePolicy, "interest": jetstream.InterestPolicy}[take("--retention")]
-	if take("--storage") == "memory" {
-		c.Storage = jetstream.MemoryStorage
-	}
-	if take("--discard") == "new" {
-		c.Discard = jetstream.DiscardNew
-	}
-	c.MaxBytes = r.bytes(take("--max-bytes"))
-	c.MaxAge, c.Duplicates = r.duration(take("--max-age")), r.duration(take("--dupe-window"))
-	if source := take("--transform-source"); source != "" {
-		c.SubjectTransform = transform(source, take("--transform-destination"))
-	}
-	return c
+	},
 }
 
-func (r *rig) consumerOfFlags(name string, flags map[string][]string) jetstream.ConsumerConfig {
-	r.Helper()
-	c := jetstream.ConsumerConfig{Durable: name, FilterSubjects: flags["--filter"]}
-	delete(flags, "--filter")
-	take := r.taker(flags)
-	if take("--defaults") == "" || take("--pull") == "" || take("--deliver") != "all" {
-		r.Error("without --defaults, --pull and --deliver the command asks questions")
-	}
-	c.AckPolicy = map[string]jetstream.AckPolicy{"all": jetstream.AckAllPolicy, "explicit": jetstream.AckExplicitPolicy, "none": jetstream.AckNonePolicy}[take("--ack")]
-	c.AckWait = r.duration(take("--wait"))
-	c.MaxDeliver, _ = strconv.Atoi(take("--max-deliver"))
-	c.MaxAckPending, _ = strconv.Atoi(take("--max-pending"))
-	if group := take("--pinned-groups"); group != "" {
-		c.PriorityPolicy, c.PriorityGroups, c.PinnedTTL = jetstream.PriorityPolicyPinned, []string{group}, r.duration(take("--pinned-ttl"))
-	}
-	if key, value, found := strings.Cut(take("--metadata"), "="); found {
+var consumerFlags = map[string]func(*consumerConfig, string){
+	"--defaults": func(*consumerConfig, string) {}, "--pull": func(*consumerConfig, string) {}, "--deliver": func(*consumerConfig, string) {},
+	"--filter": func(c *consumerConfig, v string) { c.FilterSubjects = append(c.FilterSubjects, v) },
+	"--ack": func(c *consumerConfig, v string) {
+		c.AckPolicy = map[string]jetstream.AckPolicy{"all": jetstream.AckAllPolicy, "explicit": jetstream.AckExplicitPolicy}[v]
+	},
+	"--wait":        func(c *consumerConfig, v string) { c.AckWait = duration(v) },
+	"--max-deliver": func(c *consumerConfig, v string) { c.MaxDeliver, _ = strconv.Atoi(v) },
+	"--max-pending": func(c *consumerConfig, v string) { c.MaxAckPending, _ = strconv.Atoi(v) },
+	"--pinned-groups": func(c *consumerConfig, v string) {
+		c.PriorityPolicy, c.PriorityGroups = jetstream.PriorityPolicyPinned, []string{v}
+	},
+	"--pinned-ttl": func(c *consumerConfig, v string) { c.PinnedTTL = duration(v) },
+	"--metadata": func(c *consumerConfig, v string) {
+		key, value, _ := strings.Cut(v, "=")
 		c.Metadata = map[string]string{key: value}
-	}
-	return c
+	},
 }
 
-func (r *rig) duration(text string) time.Duration {
-	r.Helper()
-	if text == "" {
-		return 0
-	}
+func duration(text string) time.Duration {
 	d, err := time.ParseDuration(text)
 	if err != nil {
-		r.Error(err)
+		panic(err)
 	}
 	return d
 }
 
-// bytes parses a size. The number before the unit has 32 bits.
-func (r *rig) bytes(text string) int64 {
-	r.Helper()
-	if text == "" {
-		return 0
-	}
+// size parses a size. The number before the unit has 32 bits.
+func size(text string) int64 {
 	m := regexp.MustCompile(`^(\d+)(GiB|MiB|KiB)?$`).FindStringSubmatch(text)
-	if m == nil {
-		r.Fatalf("the size %q can't be read", text)
-	}
 	n, err := strconv.ParseInt(m[1], 10, 32)
 	if err != nil {
-		r.Error(err)
+		panic(err)
 	}
 	return n * map[string]int64{"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}[m[2]]
 }
@@ -329,14 +261,57 @@ func (r *rig) bytes(text string) int64 {
 func TestExplainCommandsSaysWhereTheCommandComesFrom(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	all := ExplainCommands(Inspect(r.Ctx(), r.NC, r.topology, Use{InFlight: 10, BatchBytes: roomy}))
+	all := ExplainCommands(Inspect(r.Ctx(), r.NC, r.topology, r.use))
 	last := all[len(all)-1]
 	if last.Level != finding.OK || !strings.Contains(last.Found, "https://github.com/nats-io/natscli") {
 		t.Errorf("the last finding is %v", last)
 	}
 	r.provision()
-	good := Inspect(r.Ctx(), r.NC, r.topology, Use{InFlight: 10, BatchBytes: roomy})
+	good := Inspect(r.Ctx(), r.NC, r.topology, r.use)
 	if got := ExplainCommands(good); len(got) != len(good) {
 		t.Errorf("no command is advised, and the last finding is %v", got[len(got)-1])
+	}
+}
+
+// TestMovedDeadLettersHaveTheBoundsOfASetting shows that the advised commands create the stream that Provision creates, with the
+// duplicate window of the results. No warning is left.
+func TestMovedDeadLettersHaveTheBoundsOfASetting(t *testing.T) {
+	t.Parallel()
+	for name, bounds := range map[string]Bounds{
+		"the defaults": defaults().DeadLetters, "an age": NewBounds(48*time.Hour, 3<<30), "a short age": NewBounds(time.Minute, 0), "no bounds": {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, provisioned := newRig(t), newRig(t)
+			for _, each := range []*rig{r, provisioned} {
+				each.topology.Kept.DeadLetters = bounds
+			}
+			provisioned.provision()
+			r.add("RESULTS", "results,results.>,deadletter,deadletter.>", streamConfig{Duplicates: 5 * time.Minute})
+			advice := ""
+			for _, f := range Inspect(r.Ctx(), r.NC, r.topology, r.use) {
+				if f.What == "dead letters deadletter.>" {
+					advice = f.Advice
+				}
+			}
+			edit, add, _ := strings.Cut(strings.TrimPrefix(advice, "give them their own stream: "), ", then ")
+			add, _, _ = strings.Cut(add, ". Dead letters")
+			r.perform(edit)
+			r.perform(add)
+			got, want := r.StreamConfig("RESULTS_DEADLETTER"), provisioned.StreamConfig("RESULTS_DEADLETTER")
+			if want.Duplicates = 5 * time.Minute; bounds.MaxAge > 0 {
+				want.Duplicates = min(want.Duplicates, bounds.MaxAge)
+			}
+			if !sameStream(got, want) {
+				t.Errorf("the commands %q create\n%+v, want\n%+v", advice, got, want)
+			}
+			lines := r.found()
+			wantLine(t, lines, "ok dead letters deadletter.>", "stored in stream RESULTS_DEADLETTER")
+			for _, line := range lines {
+				if strings.HasPrefix(line, "warning dead letters") && bounds != (Bounds{}) {
+					t.Errorf("after the commands: %s", line)
+				}
+			}
+		})
 	}
 }

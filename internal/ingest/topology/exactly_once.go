@@ -103,8 +103,8 @@ func (l Topology) howToCommit(c jetstream.StreamConfig, batches string) string {
 		settings = append(settings, "retention")
 	}
 	if subjects := CommitSubjects(l.CommitPrefix, c.Name); !takes(c, subjects) {
-		keep := slices.DeleteFunc(slices.Clone(c.Subjects), func(s string) bool { return wildcard.Covers(subjects, s) })
-		c.Subjects = append(keep, subjects)
+		c.Subjects = slices.DeleteFunc(slices.Clone(c.Subjects), func(s string) bool { return wildcard.Covers(subjects, s) })
+		c.Subjects = append(c.Subjects, subjects)
 		settings = append(settings, "subjects")
 	}
 	if batches != "" {

@@ -1,54 +1,294 @@
 package topology
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/finding"
-	"millrace/internal/ingest/jsapi"
+	"millrace/internal/ingest/trim"
 )
 
-// found returns the findings of Inspect, one per line.
-func (r *rig) found(inFlight, batchBytes int) (lines []string) {
+// inspectCase has a state of the server, and findings about it.
+type inspectCase struct {
+	name   string
+	start  func(*rig) // empty, shared or exclusive
+	change func(*rig)
+	want   []string // parts of a finding each, separated by " ... "
+	not    string   // part of a finding that must not occur
+}
+
+func empty(*rig)       {}
+func shared(r *rig)    { r.provision() }
+func exclusive(r *rig) { r.exclusive(2); r.provision() }
+
+var streamCases = []inspectCase{
+	{"nothing", empty, empty, []string{"error (missing) stream INGEST ... MILLRACE_PROVISION=true", "error (missing) stream RESULTS",
+		"error (missing) dead letters deadletter.>: no stream stores them ... MILLRACE_PROVISION=true"}, ""},
+	{"no consumer", empty, func(r *rig) { r.add("INGEST", "ingest.>", streamConfig{}) },
+		[]string{"error (missing) consumer millrace ... MILLRACE_PROVISION=true"}, ""},
+	{"result subjects nowhere", empty, func(r *rig) { r.add("RESULTS", "other.>", streamConfig{}) },
+		[]string{`error stream RESULTS ... does not store ["results.>"] (no stream does) ... add the subjects`}, ""},
+	{"result subjects elsewhere", empty, func(r *rig) {
+		r.add("RESULTS", "other.>", streamConfig{})
+		r.add("MINE", "results.>", streamConfig{})
+	}, []string{"error stream RESULTS ... (stream MINE does) ... MILLRACE_RESULT_STREAM"}, ""},
+	{"result subjects in part", empty, func(r *rig) { r.add("RESULTS", "results.web.>", streamConfig{}) },
+		[]string{"error stream RESULTS ... does not store all of ... MILLRACE_RESULT_PREFIX"}, ""},
+	{"dead letters in part", empty, func(r *rig) { r.add("RESULTS", "results.>,deadletter.a", streamConfig{}) },
+		[]string{"error dead letters ... does not store all of ... MILLRACE_DEADLETTER_PREFIX"}, ""},
+	{"input subjects elsewhere", empty, func(r *rig) { r.add("INGEST", "other.>", streamConfig{}) },
+		[]string{`warning stream INGEST ... stores nothing under "ingest.>" ... MILLRACE_SUBJECTS`}, ""},
+	{"memory", empty, func(r *rig) {
+		r.topology.Storage = jetstream.MemoryStorage
+		r.provision()
+	}, []string{"warning stream RESULTS ... Memory ... use file storage", "warning stream INGEST ... use file storage"}, ""},
+	{"no batches", empty, func(r *rig) { r.add("RESULTS", "results.>", streamConfig{}) },
+		[]string{"warning stream RESULTS ... one publish a result ... set allow_batched"}, ""},
+	{"no acknowledgements", empty, func(r *rig) { r.add("RESULTS", "results.>", streamConfig{NoAck: true}) },
+		[]string{"error stream RESULTS ... no_ack ... clear no_ack (nats stream edit RESULTS --ack)"}, ""},
+	{"dead letters without acknowledgements", shared, func(r *rig) {
+		r.edit("RESULTS_DEADLETTER", func(s *streamConfig) { s.NoAck = true })
+	}, []string{"error dead letters deadletter.>: has no_ack set, so the server never confirms that a dead letter is stored"}, ""},
+	{"sealed results", shared, func(r *rig) { r.edit("RESULTS", func(s *streamConfig) { s.Sealed = true }) },
+		[]string{"error stream RESULTS: is sealed"}, ""},
+	{"sealed dead letters", shared, func(r *rig) { r.edit("RESULTS_DEADLETTER", func(s *streamConfig) { s.Sealed = true }) },
+		[]string{"error dead letters deadletter.>: is sealed"}, ""},
+	{"counters", empty, func(r *rig) { r.add("RESULTS", "results.>", streamConfig{AllowMsgCounter: true, AllowDirect: true}) },
+		[]string{"error stream RESULTS: counts (allow_msg_counter)"}, ""},
+	{"one result for each subject", shared, func(r *rig) {
+		r.edit("RESULTS", func(s *streamConfig) { s.MaxMsgsPerSubject, s.DiscardNewPerSubject = 1, true })
+	}, []string{"warning stream RESULTS: refuses messages on a subject that has 1 ... (nats stream edit RESULTS --max-msgs-per-subject=-1 " +
+		"--no-discard-per-subject)"}, ""},
+	{"mapped results", shared, func(r *rig) {
+		r.edit("RESULTS", func(s *streamConfig) { s.SubjectTransform = transform("results.>", "archive.>") })
+	}, []string{`warning stream RESULTS: maps subjects ("results.>" to "archive.>") ... documented filters`}, ""},
+	{"small results", shared, func(r *rig) { r.edit("RESULTS", func(s *streamConfig) { s.MaxMsgSize = 100 }) },
+		[]string{"warning stream RESULTS: a result with its headers may have 1024 bytes, and stream RESULTS takes messages of 100 ... raise " +
+			"max_msg_size of stream RESULTS"}, ""},
+	{"inputs that go", shared, func(r *rig) { r.edit("INGEST", func(s *streamConfig) { s.Discard = jetstream.DiscardOld }) },
+		[]string{"warning stream INGEST: deletes inputs that nobody has processed: max_bytes 4294967296, discard old ... nats stream edit " +
+			"INGEST --discard new"}, ""},
+	{"inputs that expire", shared, func(r *rig) { r.edit("INGEST", func(s *streamConfig) { s.MaxAge = time.Hour }) },
+		[]string{"warning stream INGEST: deletes inputs that nobody has processed: max_age 1h0m0s"}, ""},
+	{"dead letters that go", empty, func(r *rig) { r.add("GRAVES", "deadletter.>", streamConfig{MaxMsgs: 5}) },
+		[]string{"warning dead letters deadletter.>: drops messages that nobody has read: max_msgs 5 ... nats stream edit GRAVES --max-msgs=-1"}, ""},
+	{"payloads larger than a batch", shared, func(r *rig) { r.use.BatchBytes = 1 << 20 },
+		[]string{"warning server ... payloads over 1048576 bytes ... raise MILLRACE_BATCH_BYTES"}, "frames"},
+	{"records larger than a batch", shared, func(r *rig) {
+		r.use.BatchBytes, r.use.Frames = 1<<20, Frames{Framed: true, Records: 10, Bytes: roomy, Result: 10, ResultMore: 10}
+	}, []string{"warning server ... records over 1048576 bytes ... raise MILLRACE_BATCH_BYTES", "ok frames ... up to 10 records"}, ""},
+	{"records whose results their stream cuts", shared, func(r *rig) {
+		r.use.Frames = Frames{Framed: true, Records: 1000, Bytes: roomy, Result: 1000, ResultMore: 1000}
+		r.edit("RESULTS", func(s *streamConfig) { s.MaxMsgSize = 100 << 10 })
+	}, []string{"ok frames ... more than about 101 records comes in parts, because stream RESULTS takes messages of 102400 bytes"}, ""},
+	{"dead letters among all", empty, func(r *rig) { r.add("RESULTS", "*.>", streamConfig{NoAck: true}) }, // without, the subjects are refused
+		[]string{"warning dead letters deadletter.> ... stored in the result stream RESULTS ... nats stream edit RESULTS --subjects 'results' " +
+			"--subjects 'results.>' --force, then"}, ""},
+	{"dead letters and markers among all", empty, func(r *rig) {
+		r.exclusive(2)
+		r.add("RESULTS", "*.>", streamConfig{NoAck: true})
+	}, []string{"nats stream edit RESULTS --subjects 'commits.RESULTS.>' --subjects 'results' --subjects 'results.>' --force, then"}, ""},
+	{"dead letters among results", empty, func(r *rig) { r.add("RESULTS", "results,results.>,deadletter,deadletter.>", streamConfig{}) },
+		[]string{"nats stream edit RESULTS --subjects 'results' --subjects 'results.>' --force, then nats stream add RESULTS_DEADLETTER " +
+			"--subjects 'deadletter' --subjects 'deadletter.>' --retention limits --max-bytes 1GiB --discard new --dupe-window 120s " +
+			"--no-allow-direct --defaults"}, ""},
+	{"dead letters among others", empty, func(r *rig) { r.add("RESULTS", "results.>,deadletter.>,other.>", streamConfig{}) },
+		[]string{"nats stream edit RESULTS --subjects 'results.>' --subjects 'other.>' --force, then"}, ""},
+}
+
+var onceCases = []inspectCase{
+	{"a short memory for ids", empty, func(r *rig) { r.add("RESULTS", "results.>", streamConfig{Duplicates: 10 * time.Second}) },
+		[]string{"warning stream RESULTS ... duplicate window 10s ... delays for more than 5s ... --dupe-window 40s"}, ""},
+	{"results that go when they are read", empty, func(r *rig) {
+		r.add("RESULTS", "results.>", streamConfig{Duplicates: time.Minute, Retention: jetstream.WorkQueuePolicy})
+	}, []string{"warning stream RESULTS ... duplicate window 1m0s ... be redelivered for 25m0s ... retention WorkQueue ... --dupe-window 1500s"}, ""},
+	{"a consumer with few deliveries", shared, func(r *rig) {
+		r.consume(func(c *consumerConfig) { c.AckWait, c.MaxDeliver = 10*time.Second, 4 })
+	}, []string{"ok stream RESULTS ... be redelivered for 30s ... 3 deliveries"}, ""},
+	{"a consumer that waits longer than the window", shared, func(r *rig) {
+		r.edit("RESULTS", func(s *streamConfig) { s.Duplicates = time.Minute })
+		r.consume(func(c *consumerConfig) { c.AckWait, c.MaxDeliver = time.Hour, 4 })
+	}, []string{"ok stream RESULTS ... be redelivered for 3h0m0s ... a result older than 40s is looked up"}, ""},
+	{"the consumer of a partition", empty, func(r *rig) {
+		r.exclusive(2)
+		r.topology.ExactlyOnce, r.topology.AckWait = Off, 20*time.Second
+		r.provision()
+		r.topology.AckWait = time.Minute
+	}, []string{"ok stream RESULTS: one commit a batch", "ok stream RESULTS: duplicate window ... be redelivered for 1m40s"}, "exactly once"},
+	{"commit markers", exclusive, empty, []string{
+		"ok stream RESULTS: exactly once: each batch is committed with a marker (fast batches)",
+		"ok dead letters deadletter.>: exactly once: dead letters are committed with a marker (atomic batches)"}, "duplicate window"},
+	{"streams that take no markers", exclusive, func(r *rig) { r.olderStreams(Auto) }, []string{
+		"warning stream RESULTS: within the duplicate window: the stream does not take commit markers (subject commits.RESULTS.>) ... " +
+			"or set MILLRACE_EXACTLY_ONCE=off", "ok stream RESULTS: one commit a batch", "ok stream RESULTS: duplicate window",
+		"warning dead letters deadletter.>: within the duplicate window: the stream does not take commit markers " +
+			"(subject commits.RESULTS_DEADLETTER.>) ... or set MILLRACE_EXACTLY_ONCE=off"}, "MILLRACE_RESULT_IDS"},
+	{"streams that must take markers", exclusive, func(r *rig) { r.olderStreams(Required); r.topology.ResultIDs = false }, []string{
+		"error stream RESULTS: within ... MILLRACE_RESULT_IDS=false has no effect, and results have their ids ... or set MILLRACE_EXACTLY_ONCE=auto",
+		"error dead letters deadletter.>: within the duplicate window ... or set MILLRACE_EXACTLY_ONCE=auto"}, ""},
+	{"markers in a work queue", empty, func(r *rig) {
+		r.exclusive(2)
+		r.add("RESULTS", "results.>,commits.RESULTS.>", streamConfig{Retention: jetstream.WorkQueuePolicy, AllowAtomicPublish: true})
+	}, []string{"ok stream RESULTS: exactly once ... need a filter such as results.>",
+		"warning stream RESULTS: keeps every commit marker ... (nats stream edit RESULTS --allow-rollup)"}, ""},
+	{"no markers among no dead letters", exclusive, empty, nil, "which are no dead letters"},
+	{"markers among dead letters", exclusive, func(r *rig) {
+		const marker = "commits.RESULTS_DEADLETTER.INGEST.millrace."
+		r.publish(marker+"0", marker+"1", "deadletter.web", marker+"0")
+	}, []string{"ok dead letters deadletter.>: 3 of its 4 messages are commit markers, which are no dead letters; stored in stream RESULTS_DEADLETTER"}, ""},
+}
+
+// olderStreams makes the outputs streams of a worker without commit markers.
+func (r *rig) olderStreams(wants ExactlyOnce) {
 	r.Helper()
-	for _, f := range Inspect(r.Ctx(), r.NC, r.topology, Use{InFlight: inFlight, BatchBytes: batchBytes, Linger: time.Millisecond, Frames: r.frames}) {
-		missing := ""
-		if f.Missing {
-			missing = " (missing)"
-		}
-		lines = append(lines, fmt.Sprintf("%v%s %v", f.Level, missing, f))
-		if (f.Advice == "") != (f.Level == finding.OK) {
-			r.Errorf("finding %q has the advice %q", f, f.Advice)
-		}
+	for name, subjects := range map[string][]string{"RESULTS": {"results", "results.>"}, "RESULTS_DEADLETTER": {"deadletter", "deadletter.>"}} {
+		r.edit(name, func(s *streamConfig) { s.Subjects, s.AllowAtomicPublish = subjects, false })
 	}
-	return lines
+	r.topology.ExactlyOnce = wants
 }
 
-func wantLine(t testing.TB, lines []string, parts ...string) {
-	t.Helper()
-	if !slices.ContainsFunc(lines, func(line string) bool {
-		return !slices.ContainsFunc(parts, func(p string) bool { return !strings.Contains(line, p) })
-	}) {
-		t.Errorf("no finding says %q:\n%s", parts, strings.Join(lines, "\n"))
+var consumerCases = []inspectCase{
+	{"as it should be", shared, empty, []string{"ok consumer millrace ... max ack pending 100000"}, ""},
+	{"no acknowledgement", shared, func(r *rig) {
+		r.consume(func(c *consumerConfig) { c.AckPolicy, c.MaxAckPending = jetstream.AckNonePolicy, 0 })
+	}, []string{"error consumer millrace ... ack policy ... explicit acknowledgement"}, ""},
+	{"all acknowledged at once", shared, func(r *rig) { r.consume(func(c *consumerConfig) { c.AckPolicy = jetstream.AckAllPolicy }) },
+		[]string{"error consumer millrace ... ack policy ... explicit acknowledgement"}, ""},
+	{"one delivery", shared, func(r *rig) { r.consume(func(c *consumerConfig) { c.MaxDeliver = 1 }) },
+		[]string{"error consumer millrace ... max deliver 1 ... raise it"}, ""},
+	{"few deliveries", shared, func(r *rig) { r.consume(func(c *consumerConfig) { c.MaxDeliver = 4 }) },
+		[]string{"warning consumer millrace ... never delivered again ... MILLRACE_MAX_DELIVER"}, ""},
+	{"few at once", shared, func(r *rig) { r.consume(func(c *consumerConfig) { c.MaxAckPending = 999 }) },
+		[]string{"warning consumer millrace ... can hold 1000 payloads ... raise max ack pending"}, ""},
+	{"not durable", shared, func(r *rig) { r.consume(func(c *consumerConfig) { c.Durable, c.Name = "", "millrace" }) },
+		[]string{"warning consumer millrace ... not durable"}, ""},
+	{"another ack wait", shared, func(r *rig) { r.consume(func(c *consumerConfig) { c.AckWait = time.Minute }) },
+		[]string{"warning consumer millrace ... ack wait 1m0s, and MILLRACE_ACK_WAIT is 5m0s ... set MILLRACE_ACK_WAIT=1m0s ... " +
+			"nats consumer edit INGEST millrace --wait 5m0s"}, ""},
+	{"a short ack wait", shared, func(r *rig) { r.consume(func(c *consumerConfig) { c.AckWait = time.Millisecond }) },
+		[]string{"warning consumer millrace ... ack wait 1ms, and MILLRACE_LINGER is 1ms ... lower MILLRACE_LINGER"}, "set MILLRACE_ACK_WAIT"},
+	{"fewer than asked for", shared, func(r *rig) {
+		r.topology.AskedAckPending = 4000
+		r.consume(func(c *consumerConfig) { c.MaxAckPending = 3999 })
+	}, []string{"warning consumer millrace ... max ack pending 3999, and MILLRACE_MAX_ACK_PENDING is 4000 ... nats consumer edit INGEST millrace --max-pending 4000"}, ""},
+	{"headers only", shared, func(r *rig) { r.consume(func(c *consumerConfig) { c.HeadersOnly = true }) },
+		[]string{"error consumer millrace: headers only"}, ""},
+	{"small requests", shared, func(r *rig) { r.consume(func(c *consumerConfig) { c.MaxRequestMaxBytes = 1000 }) },
+		[]string{"warning consumer millrace: max request max bytes 1000"}, ""},
+	{"fewer subjects", shared, func(r *rig) { r.consume(func(c *consumerConfig) { c.FilterSubjects = []string{"ingest.web.>"} }) },
+		[]string{"warning consumer millrace ... ingest.web.> ... make them agree"}, ""},
+	{"other subjects", shared, func(r *rig) { r.topology.Subjects = []string{"elsewhere.>"} },
+		[]string{"warning consumer millrace: filters [ingest.>], and MILLRACE_SUBJECTS is [elsewhere.>] ... make them agree"}, ""},
+	{"no filter", shared, func(r *rig) { r.consume(func(c *consumerConfig) { c.FilterSubjects = nil }) }, nil, "has no filter"},
+	{"no filter, and all subjects", shared, func(r *rig) {
+		r.consume(func(c *consumerConfig) { c.FilterSubjects = nil })
+		r.topology.Subjects = []string{">"}
+	}, nil, "has no filter"},
+	{"no filter, and other subjects", shared, func(r *rig) {
+		r.consume(func(c *consumerConfig) { c.FilterSubjects = nil })
+		r.topology.Subjects = []string{"ingest.a"}
+	}, []string{"warning consumer millrace: has no filter, so it gets every input of stream INGEST ... (nats consumer edit INGEST millrace --filter 'ingest.a' --force)"}, ""},
+	{"paused", shared, func(r *rig) { r.pause("millrace") },
+		[]string{"warning consumer millrace: is paused for  ... nats consumer resume INGEST millrace --force"}, ""},
+	{"a partition is paused", exclusive, func(r *rig) { r.pause("millrace-1") },
+		[]string{"warning consumer millrace-1: is paused for  ... nats consumer resume INGEST millrace-1 --force"}, ""},
+	{"the consumer of a partition is another's", exclusive, func(r *rig) {
+		if err := r.JS.DeleteConsumer(r.Ctx(), "INGEST", "millrace-1"); err != nil {
+			r.Fatal(err)
+		}
+		c := consumerConfig{Durable: "millrace-1", FilterSubject: "0.a", AckPolicy: jetstream.AckExplicitPolicy, MaxDeliver: 5, MaxAckPending: 99}
+		if _, err := r.JS.CreateConsumer(r.Ctx(), "INGEST", c); err != nil {
+			r.Fatal(err)
+		}
+	}, []string{"error consumer millrace-1: ack policy AckExplicit: delete it and set MILLRACE_PROVISION=true",
+		"error consumer millrace-1: filters [0.a], want [1.ingest.>]: make them agree", "error consumer millrace-1: max deliver 5: make it unlimited",
+		"warning consumer millrace-1: max ack pending 99: the pipelines can hold 1000 payloads"}, "millrace-0"},
+	{"consumers are gone, with interest", empty, func(r *rig) {
+		r.exclusive(8)
+		r.provision()
+		r.edit("INGEST", func(s *streamConfig) { s.Retention = jetstream.InterestPolicy })
+		for _, name := range []string{"millrace-1", "millrace-4", "millrace-5", "millrace-7"} {
+			if err := r.JS.DeleteConsumer(r.Ctx(), "INGEST", name); err != nil {
+				r.Fatal(err)
+			}
+		}
+	}, []string{"error (missing) consumer millrace-1: not there ... drops inputs for which there is no consumer ... seq 1 1)",
+		"error (missing) consumers millrace-4 to 5: not there ... drops inputs for which there is no consumer ... seq 4 5)",
+		"error (missing) consumer millrace-7: not there ... drops inputs for which there is no consumer ... seq 7 7)"}, ""},
+	{"the stream removes no single messages", exclusive, empty, nil, "can remove single messages"},
+	{"the stream removes single messages", exclusive, func(r *rig) {
+		r.edit("INGEST", func(s *streamConfig) { s.AllowMsgTTL, s.AllowRollup, s.MaxMsgsPerSubject = true, true, 5 })
+	}, []string{"warning stream INGEST: can remove single messages: allow_msg_ttl, allow_rollup_hdrs, max_msgs_per_subject 5"}, ""},
+}
+
+func (r *rig) pause(consumer string) {
+	r.Helper()
+	if _, err := r.JS.PauseConsumer(r.Ctx(), "INGEST", consumer, time.Now().Add(time.Hour)); err != nil {
+		r.Fatal(err)
 	}
 }
 
-const roomy = 8 << 20 // large enough for any message that the server accepts
+const processed = "processed inputs in stream INGEST: "
+
+var processedCases = []inspectCase{
+	{"as made", exclusive, empty, []string{"ok " + processed + "workers remove them"}, ""},
+	{"a consumer holds the floor", shared, func(r *rig) { r.publish("ingest.a", "ingest.a", "ingest.a") },
+		[]string{"ok " + processed + "workers remove them; consumer millrace holds the floor, 3 sequences before the end"}, ""},
+	{"interest", exclusive, func(r *rig) {
+		r.edit("INGEST", func(s *streamConfig) {
+			s.Retention, s.Metadata = jetstream.InterestPolicy, map[string]string{"team": "a"}
+		})
+	}, []string{"warning " + processed + " ... nats-server may remove inputs that nobody has processed ... nats stream edit INGEST --retention limits " +
+		"--discard new --metadata 'millrace-consumers=millrace-0,millrace-1' --metadata 'millrace-trim=INGEST' --metadata 'team=a')"}, ""},
+	{"no mark", exclusive, func(r *rig) { r.edit("INGEST", func(s *streamConfig) { s.Metadata = nil }) },
+		[]string{"warning " + processed + " ... the stream refuses new inputs when it is full ... nats stream edit INGEST --metadata " +
+			"'millrace-consumers=millrace-0,millrace-1' --metadata 'millrace-trim=INGEST')"}, ""},
+	{"no mark, and an age", exclusive, func(r *rig) { r.edit("INGEST", func(s *streamConfig) { s.Metadata, s.MaxAge = nil, 1e14 }) },
+		nil, "warning " + processed},
+	{"every input stays", exclusive, func(r *rig) {
+		r.edit("INGEST", func(s *streamConfig) { s.Metadata = nil })
+		r.topology.Kept.AskedEverything = true
+	}, nil, "warning " + processed},
+	{"the mark, and every input should stay", exclusive, func(r *rig) { r.topology.Kept.AskedEverything = true },
+		[]string{"warning " + processed + " ... MILLRACE_STREAM_RETENTION asks for limits ... remove millrace-trim"}, ""},
+	{"a consumer of another deployment is gone", exclusive, func(r *rig) {
+		r.edit("INGEST", func(s *streamConfig) { s.Metadata[trim.ConsumersKey] += ",other" })
+	}, []string{"warning " + processed + "they stay: registered consumers don't exist: other."}, ""},
+	{"a work queue", empty, func(r *rig) {
+		r.add("INGEST", "ingest.>", streamConfig{Retention: jetstream.WorkQueuePolicy})
+		r.provision()
+		r.publish("ingest.a")
+	}, nil, "processed inputs"},
+}
+
+func TestInspect(t *testing.T) {
+	t.Parallel()
+	for _, c := range append(append(append(streamCases, onceCases...), consumerCases...), processedCases...) {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			c.start(r)
+			c.change(r)
+			lines := r.found()
+			for _, want := range c.want {
+				wantLine(t, lines, strings.Split(want, " ... ")...)
+			}
+			if all := strings.Join(lines, "\n"); c.not != "" && strings.Contains(all, c.not) {
+				t.Errorf("a finding says %q:\n%s", c.not, all)
+			}
+		})
+	}
+}
 
 func TestInspectFindsNothingWrongWithWhatProvisionMade(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.provision()
-	lines := r.found(1000, roomy)
+	lines := r.found()
 	for _, line := range lines {
 		if !strings.HasPrefix(line, "ok ") {
 			t.Error(line)
@@ -61,293 +301,35 @@ func TestInspectFindsNothingWrongWithWhatProvisionMade(t *testing.T) {
 	wantLine(t, lines, "ok stream RESULTS", "duplicate window 25m0s", "be redelivered for 25m0s")
 }
 
-func TestInspectNamesEverythingMissingAtOnce(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	lines := r.found(1000, roomy)
-	for _, what := range []string{"stream INGEST", "stream RESULTS", "dead letters deadletter.>"} {
-		wantLine(t, lines, "error (missing) "+what, "MILLRACE_PROVISION=true")
-	}
-	r.Create(jetstream.StreamConfig{Name: "INGEST", Subjects: []string{"ingest.>"}})
-	wantLine(t, r.found(1000, roomy), "error (missing) consumer millrace", "MILLRACE_PROVISION=true")
-}
-
-func TestInspectOfStreams(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		name    string
-		streams []jetstream.StreamConfig
-		want    [][]string
-	}{
-		{"result subjects nowhere", []jetstream.StreamConfig{{Name: "RESULTS", Subjects: []string{"other.>"}}},
-			[][]string{{"error stream RESULTS", `does not store ["results.>"] (no stream does)`, "add the subjects"}}},
-		{"result subjects elsewhere", []jetstream.StreamConfig{
-			{Name: "RESULTS", Subjects: []string{"other.>"}}, {Name: "MINE", Subjects: []string{"results.>"}}},
-			[][]string{{"error stream RESULTS", "(stream MINE does)", "MILLRACE_RESULT_STREAM"}}},
-		{"result subjects in part", []jetstream.StreamConfig{{Name: "RESULTS", Subjects: []string{"results.web.>"}}},
-			[][]string{{"error stream RESULTS", "does not store all of", "MILLRACE_RESULT_PREFIX"}}},
-		{"dead letters in part", []jetstream.StreamConfig{{Name: "RESULTS", Subjects: []string{"results.>", "deadletter.a"}}},
-			[][]string{{"error dead letters", "does not store all of", "MILLRACE_DEADLETTER_PREFIX"}}},
-		{"no acknowledgements", []jetstream.StreamConfig{{Name: "RESULTS", Subjects: []string{"results.>"}, NoAck: true}},
-			[][]string{{"error stream RESULTS", "no_ack", "clear no_ack"}}},
-		{"input subjects elsewhere", []jetstream.StreamConfig{{Name: "INGEST", Subjects: []string{"other.>"}}},
-			[][]string{{"warning stream INGEST", `stores nothing under "ingest.>"`, "MILLRACE_SUBJECTS"}}},
-		{"memory", []jetstream.StreamConfig{
-			{Name: "RESULTS", Subjects: []string{"results.>"}, Storage: jetstream.MemoryStorage},
-			{Name: "INGEST", Subjects: []string{"ingest.>"}, Storage: jetstream.MemoryStorage}},
-			[][]string{{"warning stream RESULTS", "Memory", "use file storage"}, {"warning stream INGEST", "use file storage"}}},
-		{"no batches", []jetstream.StreamConfig{{Name: "RESULTS", Subjects: []string{"results.>"}}},
-			[][]string{{"warning stream RESULTS", "one publish a result", "set allow_batched"}}},
-		{"a short memory for ids", []jetstream.StreamConfig{{Name: "RESULTS", Subjects: []string{"results.>"}, Duplicates: 10 * time.Second}},
-			[][]string{{"warning stream RESULTS", "duplicate window 10s", "delays for more than 5s", "--dupe-window 40s"}}},
-		{"results that go when they are read", []jetstream.StreamConfig{{Name: "RESULTS", Subjects: []string{"results.>"}, Duplicates: time.Minute,
-			Retention: jetstream.WorkQueuePolicy}},
-			[][]string{{"warning stream RESULTS", "duplicate window 1m0s", "be redelivered for 25m0s", "retention WorkQueue", "--dupe-window 1500s"}}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t)
-			for _, s := range c.streams {
-				r.Create(s)
-			}
-			lines := r.found(1000, roomy)
-			for _, parts := range c.want {
-				wantLine(t, lines, parts...)
-			}
-		})
-	}
-}
-
-func TestInspectOfTheConsumer(t *testing.T) {
-	t.Parallel()
-	good := jetstream.ConsumerConfig{Durable: "millrace", FilterSubject: "ingest.>", AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: 5000, AckWait: 5 * time.Minute}
-	for _, c := range []struct {
-		name   string
-		change func(*jetstream.ConsumerConfig)
-		want   []string
-	}{
-		{"as it should be", func(*jetstream.ConsumerConfig) {}, []string{"ok consumer millrace", "max ack pending 5000"}},
-		{"no acknowledgement", func(c *jetstream.ConsumerConfig) { c.AckPolicy, c.MaxAckPending = jetstream.AckNonePolicy, 0 },
-			[]string{"error consumer millrace", "ack policy", "explicit acknowledgement"}},
-		{"all acknowledged at once", func(c *jetstream.ConsumerConfig) { c.AckPolicy = jetstream.AckAllPolicy },
-			[]string{"error consumer millrace", "ack policy", "explicit acknowledgement"}},
-		{"one delivery", func(c *jetstream.ConsumerConfig) { c.MaxDeliver = 1 },
-			[]string{"error consumer millrace", "max deliver 1", "raise it"}},
-		{"few deliveries", func(c *jetstream.ConsumerConfig) { c.MaxDeliver = 4 },
-			[]string{"warning consumer millrace", "never delivered again", "MILLRACE_MAX_DELIVER"}},
-		{"few at once", func(c *jetstream.ConsumerConfig) { c.MaxAckPending = 999 },
-			[]string{"warning consumer millrace", "can hold 1000 payloads", "raise max ack pending"}},
-		{"not durable", func(c *jetstream.ConsumerConfig) { c.Durable, c.Name = "", "millrace" },
-			[]string{"warning consumer millrace", "not durable"}},
-		{"another ack wait", func(c *jetstream.ConsumerConfig) { c.AckWait = time.Minute },
-			[]string{"warning consumer millrace", "ack wait 1m0s, and MILLRACE_ACK_WAIT is 5m0s", "set MILLRACE_ACK_WAIT=1m0s", "nats consumer edit INGEST millrace --wait 5m0s"}},
-		{"a short ack wait", func(c *jetstream.ConsumerConfig) { c.AckWait = time.Millisecond },
-			[]string{"warning consumer millrace", "ack wait 1ms, and MILLRACE_LINGER is 1ms", "lower MILLRACE_LINGER"}},
-		{"fewer than asked for", func(c *jetstream.ConsumerConfig) { c.MaxAckPending = 3999 },
-			[]string{"warning consumer millrace", "max ack pending 3999, and MILLRACE_MAX_ACK_PENDING is 4000", "nats consumer edit INGEST millrace --max-pending 4000"}},
-		{"other subjects", func(c *jetstream.ConsumerConfig) { c.FilterSubject = "ingest.web.>" },
-			[]string{"warning consumer millrace", "ingest.web.>", "make them agree"}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t)
-			r.Create(jetstream.StreamConfig{Name: "INGEST", Subjects: []string{"ingest.>"}})
-			r.topology.AskedAckPending = 4000
-			config := good
-			c.change(&config)
-			if _, err := r.JS.CreateConsumer(r.Ctx(), "INGEST", config); err != nil {
-				t.Fatal(err)
-			}
-			wantLine(t, r.found(1000, roomy), c.want...)
-		})
-	}
-}
-
-// TestInspectOfAConsumerForOtherSubjects shows that filters outside MILLRACE_SUBJECTS are only a warning if the stream maps no
-// subjects.
-func TestInspectOfAConsumerForOtherSubjects(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.Create(jetstream.StreamConfig{Name: "INGEST", Subjects: []string{"ingest.>"}})
-	r.provision()
-	r.topology.Subjects = []string{"elsewhere.>"}
-	wantLine(t, r.found(1000, roomy), "warning consumer millrace: filters [ingest.>], and MILLRACE_SUBJECTS is [elsewhere.>]", "make them agree")
-}
-
-// TestInspectComparesTheDuplicateWindowWithTheConsumer shows that an existing consumer's own settings determine the
-// number and time of redeliveries.
-func TestInspectComparesTheDuplicateWindowWithTheConsumer(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.Create(jetstream.StreamConfig{Name: "INGEST", Subjects: []string{"ingest.>"}})
-	r.Create(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>"}, Duplicates: time.Minute})
-	config := jetstream.ConsumerConfig{Durable: "millrace", FilterSubject: "ingest.>", AckPolicy: jetstream.AckExplicitPolicy,
-		AckWait: 10 * time.Second, MaxDeliver: 4}
-	if _, err := r.JS.CreateConsumer(r.Ctx(), "INGEST", config); err != nil {
-		t.Fatal(err)
-	}
-	wantLine(t, r.found(1000, roomy), "ok stream RESULTS", "be redelivered for 30s", "3 deliveries")
-	config.AckWait = time.Hour
-	if _, err := r.JS.UpdateConsumer(r.Ctx(), "INGEST", config); err != nil {
-		t.Fatal(err)
-	}
-	wantLine(t, r.found(1000, roomy), "ok stream RESULTS", "be redelivered for 3h0m0s", "a result older than 40s is looked up")
-
-	r.topology.Exclusive, r.topology.Partitions = true, 2
-	config.Durable, config.FilterSubject, config.AckWait = PartitionConsumer("millrace", 0), "0.ingest.>", 20*time.Second
-	if _, err := r.JS.CreateConsumer(r.Ctx(), "INGEST", config); err != nil {
-		t.Fatal(err)
-	}
-	wantLine(t, r.found(1000, roomy), "ok stream RESULTS", "be redelivered for 1m0s")
-}
-
 // TestInspectOfReplicas shows that one replica is a warning only in a cluster, which could keep more.
 func TestInspectOfReplicas(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
 	for cluster, want := range map[string]finding.Level{"": finding.OK, "east": finding.Warning} {
 		i := &inspection{cluster: cluster}
-		(&stream{inspection: i, have: jetstream.StreamConfig{Name: "RESULTS", Replicas: 1}}).durability("one replica")
-		(&stream{inspection: i, have: jetstream.StreamConfig{Name: "RESULTS", Replicas: 3}}).durability("three replicas")
+		(&stream{inspection: i, have: streamConfig{Name: "RESULTS", Replicas: 1}}).durability("one replica")
+		(&stream{inspection: i, have: streamConfig{Name: "RESULTS", Replicas: 3}}).durability("three replicas")
 		if i.findings[0].Level != want || i.findings[1].Level != finding.OK {
 			t.Errorf("in cluster %q: %v", cluster, i.findings)
 		}
 	}
-	r.provision()
-	for _, line := range r.found(1000, roomy) {
-		if strings.Contains(line, "--replicas") {
-			t.Errorf("a server by itself is to keep more copies: %s", line)
-		}
-	}
 }
 
-func TestInspectOfTheServer(t *testing.T) {
+// TestInputsLeftInAWorkQueue shows that acknowledged inputs are reported. A server that was killed may keep them.
+func TestInputsLeftInAWorkQueue(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	r.provision()
-	wantLine(t, r.found(1000, 1<<20), "warning server", "payloads over 1048576 bytes", "raise MILLRACE_BATCH_BYTES")
-}
-
-func TestInspectWithoutJetStream(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, withoutJetStream)
-	lines := r.found(1000, roomy)
-	wantLine(t, lines, "error server", "JetStream does not answer", "enable JetStream")
-	if len(lines) != 1 {
-		t.Errorf("more is said than that there is no JetStream:\n%s", strings.Join(lines, "\n"))
-	}
-}
-
-// TestInspectWithoutTheRightToAsk shows that a missing permission for a request or its answer is reported. The
-// missing answer must not be reported as missing JetStream.
-func TestInspectWithoutTheRightToAsk(t *testing.T) {
-	t.Parallel()
-	for subject, refused := range map[string]server.Permissions{
-		`"$JS.API.INFO"`: {Publish: &server.SubjectPermission{Deny: []string{"$JS.API.INFO"}}},
-		`"_INBOX.`:       {Subscribe: &server.SubjectPermission{Deny: []string{"_INBOX.>"}}},
-	} {
-		t.Run(subject, func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t, func(o *server.Options) {
-				o.Users, o.NoAuthUser = []*server.User{{Username: "worker", Password: "worker", Permissions: &refused}}, "worker"
-			})
-			ctx, cancel := context.WithTimeout(r.Ctx(), 2*time.Second) // the answer never arrives
-			defer cancel()
-			list := Inspect(ctx, r.NC, r.topology, Use{})
-			if len(list) != 1 || list[0].What != "permissions" || !strings.Contains(list[0].Found, subject) || !strings.Contains(list[0].Advice, "grant it to the worker's user") {
-				t.Errorf("the findings are %v", list)
-			}
-		})
-	}
-}
-
-// TestNoJetStreamWhereASettingSays shows that the finding names the setting for the JetStream domain or prefix.
-func TestNoJetStreamWhereASettingSays(t *testing.T) {
-	t.Parallel()
-	for setting, api := range map[string]jsapi.API{
-		"MILLRACE_NATS_JS_DOMAIN": {Domain: "nowhere"}, "MILLRACE_NATS_JS_PREFIX": {Prefix: "from.nowhere"},
-	} {
-		r := newRig(t)
-		r.topology.API = api
-		wantLine(t, r.found(1000, roomy), "error server", "JetStream does not answer", setting, "nowhere")
-	}
-}
-
-func TestInspectOfAStreamWithoutPartitions(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.provision() // creates a stream with only one replica
-	r.topology.Exclusive, r.topology.Partitions = true, 4
-	lines := r.found(10, 1<<20)
-	wantLine(t, lines, "error stream INGEST", "does not put a partition before its subjects", "{{partition(4)}}.>", "MILLRACE_DELIVERY=shared")
-}
-
-// TestInspectOfAStreamWithPartitionsThatRemovesSingleMessages shows a warning for partitioned streams that can remove
-// single messages. The removal of an unacknowledged message acknowledges earlier ones.
-func TestInspectOfAStreamWithPartitionsThatRemovesSingleMessages(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.exclusive(4)
-	r.provision()
-	const word = "can remove single messages"
-	if lines := strings.Join(r.found(10, roomy), "\n"); strings.Contains(lines, word) {
-		t.Errorf("of the stream as the worker creates it:\n%s", lines)
-	}
-	s := r.StreamConfig("INGEST")
-	s.AllowMsgTTL, s.AllowRollup, s.MaxMsgsPerSubject = true, true, 5
-	r.Create(s)
-	wantLine(t, r.found(10, roomy), "warning stream INGEST", word, "allow_msg_ttl, allow_rollup_hdrs, max_msgs_per_subject 5")
-}
-
-// TestUnavailable checks which request errors are temporary, so the worker waits.
-func TestUnavailable(t *testing.T) {
-	t.Parallel()
-	api := func(code int, of jetstream.ErrorCode) error {
-		return &jetstream.APIError{Code: code, ErrorCode: of, Description: "a text"}
-	}
+	all := []string{"ingest.>"}
 	for _, c := range []struct {
-		name string
-		err  error
-		want bool
-	}{
-		{"no error", nil, false},
-		{"no answer", context.DeadlineExceeded, true},
-		{"no answer, of the client", nats.ErrTimeout, true},
-		{"nobody responds", fmt.Errorf("look up: %w", nats.ErrNoResponders), true},
-		{"without a connection", nats.ErrReconnectBufExceeded, true},
-		{"cancelled", context.Canceled, false},
-		{"connection closed", nats.ErrConnectionClosed, false},
-		{"no JetStream", jetstream.ErrJetStreamNotEnabled, true},
-		{"no JetStream for the account", fmt.Errorf("look up: %w", jetstream.ErrJetStreamNotEnabledForAccount), true},
-		{"no leader of the cluster", api(503, 10008), true},
-		{"no leader of the stream", api(500, 10118), true},
-		{"too few peers yet", api(400, 10005), true},
-		{"no such stream", jetstream.ErrStreamNotFound, false},
-		{"no such consumer", jetstream.ErrConsumerNotFound, false},
-		{"subjects overlap", api(400, 10065), false},
-		{"the client's own", jetstream.ErrInvalidStreamName, false},
-		{"anything else", errors.New("anything"), false},
-	} {
-		if got := Unavailable(c.err); got != c.want {
-			t.Errorf("%s: %v, want %v", c.name, got, c.want)
-		}
-	}
-}
-
-func withoutJetStream(o *server.Options) { o.JetStream = false }
-
-// TestFindingsTellWhatIsUnanswered shows that missing JetStream may be temporary, unlike a missing stream.
-func TestFindingsTellWhatIsUnanswered(t *testing.T) {
-	t.Parallel()
-	without := newRig(t, withoutJetStream)
-	list := Inspect(without.Ctx(), without.NC, without.topology, Use{})
-	if len(list) != 1 || !list[0].Unanswered || !strings.Contains(list[0].Found, "JetStream does not answer") {
-		t.Errorf("without JetStream the findings are %v", list)
-	}
-	r := newRig(t)
-	for _, f := range Inspect(r.Ctx(), r.NC, r.topology, Use{}) {
-		if f.Unanswered {
-			t.Errorf("%v counts as unanswered", f)
+		floor   uint64 // the last acknowledged input; the stream starts at 1
+		filters []string
+		want    string // part of the advice; empty means no finding
+	}{{0, all, ""}, {1, all, "nats stream purge INGEST --seq 2 --force"}, {2, all, "nats stream purge INGEST --seq 3 --force"},
+		{2, nil, "nats stream purge INGEST --seq 3 --force"}, {2, []string{"ingest.b"}, ""}} {
+		info := &jetstream.StreamInfo{Config: streamConfig{Subjects: all}, State: jetstream.StreamState{Msgs: 3, FirstSeq: 1}}
+		consumer := &jetstream.ConsumerInfo{Config: consumerConfig{FilterSubjects: c.filters}, AckFloor: jetstream.SequenceInfo{Stream: c.floor}}
+		i := &inspection{l: Topology{Stream: "INGEST"}}
+		i.leftInQueue("", info, consumer)
+		if text := fmt.Sprint(i.findings); (c.want == "") != (len(i.findings) == 0) || !strings.Contains(text, c.want) {
+			t.Errorf("with filters %q and everything up to %d acknowledged: %s, want %q", c.filters, c.floor, text, c.want)
 		}
 	}
 }

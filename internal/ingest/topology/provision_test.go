@@ -1,70 +1,51 @@
 package topology
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-)
 
-func (r *rig) wantSubjects(stream string, want ...string) {
-	r.Helper()
-	if got := r.StreamConfig(stream).Subjects; !slices.Equal(got, want) {
-		r.Errorf("stream %s has subjects %v, want %v", stream, got, want)
-	}
-}
+	"millrace/internal/ingest/natstest"
+	"millrace/internal/ingest/trim"
+)
 
 func TestProvisionCreatesWhatIsMissingAndNothingTwice(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.provision()
-	r.wantSubjects("INGEST", "ingest.>")
-	r.wantSubjects("RESULTS", "results", "results.>")
-	r.wantSubjects("RESULTS_DEADLETTER", "deadletter", "deadletter.>")
-	if s := r.StreamConfig("INGEST").Storage; s != jetstream.FileStorage {
-		t.Errorf("storage is %v, want files", s)
+	for name, want := range map[string]streamConfig{
+		"INGEST":             {Subjects: []string{"ingest.>"}, MaxBytes: 4 << 30},
+		"RESULTS":            {Subjects: []string{"results", "results.>"}, MaxBytes: 4 << 30, MaxAge: 168 * time.Hour, AllowBatchPublish: true, Duplicates: 25 * time.Minute},
+		"RESULTS_DEADLETTER": {Subjects: []string{"deadletter", "deadletter.>"}, MaxBytes: 1 << 30, Duplicates: 25 * time.Minute},
+	} {
+		got := r.StreamConfig(name)
+		if !slices.Equal(got.Subjects, want.Subjects) || got.MaxBytes != want.MaxBytes || got.MaxAge != want.MaxAge ||
+			got.AllowBatchPublish != want.AllowBatchPublish || got.Duplicates != max(want.Duplicates, defaultDuplicateWindow) ||
+			got.Discard != jetstream.DiscardNew || got.Retention != jetstream.LimitsPolicy || got.Replicas != 1 || got.Storage != jetstream.FileStorage {
+			t.Errorf("%s is %+v, want %+v", name, got, want)
+		}
 	}
-	results := r.StreamConfig("RESULTS")
-	if !results.AllowBatchPublish || results.Duplicates != 25*time.Minute {
-		t.Errorf("the result stream allows batches: %v, and knows ids for %v; want that it does, and for as long as inputs come again",
-			results.AllowBatchPublish, results.Duplicates)
-	}
-	if dead := r.StreamConfig("RESULTS_DEADLETTER").Duplicates; dead != results.Duplicates {
-		t.Errorf("the stream of dead letters knows ids for %v, want %v as the results'", dead, results.Duplicates)
-	}
-	if r.StreamConfig("INGEST").AllowBatchPublish {
-		t.Error("the input stream was made to allow batches, which nobody asked for")
-	}
-	c := r.ConsumerInfo("INGEST", "millrace").Config
+	before := r.ConsumerInfo("INGEST", "millrace")
+	c := before.Config
 	if c.AckPolicy != jetstream.AckExplicitPolicy || c.AckWait != r.topology.AckWait || c.MaxAckPending != r.topology.MaxAckPending ||
 		c.MaxDeliver != -1 || !slices.Equal(c.FilterSubjects, r.topology.Subjects) || c.Durable != "millrace" {
 		t.Errorf("consumer is %+v", c)
 	}
-
-	before := r.ConsumerInfo("INGEST", "millrace").Created
 	r.topology.AckWait *= 2
 	r.provision()
-	if got := r.ConsumerInfo("INGEST", "millrace"); got.Created != before || got.Config.AckWait != c.AckWait {
+	if got := r.ConsumerInfo("INGEST", "millrace"); got.Created != before.Created || got.Config.AckWait != c.AckWait {
 		t.Errorf("the second run changed the consumer: made %v, ack wait %v", got.Created, got.Config.AckWait)
 	}
 	if names := r.streamNames(); !slices.Equal(names, []string{"INGEST", "RESULTS", "RESULTS_DEADLETTER"}) {
 		t.Errorf("streams %v", names)
-	}
-}
-
-func TestProvisionKeepsStreamsWhereAsked(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.exclusive(2)
-	r.topology.Storage = jetstream.MemoryStorage
-	r.provision()
-	for _, name := range []string{"INGEST", "RESULTS", "RESULTS_DEADLETTER"} {
-		if s := r.StreamConfig(name).Storage; s != jetstream.MemoryStorage {
-			t.Errorf("storage of %s is %v, want memory", name, s)
-		}
 	}
 }
 
@@ -88,52 +69,28 @@ func TestProvisionBoundsTheDuplicateWindow(t *testing.T) {
 	}
 }
 
-func (r *rig) streamNames() (names []string) {
-	r.Helper()
-	list := r.JS.StreamNames(r.Ctx())
-	for name := range list.Name() {
-		names = append(names, name)
-	}
-	if err := list.Err(); err != nil {
-		r.Fatal(err)
-	}
-	slices.Sort(names)
-	return names
-}
-
+// TestProvisionLeavesDeadLettersWhereTheyAre shows that only missing streams are created, and that existing ones are unchanged.
 func TestProvisionLeavesDeadLettersWhereTheyAre(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	r.Create(jetstream.StreamConfig{Name: "GRAVES", Subjects: []string{"deadletter.>"}})
-	r.provision()
-	r.wantSubjects("RESULTS", "results", "results.>")
-	r.wantSubjects("GRAVES", "deadletter.>")
-}
-
-// TestProvisionLeavesDeadLettersInTheResultStream shows that a result stream keeps its dead letters if it is older
-// than their own stream.
-func TestProvisionLeavesDeadLettersInTheResultStream(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	before := []string{"results", "results.>", "deadletter", "deadletter.>"}
-	r.Create(jetstream.StreamConfig{Name: "RESULTS", Subjects: before})
-	r.provision()
-	r.wantSubjects("RESULTS", before...)
-	if names := r.streamNames(); !slices.Equal(names, []string{"INGEST", "RESULTS"}) {
-		t.Errorf("streams %v", names)
-	}
-}
-
-func TestProvisionAddsAStreamForDeadLetters(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.Create(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>"}, MaxMsgs: 1000})
-	r.provision()
-	r.provision()
-	r.wantSubjects("RESULTS", "results.>")
-	r.wantSubjects("RESULTS_DEADLETTER", "deadletter", "deadletter.>")
-	if maximum := r.StreamConfig("RESULTS").MaxMsgs; maximum != 1000 {
-		t.Errorf("the stream that was there now takes %d messages, want 1000 as before", maximum)
+	for _, c := range []struct{ name, subjects, streams string }{
+		{"GRAVES", "deadletter.>", "GRAVES INGEST RESULTS"},
+		{"RESULTS", "results,results.>,deadletter,deadletter.>", "INGEST RESULTS"},
+		{"RESULTS", "results.>", "INGEST RESULTS RESULTS_DEADLETTER"},
+		{"INGEST", "ingest.>", "INGEST RESULTS RESULTS_DEADLETTER"},
+	} {
+		r := newRig(t)
+		r.add(c.name, c.subjects, streamConfig{Description: provisioned})
+		before := r.StreamConfig(c.name)
+		k := &r.topology.Kept
+		k.Inputs.AskedBytes, k.Results.AskedAge, k.AskedEverything = true, true, true
+		r.provision()
+		r.provision()
+		if names := strings.Join(r.streamNames(), " "); names != c.streams {
+			t.Errorf("with stream %s on %s: streams %s, want %s", c.name, c.subjects, names, c.streams)
+		}
+		if got := r.StreamConfig(c.name); !sameStream(got, before) {
+			t.Errorf("%s was %+v, and is %+v", c.name, before, got)
+		}
 	}
 }
 
@@ -141,71 +98,263 @@ func TestProvisionSaysWhatStandsInItsWay(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name   string
-		stream jetstream.StreamConfig
+		change func(*rig)
 		want   []string
 	}{
-		{"input subjects taken", jetstream.StreamConfig{Name: "OTHER", Subjects: []string{"ingest.web.>"}},
+		{"input subjects taken", func(r *rig) { r.add("OTHER", "ingest.web.>", streamConfig{}) },
 			[]string{`create stream "INGEST" on [ingest.>]`, "overlap", "MILLRACE_SUBJECTS"}},
-		{"result subjects taken", jetstream.StreamConfig{Name: "OTHER", Subjects: []string{"results.>"}},
+		{"result subjects taken", func(r *rig) { r.add("OTHER", "results.>", streamConfig{}) },
 			[]string{`create stream "RESULTS"`, "overlap", "MILLRACE_RESULT_PREFIX"}},
-		{"some dead letters taken", jetstream.StreamConfig{Name: "OTHER", Subjects: []string{"deadletter.web.*"}},
+		{"some dead letters taken", func(r *rig) { r.add("OTHER", "deadletter.web.*", streamConfig{}) },
 			[]string{`stream "OTHER" does not store all of "deadletter.>"`, "another prefix"}},
+		{"the consumer of a work queue taken", func(r *rig) {
+			r.add("INGEST", "ingest.>", streamConfig{Retention: jetstream.WorkQueuePolicy})
+			if _, err := r.JS.CreateConsumer(r.Ctx(), "INGEST", consumerConfig{Durable: "other", AckPolicy: jetstream.AckExplicitPolicy}); err != nil {
+				r.Fatal(err)
+			}
+		}, []string{`create consumer "millrace" on stream "INGEST"`, "workqueue", "A work queue allows one for each subject"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
-			r.Create(c.stream)
+			c.change(r)
 			err := Provision(r.Ctx(), r.JS, r.topology, quiet)
-			if err == nil {
-				t.Fatal("no error")
+			wantLine(t, []string{fmt.Sprint(err)}, c.want...)
+		})
+	}
+}
+
+// TestProvisionMarksItsInputStream shows that with the defaults workers may trim the new stream. Its consumers are
+// registered before they exist.
+func TestProvisionMarksItsInputStream(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		exclusive, everything bool
+		marked                bool
+		registered            []string
+	}{
+		"shared":     {false, false, true, []string{"millrace"}},
+		"exclusive":  {true, false, true, []string{"millrace-0", "millrace-1", "millrace-2"}},
+		"everything": {true, true, false, nil},
+	} {
+		r := newRig(t)
+		if c.exclusive {
+			r.exclusive(3)
+		}
+		r.topology.Kept.Trim = !c.everything
+		js := stopped{r.JS, r.topology.Consumers()[0], func() {
+			got := r.StreamConfig("INGEST")
+			if trim.Marked(got) != c.marked || !slices.Equal(trim.Registered(got), c.registered) {
+				t.Errorf("%s: metadata %v before the consumers are made, want a mark %v and %v", name, got.Metadata, c.marked, c.registered)
 			}
-			for _, part := range c.want {
-				if !strings.Contains(err.Error(), part) {
-					t.Errorf("error %q does not say %q", err, part)
+		}}
+		if err := Provision(r.Ctx(), js, r.topology, quiet); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v", name, err)
+		}
+		r.provision()
+		second := r.topology
+		second.Consumer, second.ResultStream, second.ResultPrefix, second.DeadLetterPrefix = "second", "SECOND", "second", "seconddead"
+		if err := Provision(r.Ctx(), r.JS, second, quiet); err != nil {
+			t.Fatal(err)
+		}
+		if got := r.StreamConfig("INGEST"); c.marked && len(trim.Registered(got)) != 2*len(c.registered) {
+			t.Errorf("%s: two deployments have registered %v", name, trim.Registered(got))
+		}
+	}
+}
+
+// stopped is a client whose worker is stopped when it creates consumer at.
+type stopped struct {
+	jetstream.JetStream
+	at        string
+	meanwhile func()
+}
+
+func (s stopped) CreateConsumer(ctx context.Context, stream string, c consumerConfig) (jetstream.Consumer, error) {
+	if c.Durable == s.at {
+		s.meanwhile()
+		return nil, context.Canceled
+	}
+	return s.JetStream.CreateConsumer(ctx, stream, c)
+}
+
+// TestAWorkerThatIsStoppedLeavesTheConsumersOfAnother shows that a stopped worker keeps consumers on which another
+// worker already relies.
+func TestAWorkerThatIsStoppedLeavesTheConsumersOfAnother(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.exclusive(4)
+	r.Create(r.topology.inputPlan().StreamConfig)
+	const n = 100
+	js := stopped{r.JS, "millrace-2", func() {
+		r.provision() // another worker, which finds the first two consumers
+		r.Publish(0, n, func(i int) *nats.Msg { return &nats.Msg{Subject: fmt.Sprintf("ingest.%d", i)} })
+	}}
+	if err := createConsumers(r.Ctx(), js, r.topology, quiet); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+	if state := r.Stream("INGEST").CachedInfo().State; state.Msgs != n || state.Consumers != 4 {
+		t.Errorf("%d inputs and %d consumers, want %d and 4", state.Msgs, state.Consumers, n)
+	}
+}
+
+// TestProvisionReplicatesInACluster shows that a cluster of three servers keeps three replicas and a smaller one
+// keeps one. A configured number takes precedence.
+func TestProvisionReplicatesInACluster(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		servers, replicas, want int
+	}{{3, 0, 3}, {3, 1, 1}, {2, 0, 1}} {
+		t.Run(fmt.Sprintf("%d servers, %d replicas", c.servers, c.replicas), func(t *testing.T) {
+			t.Parallel()
+			r := withTopology(natstest.At(t, natstest.Cluster(t, c.servers)))
+			r.exclusive(2)
+			r.topology.Kept.Replicas = c.replicas
+			r.provision()
+			for _, name := range []string{"INGEST", "RESULTS", "RESULTS_DEADLETTER"} {
+				if got := r.StreamConfig(name).Replicas; got != c.want {
+					t.Errorf("%s has %d replicas, want %d", name, got, c.want)
 				}
+			}
+			way := map[int]Commits{1: FastCommits, 3: AtomicCommits}[c.want]
+			if got, found, _ := r.topology.CommitsOf(r.StreamConfig("RESULTS"), r.NC.ConnectedServerVersion()); got != way {
+				t.Errorf("commits of the result stream are %d (%s), want %d", got, found, way)
 			}
 		})
 	}
 }
 
-func TestProvisionSaysWhyThereIsNoConsumer(t *testing.T) {
+// TestProvisionFitsIntoASmallServer shows that default sizes shrink to the server's free space, because the server
+// reserves max_bytes. A size that the user chose is kept.
+func TestProvisionFitsIntoASmallServer(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	r.Create(jetstream.StreamConfig{Name: "INGEST", Subjects: []string{"ingest.>"}, Retention: jetstream.WorkQueuePolicy})
-	other := jetstream.ConsumerConfig{Durable: "other", AckPolicy: jetstream.AckExplicitPolicy}
-	if _, err := r.JS.CreateConsumer(r.Ctx(), "INGEST", other); err != nil {
-		t.Fatal(err)
+	room := func(bytes int64) func(*server.Options) {
+		return func(o *server.Options) { o.JetStreamMaxStore, o.JetStreamMaxMemory = bytes, bytes }
 	}
-	err := Provision(r.Ctx(), r.JS, r.topology, quiet)
-	if err == nil || !strings.Contains(err.Error(), `create consumer "millrace" on stream "INGEST"`) ||
-		!strings.Contains(err.Error(), "workqueue") {
-		t.Errorf("Provision = %v, want that a work queue has one consumer", err)
-	}
-}
-
-func TestMappedSubjects(t *testing.T) {
-	t.Parallel()
-	for subject, want := range map[string]string{
-		"ingest.web.en": "results.web.en", "ingest": "results", "a.b": "results.b",
-	} {
-		if got := MapSubject("results", subject); got != want {
-			t.Errorf("%q becomes %q, want %q", subject, got, want)
+	for _, bytes := range []int64{4 << 30, 1 << 30, 512 << 20} {
+		for _, storage := range []jetstream.StorageType{jetstream.FileStorage, jetstream.MemoryStorage} {
+			t.Run(fmt.Sprintf("%s in %v", sizeFlag(bytes), storage), func(t *testing.T) {
+				t.Parallel()
+				r := newRig(t, room(bytes))
+				r.topology.Storage = storage
+				log := natstest.NewLog(t)
+				if err := Provision(r.Ctx(), r.JS, r.topology, log.Logger()); err != nil {
+					t.Fatal(err)
+				}
+				sizes, total := map[string]int64{}, int64(0)
+				for _, name := range []string{"INGEST", "RESULTS", "RESULTS_DEADLETTER"} {
+					sizes[name] = r.StreamConfig(name).MaxBytes
+					if total += sizes[name]; sizes[name] < minBytes {
+						t.Errorf("%s has %d bytes, less than %d", name, sizes[name], minBytes)
+					}
+				}
+				if total > bytes || 4*sizes["INGEST"] < bytes || !log.Has("the server has no room for streams of the default size") {
+					t.Errorf("the sizes are %v", sizes)
+				}
+				for _, line := range r.found() {
+					if strings.Contains(line, "MAX_BYTES") {
+						t.Errorf("the size that fits is reported: %s", line)
+					}
+				}
+			})
 		}
 	}
-	got := mappedFilters("out.put", []string{"ingest.>", "a.*.b", "*", ">"})
-	if want := []string{"out.put.>", "out.put.*.b", "out.put", "out.put.>"}; !slices.Equal(got, want) {
-		t.Errorf("filters become %v, want %v", got, want)
+	r := newRig(t, room(1<<30))
+	r.topology.Kept.Inputs.AskedBytes = true
+	err := Provision(r.Ctx(), r.JS, r.topology, quiet)
+	wantLine(t, []string{fmt.Sprint(err)}, `create stream "INGEST" with max_bytes 4GiB`, "MILLRACE_STREAM_MAX_BYTES")
+}
+
+// TestWhyACreationFails shows that an offline server doesn't reduce the replicas, because it may return.
+func TestWhyACreationFails(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		why         func(*jetstream.APIError) bool
+		code        jetstream.ErrorCode
+		description string
+		want        bool
+	}{
+		{noPlaces, errNoCluster, "replicas > 1 not supported in non-clustered mode", true},
+		{noPlaces, errNoPeers, "no suitable peers for placement", true},
+		{noPlaces, errNoPeers, "no suitable peers for placement, peer offline", false},
+		{noPlaces, errNoPeers, "no suitable peers for placement, insufficient storage", true},
+		{noPlaces, errNoStorage, "insufficient storage resources available", false},
+		{noRoom, errNoStorage, "insufficient storage resources available", true},
+		{noRoom, errNoMemory, "insufficient memory resources available", true},
+		{noRoom, errNoPeers, "no suitable peers for placement, insufficient storage", true},
+		{noRoom, errNoPeers, "no suitable peers for placement", false},
+	} {
+		if got := c.why(&jetstream.APIError{ErrorCode: c.code, Description: c.description}); got != c.want {
+			t.Errorf("%d, %q: %v, want %v", c.code, c.description, got, c.want)
+		}
 	}
 }
 
-func TestDeliveryLimit(t *testing.T) {
+// oneReplica is a client of a cluster that refuses streams with several replicas.
+type oneReplica struct {
+	jetstream.JetStream
+	nc     *nats.Conn
+	reason string
+}
+
+func (o oneReplica) Conn() *nats.Conn { return o.nc }
+
+func (o oneReplica) CreateStream(_ context.Context, c streamConfig) (jetstream.Stream, error) {
+	if c.Replicas > 1 {
+		return nil, &jetstream.APIError{ErrorCode: errNoPeers, Description: o.reason}
+	}
+	return nil, nil
+}
+
+// TestWhyAStreamHasOneReplica shows that the warning names exactly the server's reason.
+func TestWhyAStreamHasOneReplica(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ ours, servers, want int }{
-		{5, -1, 5}, {5, 0, 5}, {5, 10, 5}, {5, 6, 5}, {5, 5, 4}, {5, 2, 1},
-		{5, 1, 1}, // the only delivery is used for a try
-	} {
-		if got := DeliveryLimit(c.ours, c.servers); got != c.want {
-			t.Errorf("DeliveryLimit(%d, %d) = %d, want %d", c.ours, c.servers, got, c.want)
+	s := natstest.Plain(t, server.Options{Cluster: server.ClusterOpts{Name: "east", Host: "127.0.0.1", Port: server.RANDOM_PORT}})
+	nc, err := nats.Connect(s.ClientURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	for _, reason := range []string{"no suitable peers for placement", "no suitable peers for placement, insufficient storage"} {
+		log := natstest.NewLog(t)
+		cr := creator{js: oneReplica{nc: nc, reason: reason}, log: log.Logger()}
+		if _, err := cr.createShrinking(t.Context(), plan{bounds: Bounds{AskedBytes: true}, StreamConfig: streamConfig{Name: "INGEST"}}); err != nil {
+			t.Fatal(err)
+		}
+		if want := `msg="the servers can't place three replicas, so the stream is on one server alone" stream=INGEST reason="` + reason + `"`; !log.Has(want) {
+			t.Errorf("the log has no %s", want)
+		}
+	}
+}
+
+// TestAsManyConsumersAsTheStreamAllows shows that provisioning again counts existing consumers only once, and that none are created if
+// the stream doesn't allow all.
+func TestAsManyConsumersAsTheStreamAllows(t *testing.T) {
+	t.Parallel()
+	for limit, want := range map[int]int{4: 4, 3: 0} {
+		r := newRig(t)
+		r.exclusive(4)
+		c := r.topology.inputPlan().StreamConfig
+		c.MaxConsumers = limit
+		r.Create(c)
+		for range 2 {
+			if err := fmt.Sprint(Provision(r.Ctx(), r.JS, r.topology, quiet)); want == 0 {
+				wantLine(t, []string{err}, "maximum consumers limit is 3: raise how many consumers")
+			}
+		}
+		if names := r.Consumers("INGEST"); len(names) != want {
+			t.Errorf("the consumers are %v, want %d", names, want)
+		}
+	}
+}
+
+// TestNewBoundsFitTheCommand shows that sizes have units. The nats command accepts no number above 2^31 - 1 without a
+// unit.
+func TestNewBoundsFitTheCommand(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[int64]string{4 << 30: "4GiB", 4<<30 + 1: "4194305KiB", 0: "0", 1 << 20: "1MiB", 1: "1KiB", 3<<30 + 5<<20: "3077MiB"} {
+		if got := sizeFlag(NewBounds(0, n).MaxBytes); got != want {
+			t.Errorf("%d bytes become %s, want %s", n, got, want)
 		}
 	}
 }
