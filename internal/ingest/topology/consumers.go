@@ -1,8 +1,8 @@
 package topology
 
 // This file has the consumers of the input stream: the settings of new ones, the commands that create them, and tables of what may be
-// wrong with existing ones. With shared delivery all workers pull from one consumer. With exclusive delivery each partition has a
-// consumer of its own, which the server pins to one worker at a time.
+// wrong with existing ones. With shared delivery all workers pull from one consumer. With exclusive delivery each partition has its own
+// consumer, which the server pins to one worker at a time. The file ends with the removal of the inputs that consumers have processed.
 
 import (
 	"context"
@@ -124,13 +124,12 @@ func filtersOf(c jetstream.ConsumerConfig) []string {
 
 // sharedConsumer inspects the consumer of shared delivery.
 func (i *inspection) sharedConsumer() {
-	what := "consumer " + i.l.Consumer
+	what, have := "consumer "+i.l.Consumer, i.l.newConsumer() // as provisioning would create it
 	c, err := i.js.Consumer(i.ctx, i.l.Stream, i.l.Consumer)
-	filters := i.l.Subjects // the filters that provisioning would set
 	if err == nil {
-		filters = filtersOf(c.CachedInfo().Config)
+		have = c.CachedInfo().Config
 	}
-	if !i.fit(i.inputInfo(), filters) {
+	if !i.fit(i.inputInfo(), filtersOf(have)) {
 		return
 	}
 	switch {
@@ -141,10 +140,9 @@ func (i *inspection) sharedConsumer() {
 		i.failed(what, err, unreadable)
 		return
 	}
-	have := c.CachedInfo().Config
 	found := fmt.Sprintf("ack wait %s, max ack pending %d, max deliver %d", have.AckWait, have.MaxAckPending, have.MaxDeliver)
 	if i.report(what, i.sharedSettings(have, found)) == finding.OK {
-		i.say(finding.OK, what, found, "")
+		i.ok(what, found)
 	}
 	i.paused(what, c.CachedInfo())
 }
@@ -156,16 +154,15 @@ func (i *inspection) sharedSettings(have jetstream.ConsumerConfig, found string)
 	table := []problem{
 		{have.AckPolicy != jetstream.AckExplicitPolicy, finding.Error, fmt.Sprintf("ack policy %s", have.AckPolicy),
 			"create it with explicit acknowledgement"},
-		{have.Durable == "", finding.Warning, "not durable",
-			"create it with a durable name, or its position is lost when the server removes it"},
+		{have.Durable == "", finding.Warning, "not durable", "create it with a durable name, or its position is lost when the server removes it"},
 		{have.MaxDeliver == 1, finding.Error, found,
 			"with max deliver 1 a payload is lost with the first worker that dies; raise it or make it unlimited"},
 		{have.MaxDeliver > 1, finding.Warning, found,
-			"a payload whose last delivery dies with a worker is never delivered again; make max deliver unlimited and let " +
-				"MILLRACE_MAX_DELIVER count"},
+			"a payload whose last delivery dies with a worker is never delivered again; make max deliver unlimited and let MILLRACE_MAX_DELIVER " +
+				"count"},
 		{have.MaxAckPending > 0 && have.MaxAckPending < i.use.InFlight, finding.Warning, found,
-			fmt.Sprintf("the pipelines can hold %d payloads; raise max ack pending or lower MILLRACE_BATCH_PAYLOADS or MILLRACE_LANES, "+
-				"or they are never full", i.use.InFlight)},
+			fmt.Sprintf("the pipelines can hold %d payloads; raise max ack pending or lower MILLRACE_BATCH_PAYLOADS or MILLRACE_LANES, or they "+
+				"are never full", i.use.InFlight)},
 	}
 	table = append(table, i.variables(have, want)...)
 	return append(table, []problem{
@@ -202,7 +199,7 @@ func (i *inspection) partitions() {
 		worst = finding.Error
 	}
 	if worst == finding.OK {
-		i.say(finding.OK, i.consumersFrom(0, i.l.Partitions-1), "one for each partition, pinned to one worker at a time", "")
+		i.ok(i.consumersFrom(0, i.l.Partitions-1), "one for each partition, pinned to one worker at a time")
 	}
 }
 
@@ -285,7 +282,7 @@ func (i *inspection) consumersFrom(first, last int) string {
 // paused reports a paused consumer, which delivers nothing.
 func (i *inspection) paused(what string, c *jetstream.ConsumerInfo) {
 	if c.Paused {
-		i.say(finding.Warning, what, fmt.Sprintf("is paused for %s, and delivers nothing until then", short(c.PauseRemaining.Round(time.Second))),
+		i.warn(what, fmt.Sprintf("is paused for %s, and delivers nothing until then", short(c.PauseRemaining.Round(time.Second))),
 			fmt.Sprintf("resume it, unless that's meant (nats consumer resume %s %s --force)", c.Stream, c.Name))
 	}
 }
@@ -332,15 +329,15 @@ func (i *inspection) processed() {
 	switch {
 	case c.Retention == jetstream.InterestPolicy:
 		want.Retention = jetstream.LimitsPolicy
-		i.say(finding.Warning, what, "retention by interest: when any consumer of the stream is removed, also one of another program that "+
-			"only looks, nats-server may remove inputs that nobody has processed (docs/streams.md)", "have the workers remove processed inputs "+
-			"instead ("+editStream(want, "retention", "discard", "metadata")+"); they may keep running")
+		i.warn(what, "retention by interest: when any consumer of the stream is removed, also one of another program that only looks, "+
+			"nats-server may remove inputs that nobody has processed (docs/streams.md)", "have the workers remove processed inputs instead "+
+			"("+editStream(want, "retention", "discard", "metadata")+"); they may keep running")
 	case c.Retention == jetstream.WorkQueuePolicy:
 		if consumer, err := i.js.Consumer(i.ctx, i.l.Stream, i.l.Consumer); err == nil { // an error is reported already
 			i.leftInQueue(what, info, consumer.CachedInfo())
 		}
 	case i.l.Kept.AskedEverything && trim.Marked(c):
-		i.say(finding.Warning, what, "workers remove them, and MILLRACE_STREAM_RETENTION asks for limits", "remove "+trim.MarkKey+
+		i.warn(what, "workers remove them, and MILLRACE_STREAM_RETENTION asks for limits", "remove "+trim.MarkKey+
 			" from the stream's metadata, or leave the variable out")
 	default:
 		i.trimmed(what, info)
@@ -367,24 +364,22 @@ func (i *inspection) trimmed(what string, info *jetstream.StreamInfo) {
 	fills := c.Discard == jetstream.DiscardNew && c.MaxAge == 0
 	switch {
 	case err != nil:
-		var subjects []string // on which a worker must be allowed to publish
-		for _, request := range []string{"CONSUMER.LIST", "STREAM.MSG.GET", "STREAM.PURGE"} {
-			subjects = append(subjects, i.l.API.Subject(request+"."+c.Name))
-		}
-		i.say(finding.Warning, what, "this worker can't remove them, so the stream fills unless another deployment's workers do: "+err.Error(),
+		subjects := []string{i.l.API.Subject("CONSUMER.LIST." + c.Name), i.l.API.Subject("STREAM.MSG.GET." + c.Name),
+			i.l.API.Subject("STREAM.PURGE." + c.Name)}
+		i.warn(what, "this worker can't remove them, so the stream fills unless another deployment's workers do: "+err.Error(),
 			"allow the worker's user to publish on "+strings.Join(subjects, ", ")+", and have its consumers registered ("+mark+
 				"); or set MILLRACE_STREAM_TRIM=false")
 	case state.Held == trim.NotTrimmed && i.l.Trim == trim.Auto && !i.l.Kept.AskedEverything && fills:
-		i.say(finding.Warning, what, "they stay, and the stream refuses new inputs when it is full: workers trim only streams with a mark",
+		i.warn(what, "they stay, and the stream refuses new inputs when it is full: workers trim only streams with a mark",
 			"have the workers remove them ("+mark+")")
 	case state.Held == trim.NotTrimmed:
 	case state.Held != trim.None:
-		i.say(finding.Warning, what, "they stay: "+state.Explain(), "see docs/streams.md, \"How processed inputs leave the stream\"")
+		i.warn(what, "they stay: "+state.Explain(), "see docs/streams.md, \"How processed inputs leave the stream\"")
 	case state.Holder != "":
 		i.say(finding.OK, what, fmt.Sprintf("workers remove them; consumer %s holds the floor, %d sequences before the end", state.Holder,
 			state.Behind()), "")
 	default:
-		i.say(finding.OK, what, "workers remove them", "")
+		i.ok(what, "workers remove them")
 	}
 }
 
@@ -395,7 +390,7 @@ func (i *inspection) leftInQueue(what string, info *jetstream.StreamInfo, c *jet
 	if info.State.Msgs == 0 || info.State.FirstSeq > floor || !all {
 		return
 	}
-	i.say(finding.Warning, what, fmt.Sprintf("the work queue holds inputs up to sequence %d that are acknowledged, as after a crash of the "+
-		"server: nobody gets them again, and they count against its limits", floor),
+	i.warn(what, fmt.Sprintf("the work queue holds inputs up to sequence %d that are acknowledged, as after a crash of the server: nobody "+
+		"gets them again, and they count against its limits", floor),
 		fmt.Sprintf("remove them (nats stream purge %s --seq %d --force)", i.l.Stream, floor+1))
 }

@@ -41,7 +41,7 @@ func (l Topology) CommitsOf(c jetstream.StreamConfig, serverVersion string) (way
 
 // LetterCommitsOf does the same as CommitsOf for the stream of dead letters, which must support atomic batches.
 func (l Topology) LetterCommitsOf(c jetstream.StreamConfig, serverVersion string) (way Commits, found, advice string) {
-	batches := missingAtomic(c)
+	batches := when(!c.AllowAtomicPublish, "allow_atomic")
 	found, advice = l.noMarkers(c, serverVersion, batches)
 	switch {
 	case c.Name == l.ResultStream && l.wantsMarkers():
@@ -127,22 +127,12 @@ func isSingle(c jetstream.StreamConfig) bool {
 // missingBatches returns the setting that the result stream lacks to allow batches with a commit marker. It is empty if the stream
 // allows such batches.
 func missingBatches(c jetstream.StreamConfig, version string) string {
-	if c.Retention == jetstream.InterestPolicy {
-		c.Retention = jetstream.LimitsPolicy // the same command sets this
-	}
+	single := c.Retention != jetstream.WorkQueuePolicy && c.Replicas <= 1 // as isSingle, because the same command ends interest retention
 	switch {
-	case isSingle(c) && c.AllowBatchPublish:
+	case c.AllowAtomicPublish, single && c.AllowBatchPublish:
 		return ""
-	case isSingle(c) && !c.AllowAtomicPublish && publisher.ServerBatches(version):
+	case single && publisher.ServerBatches(version):
 		return "allow_batched"
-	}
-	return missingAtomic(c)
-}
-
-// missingAtomic does the same as missingBatches for atomic batches.
-func missingAtomic(c jetstream.StreamConfig) string {
-	if c.AllowAtomicPublish {
-		return ""
 	}
 	return "allow_atomic"
 }
@@ -176,9 +166,9 @@ func (s *stream) exactlyOnce(judge func(jetstream.StreamConfig, string) (Commits
 			CommitSubjects(s.l.CommitPrefix, c.Name)+" (docs/security.md)")
 		return true
 	}
-	s.say(finding.OK, s.what, found, "")
+	s.ok(found)
 	if c.Retention == jetstream.WorkQueuePolicy && !c.AllowRollup {
-		s.say(finding.Warning, s.what, "keeps every commit marker, one per batch, because nothing removes them from a work queue",
+		s.warn("keeps every commit marker, one per batch, because nothing removes them from a work queue",
 			"have each marker replace the one before ("+editStream(c, "allow_rollup_hdrs")+")")
 	}
 	return true
@@ -227,9 +217,9 @@ func (s *stream) publishing() {
 	case err != nil:
 		s.failed(s.what, err, permission)
 	case found.Batches:
-		s.say(finding.OK, s.what, found.Found, "")
+		s.ok(found.Found)
 	default:
-		s.say(finding.Warning, s.what, found.Found, found.Advice)
+		s.warn(found.Found, found.Advice)
 	}
 }
 
@@ -253,16 +243,15 @@ func (s *stream) duplicates() {
 	switch {
 	case err == nil && window >= safeWindow:
 		found += fmt.Sprintf("; an input that may have a result older than %s is looked up first", PublishFor(window))
-		s.say(finding.OK, s.what, found, "")
+		s.ok(found)
 	case err == nil:
-		s.say(finding.Warning, s.what, found, fmt.Sprintf("what the network delays for more than %s may be stored a second time; %s)",
+		s.warn(found, fmt.Sprintf("what the network delays for more than %s may be stored a second time; %s)",
 			window-PublishFor(window), longer(safeWindow)))
 	case window < span:
-		s.say(finding.Warning, s.what, found+"; "+err.Error(), "a result that was stored before may be stored a second time; "+longer(span)+
+		s.warn(found+"; "+err.Error(), "a result that was stored before may be stored a second time; "+longer(span)+
 			"; the server keeps every id for as long in memory), or lower the consumer's ack wait or MILLRACE_MAX_DELIVER")
 	default:
-		s.say(finding.Warning, s.what, found+"; "+err.Error(), fmt.Sprintf("when no worker runs, or one is cut off or stopped, for more than "+
-			"%s, its inputs may get a second result; keep results (retention limits), and allow the worker's user to read them "+
-			"(docs/security.md)", PublishFor(window)))
+		s.warn(found+"; "+err.Error(), fmt.Sprintf("when no worker runs, or one is cut off or stopped, for more than %s, its inputs may get a "+
+			"second result; keep results (retention limits), and allow the worker's user to read them (docs/security.md)", PublishFor(window)))
 	}
 }

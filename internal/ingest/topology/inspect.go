@@ -51,8 +51,8 @@ func ExplainCommands(findings []finding.Finding) []finding.Finding {
 	for _, f := range findings {
 		if strings.Contains(f.Advice, "nats stream ") || strings.Contains(f.Advice, "nats consumer ") {
 			return append(findings, finding.Finding{What: "the nats command", Found: "it runs the advice above; it is at " +
-				"https://github.com/nats-io/natscli/releases, or install it with: go install github.com/nats-io/natscli/nats@latest " +
-				"(0.4 or later; --server, --creds, --js-domain and --js-api-prefix say where and as whom)"})
+				"https://github.com/nats-io/natscli/releases, or install it with: go install github.com/nats-io/natscli/nats@latest (0.4 or later; " +
+				"--server, --creds, --js-domain and --js-api-prefix say where and as whom)"})
 		}
 	}
 	return findings
@@ -89,6 +89,10 @@ func (i *inspection) report(what string, table []problem) (worst finding.Level) 
 	}
 	return worst
 }
+
+func (i *inspection) ok(what, found string) { i.say(finding.OK, what, found, "") }
+
+func (i *inspection) warn(what, found, advice string) { i.say(finding.Warning, what, found, advice) }
 
 func (i *inspection) say(l finding.Level, what, found, advice string) {
 	i.findings = append(i.findings, finding.Finding{Level: l, What: what, Found: found, Advice: advice})
@@ -136,10 +140,10 @@ func (i *inspection) server() bool {
 		"jetstream block it confirms before it syncs to disk, so with one replica a power cut can lose what it confirmed last",
 		i.version, needed, i.maxPayload)
 	if i.maxPayload > int64(i.use.BatchBytes) {
-		i.say(finding.Warning, what, found, fmt.Sprintf("%s over %d bytes go to the dead-letter subject; raise MILLRACE_BATCH_BYTES "+
-			"to at least max_payload", payloads, i.use.BatchBytes))
+		i.warn(what, found, fmt.Sprintf("%s over %d bytes go to the dead-letter subject; raise MILLRACE_BATCH_BYTES to at least "+
+			"max_payload", payloads, i.use.BatchBytes))
 	} else {
-		i.say(finding.OK, what, found, "")
+		i.ok(what, found)
 	}
 	return true
 }
@@ -273,7 +277,7 @@ func (i *inspection) frames(results limit) {
 		fmt.Sprintf("a record may have up to %d bytes (MILLRACE_BATCH_BYTES)", min(i.use.BatchBytes, f.Bytes)) +
 		when(f.Framed && records < f.Records, "; the result of more than about %d records comes in parts, because %s takes messages of %d bytes",
 			records, results.of, results.bytes)
-	i.say(finding.OK, "frames", found, "")
+	i.ok("frames", found)
 }
 
 // Error codes of the server for temporary errors. nats-server lists all codes in server/errors.json.

@@ -24,6 +24,10 @@ type stream struct {
 	state jetstream.StreamState
 }
 
+func (s *stream) ok(found string) { s.inspection.ok(s.what, found) }
+
+func (s *stream) warn(found, advice string) { s.inspection.warn(s.what, found, advice) }
+
 // open returns the stream with the name of the plan. It returns nil after it has reported why the stream can't be inspected.
 func (i *inspection) open(what string, p plan) *stream {
 	s, err := i.js.Stream(i.ctx, p.Name)
@@ -64,8 +68,7 @@ func (i *inspection) inputs() {
 	for _, filter := range i.l.Subjects {
 		meets := func(subject string) bool { return wildcard.Covers(subject, filter) || wildcard.Covers(filter, subject) }
 		if len(stored) > 0 && !slices.ContainsFunc(stored, meets) { // a mirror has no subjects
-			i.say(finding.Warning, s.what, fmt.Sprintf("stores nothing under %q, only %v", filter, stored),
-				"add the subject to it, or set MILLRACE_SUBJECTS")
+			i.warn(s.what, fmt.Sprintf("stores nothing under %q, only %v", filter, stored), "add the subject to it, or set MILLRACE_SUBJECTS")
 		}
 	}
 	s.durability(s.description())
@@ -117,7 +120,7 @@ func (i *inspection) deadLetters() {
 	switch {
 	case s == nil:
 	case name == i.l.ResultStream: // results inspects its other settings
-		i.say(finding.Warning, what, "stored in the result stream "+name+", where every reader of results gets them too", s.howToMove())
+		i.warn(what, "stored in the result stream "+name+", where every reader of results gets them too", s.howToMove())
 		s.exactlyOnce(i.l.LetterCommitsOf)
 	case s.stores():
 		s.durability(fmt.Sprintf("%sstored in stream %s, %s", s.markers(), name, s.storage()))
@@ -149,12 +152,12 @@ func (s *stream) durability(found string) {
 	want.Replicas = clusterReplicas
 	switch {
 	case s.have.Storage == jetstream.MemoryStorage:
-		s.say(finding.Warning, s.what, found, "memory storage loses everything when the server restarts; use file storage")
+		s.warn(found, "memory storage loses everything when the server restarts; use file storage")
 	case s.have.Replicas < 2 && s.cluster != "":
-		s.say(finding.Warning, s.what, found, "a single replica is lost with its server, and the cluster could keep more replicas; set "+
-			"num_replicas to 3 ("+editStream(want, "num_replicas")+")")
+		s.warn(found, "a single replica is lost with its server, and the cluster could keep more replicas; set num_replicas to 3 "+
+			"("+editStream(want, "num_replicas")+")")
 	default:
-		s.say(finding.OK, s.what, found, "")
+		s.ok(found)
 	}
 }
 
@@ -171,8 +174,8 @@ func (s *stream) stores() bool {
 			fmt.Sprintf("refuses messages on a subject that has %d (discard_new_per_subject): the worker then waits until somebody removes "+
 				"some", c.MaxMsgsPerSubject),
 			"lift the limit (" + editStream(c, "max_msgs_per_subject", "discard_new_per_subject") + ")"},
-		{c.SubjectTransform != nil, finding.Warning, fmt.Sprintf("maps subjects (%s): %s is stored on another subject, where readers with "+
-			"the documented filters don't find it", transformText(c.SubjectTransform), s.message),
+		{c.SubjectTransform != nil, finding.Warning, fmt.Sprintf("maps subjects (%s): %s is stored on another subject, where readers with the "+
+			"documented filters don't find it", transformText(c.SubjectTransform), s.message),
 			"remove the transform, or have readers filter by the subjects as they are stored"},
 	} {
 		if s.report(s.what, []problem{p}) == finding.Error {
@@ -185,8 +188,8 @@ func (s *stream) stores() bool {
 // sizes warns if the result of one payload may exceed maximum, the size limit of messages.
 func (s *stream) sizes(maximum limit) {
 	if need := int64(s.use.Frames.Result + resultHeaders); maximum.bytes < need {
-		s.say(finding.Warning, s.what, fmt.Sprintf("a result with its headers may have %d bytes, and %s takes messages of %d: payloads with "+
-			"larger results go to the dead-letter subject (too_large)", need, maximum.of, maximum.bytes),
+		s.warn(fmt.Sprintf("a result with its headers may have %d bytes, and %s takes messages of %d: payloads with larger results go to the "+
+			"dead-letter subject (too_large)", need, maximum.of, maximum.bytes),
 			maximum.raise+", or use MILLRACE_RESULT_FORMAT=binary or smaller operators")
 	}
 }
@@ -211,7 +214,7 @@ func (s *stream) deletions() {
 		advice += ", or have the server refuse what goes over max_msgs and max_bytes, so that the worker waits for room (" +
 			editStream(c, "discard") + ")"
 	}
-	s.say(finding.Warning, s.what, s.drops+": "+strings.Join(found, ", ")+", discard "+discard, advice)
+	s.warn(s.drops+": "+strings.Join(found, ", ")+", discard "+discard, advice)
 }
 
 // findDrops returns the limits at which the server deletes the oldest message instead of refusing the newest, and the flags that
@@ -238,9 +241,9 @@ func (i *inspection) removals(input *jetstream.StreamInfo) {
 		}
 	}
 	if len(found) > 0 {
-		i.say(finding.Warning, "stream "+i.l.Stream, "can remove single messages: "+strings.Join(found, ", "), "with exclusive delivery the "+
-			"server then counts earlier messages of the partition as acknowledged, and they are lost if their worker dies at that time; use a "+
-			"stream without them, or MILLRACE_DELIVERY=shared")
+		i.warn("stream "+i.l.Stream, "can remove single messages: "+strings.Join(found, ", "), "with exclusive delivery the server then counts "+
+			"earlier messages of the partition as acknowledged, and they are lost if their worker dies at that time; use a stream without them, "+
+			"or MILLRACE_DELIVERY=shared")
 	}
 }
 
@@ -259,8 +262,7 @@ func (s *stream) limits() {
 	if c.Discard == jetstream.DiscardNew && c.MaxBytes > 0 && holds >= c.MaxBytes/10*nearlyFull {
 		want := c
 		want.MaxBytes = room(holds, c.MaxBytes)
-		s.say(finding.Warning, s.what,
-			fmt.Sprintf("holds %d%% of max_bytes %s; when it is full, %s", holds*100/c.MaxBytes, sizeFlag(c.MaxBytes), s.full),
+		s.warn(fmt.Sprintf("holds %d%% of max_bytes %s; when it is full, %s", holds*100/c.MaxBytes, sizeFlag(c.MaxBytes), s.full),
 			"process or remove what it holds, or raise the limit ("+editStream(want, "max_bytes")+")")
 	}
 	var found []string
@@ -279,7 +281,7 @@ func (s *stream) limits() {
 		}
 	}
 	if len(found) > 0 {
-		s.say(finding.Warning, s.what, strings.Join(found, "; "), changeAdvice(c.Name, changes))
+		s.warn(strings.Join(found, "; "), changeAdvice(c.Name, changes))
 	}
 }
 

@@ -76,6 +76,8 @@ var streamCases = []inspectCase{
 		[]string{"warning stream INGEST: deletes inputs that nobody has processed: max_age 1h0m0s"}, ""},
 	{"dead letters that go", empty, func(r *rig) { r.add("GRAVES", "deadletter.>", streamConfig{MaxMsgs: 5}) },
 		[]string{"warning dead letters deadletter.>: drops messages that nobody has read: max_msgs 5 ... nats stream edit GRAVES --max-msgs=-1"}, ""},
+	{"fewer replicas than asked for", shared, func(r *rig) { r.topology.Kept.Replicas = 3 },
+		[]string{"warning stream RESULTS: 1 replicas, and MILLRACE_PROVISION_REPLICAS is 3 ... (nats stream edit RESULTS --replicas 3)"}, ""},
 	{"payloads larger than a batch", shared, func(r *rig) { r.use.BatchBytes = 1 << 20 },
 		[]string{"warning server ... payloads over 1048576 bytes ... raise MILLRACE_BATCH_BYTES"}, "frames"},
 	{"records larger than a batch", shared, func(r *rig) {

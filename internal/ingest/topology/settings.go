@@ -1,8 +1,8 @@
 package topology
 
-// This file has the settings of streams and consumers, each described once. A plan has the settings of a new stream. The table of a
-// plan has a row for each setting, with the flags of the nats command and with what is wrong with the setting of an existing stream.
-// Provision sends plans. Inspect compares them with the server. Commands and findings are loops over tables.
+// This file describes each setting of a stream once. A plan has the values for a new stream, which Provision sends. The table of a plan
+// has a row for each setting: the flags of the nats command that set the planned value, and what the value of an existing stream means.
+// The commands and the findings are loops over these rows. consumers.go does the same for consumers.
 
 import (
 	"fmt"
@@ -76,7 +76,7 @@ func (p *plan) setOutput(l Topology, name, prefix string, b Bounds, version stri
 	}
 }
 
-// set plans a stream that refuses messages when it is full, instead of deleting the oldest ones, which may be unread.
+// set plans a stream. When it is full, it refuses messages instead of deleting the oldest ones, which may be unread.
 func (p *plan) set(l Topology, name string, subjects []string, b Bounds) {
 	p.bounds, p.askedStorage = b, l.Kept.AskedStorage
 	p.StreamConfig = jetstream.StreamConfig{

@@ -55,8 +55,8 @@ func unfit(c jetstream.StreamConfig, l Topology, filters []string) (found, advic
 	found = fmt.Sprintf("maps subjects (%s), so messages published under %v are stored where the consumer's filters %v match nothing: it "+
 		"would process nothing", transformText(t), l.Subjects, filters)
 	if n := partitionsOf(t); n > 0 && n <= maxPartitions && c.Retention != jetstream.WorkQueuePolicy {
-		return found, fmt.Sprintf("set MILLRACE_DELIVERY=exclusive and MILLRACE_PARTITIONS=%d, which is what the stream is set up for, or "+
-			"set MILLRACE_STREAM to a stream without a subject transform", n)
+		return found, fmt.Sprintf("set MILLRACE_DELIVERY=exclusive and MILLRACE_PARTITIONS=%d, which is what the stream is set up for, or set "+
+			"MILLRACE_STREAM to a stream without a subject transform", n)
 	}
 	return found, "set MILLRACE_STREAM to a stream without a subject transform, or recreate the consumer with filters for the subjects as " +
 		"they are stored"
