@@ -38,7 +38,7 @@ type Result struct {
 	// PayloadBytes is the length of the record in version 1. Version 2 doesn't have lengths.
 	PayloadBytes uint64
 
-	// FirstRecord is the index of the first record in the input. It is 0 unless the result is in several parts.
+	// FirstRecord is the index in the input of the result's first record. It is 0 unless the result is in several parts.
 	FirstRecord int
 
 	// Operators are the operators in the worker's order.

@@ -1,7 +1,7 @@
 // Package arrow builds frames for a worker with MILLRACE_FRAMING=arrow, and reads results from a worker with
 // MILLRACE_RESULT_FORMAT=arrow. It is separate from package millrace/client because it needs the Arrow library. A program that
-// already uses Arrow record batches doesn't need this package. It writes frames with the library's ipc.Writer and reads results with
-// its ipc.Reader.
+// already uses Arrow record batches doesn't need this package. Such a program writes frames with the library's ipc.Writer and
+// reads results with the library's ipc.Reader.
 //
 // Start reading with Frame and Decode. docs/results.md in Millrace's repository specifies the columns of a result.
 package arrow
@@ -21,8 +21,8 @@ import (
 // ErrFull is the error that Frame.Append wraps if the frame's records would have 2 GiB or more.
 var ErrFull = errors.New("the frame is full")
 
-// Frame collects records and encodes them as an Arrow IPC stream with one binary column. One goroutine may use it at a time. It can be
-// reused after Encode. Its content type is client.TypeArrow.
+// Frame collects records and encodes them as an Arrow IPC stream with one binary column. One goroutine may use it at a time.
+// The frame can be reused after Encode. Its content type is client.TypeArrow.
 type Frame struct {
 	schema  *arrow.Schema
 	builder *array.BinaryBuilder

@@ -81,8 +81,8 @@ func verifySchema(schema table) error {
 	return verifyFields(schema, schemaFields, 2, &left)
 }
 
-// verifyFields checks a vector of fields and their children. It accepts children down to levels below the columns. A result needs
-// two levels: the fields of a struct, and the elements of a list.
+// verifyFields checks a vector of fields and their children. number is the number of the vector in the table parent, and levels is
+// the permitted depth of the children. A result needs two levels: the fields of a struct, and the elements of a list.
 func verifyFields(parent table, number, levels int, left *int) error {
 	if err := parent.count(number, 4, left); err != nil {
 		return err

@@ -100,7 +100,8 @@ func (a *auditFlags) auditor(now time.Time) (*audit.Auditor, error) {
 	return &audit.Auditor{From: a.from, To: a.to, Since: since, Until: until, Limit: a.limit}, err
 }
 
-// parseMoment parses a time, or a duration before now. For an empty text, it returns the zero time.
+// parseMoment parses a time, or a duration before now. For an empty text, it returns the zero time. flag is the name of
+// the flag, for errors.
 func parseMoment(flag, text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil

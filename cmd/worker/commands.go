@@ -138,7 +138,7 @@ func invalidValue(err *pflag.InvalidValueError) error {
 	return fmt.Errorf("--%s is %q: %s", err.GetFlag().Name, err.GetValue(), wanted)
 }
 
-// complete makes shells complete the value of a flag with these words.
+// complete makes shells complete the value of a flag with words.
 func complete(cmd *cobra.Command, flag string, words ...string) {
 	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)); err != nil {
 		panic(err) // the flag doesn't exist

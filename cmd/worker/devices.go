@@ -141,7 +141,8 @@ func anyGPU(cfg *config.Config) bool {
 	return len(cfg.Devices) == 0 || len(cfg.Devices) == 1 && cfg.Devices[0] == "all"
 }
 
-// choose returns the GPUs that names lists by ordinal or UUID, in the order of names and without duplicates.
+// choose returns the GPUs that names lists by ordinal or UUID, in the order of names and without duplicates. If names
+// is empty or contains only "all", it returns found.
 func choose(found []device.Info, names []string) ([]device.Info, error) {
 	if len(names) == 0 || len(names) == 1 && names[0] == "all" {
 		return found, nil

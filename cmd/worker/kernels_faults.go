@@ -18,7 +18,7 @@ var lethal = []byte("poison!\n")
 var endless = []byte("endless\n")
 
 // unfit is the size in bytes of a payload that the operators of a test build refuse if it is the longest of its batch.
-// They request more result memory than any device has. The device continues to work.
+// For such a batch, the operators request more result memory than any device has. The device continues to work.
 const unfit = 30011
 
 // emulateGPU makes the CPU device copy batches as a GPU does.

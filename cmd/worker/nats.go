@@ -177,7 +177,7 @@ func inFlight(cfg *config.Config, devices int) *memory.Worker {
 	return &memory.Worker{Slots: devices * memory.SlotsPerLane * cfg.Lanes, BatchPayloads: cfg.BatchPayloads}
 }
 
-// use returns the worker's limits that the checks of its streams and consumers need.
+// use returns the limits of the worker that determine whether its streams and consumers are suitable.
 func use(cfg *config.Config, devices int) topology.Use {
 	return topology.Use{InFlight: inFlight(cfg, devices).Full(), BatchBytes: int(cfg.BatchBytes), Linger: cfg.Linger, Frames: frames(cfg)}
 }
@@ -192,7 +192,7 @@ func frames(cfg *config.Config) topology.Frames {
 	}
 }
 
-// maxResult returns the maximum size in bytes of the result of a frame of empty records.
+// maxResult returns the maximum size in bytes of the result of a frame with the given number of empty records.
 func maxResult(format operator.Format, ops []operator.Operator, records int) int {
 	return table.MaxBytes(format, ops, records, operator.StringBytes(ops, records, 0))
 }

@@ -83,7 +83,8 @@ func architectures(list string) (computes []string, err error) {
 	return computes, nil
 }
 
-// buildForGPUs compiles source for the compute capabilities. It writes NAME.cubin for one and NAME.fatbin for several.
+// buildForGPUs compiles source for the compute capabilities. It writes stem.cubin for one capability, and stem.fatbin
+// for several.
 func buildForGPUs(ctx context.Context, source images.Source, stem string, computes []string) error {
 	g := compileGPUs()
 	version, err := g.Compiler()

@@ -99,7 +99,8 @@ func (t *trial) test(ctx context.Context, samples []devkit.Sample) error {
 	return err
 }
 
-// operatorError returns the errors that the user must correct, such as a source that doesn't compile, as usage errors.
+// operatorError returns err. If the user must correct the error, such as a source that doesn't compile, the result is a
+// usage error.
 func operatorError(err error) error {
 	if errors.As(err, new(*cpulib.CompileError)) || errors.As(err, new(*cuda.CompileError)) || errors.As(err, new(devkit.BadUsage)) {
 		return usageError{err}
@@ -133,8 +134,8 @@ func (t *trial) supervised(ctx context.Context) error {
 	return fmt.Errorf("%s: 1 checks failed, and the others were not tried", t.file)
 }
 
-// runChild runs the child, and returns its last note if the child crashed. Otherwise the error has the child's exit
-// status, and the child has printed the reason.
+// runChild runs the child. If the child crashed, runChild returns the finding that the child wrote last. Otherwise the
+// error has the child's exit status, and the child has printed the reason.
 func (t *trial) runChild(ctx context.Context, out io.Writer, flags ...string) (crash string, err error) {
 	folder, err := os.MkdirTemp("", "millrace-operator-")
 	if err != nil {

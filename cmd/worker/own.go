@@ -143,7 +143,8 @@ func isFile(path string) bool {
 }
 
 // identity returns the name and the size of a library's file, or "" if the file can't be read. The name contains
-// the version. Reading an image from the cache is faster than opening NVRTC to get its version.
+// the version. The cache uses this text instead of NVRTC's version, because opening NVRTC takes longer than
+// reading an image.
 func identity(path string) string {
 	file, err := filepath.EvalSymlinks(path)
 	if err != nil {

@@ -59,7 +59,8 @@ func resultsCommand() *cobra.Command {
 	return c
 }
 
-// maxResults returns the maximum number of bytes to print of a dead letter's payload.
+// maxResults returns the maximum number of bytes of a dead letter's payload to print. 0 means that no payload is
+// printed.
 func (r *resultsFlags) maxResults() int {
 	switch {
 	case !r.payload:

@@ -206,7 +206,8 @@ func openStdin() (io.ReadCloser, error) {
 	return os.Stdin, nil
 }
 
-// dialWorker connects to the server that the worker uses. With the embedded server, a worker must be running.
+// dialWorker connects to the server that the worker uses. With the embedded server, a worker must be running. name is
+// the name of the connection.
 func dialWorker(cfg *config.Config, name string) (*nats.Conn, error) {
 	url := cmp.Or(strings.Join(cfg.NATS.URL, ","), "nats://"+embeddedAddr)
 	nc, err := natsconn.Open(natsServer(cfg, url), name, newLogger(cfg), func() {})

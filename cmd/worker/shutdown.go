@@ -18,8 +18,8 @@ const (
 	// endGrace is the maximum time between the drain timeout and the end of the worker.
 	endGrace = 2 * time.Second
 
-	// closeDevicesWithin is the maximum time for all devices together to finish and to free their memory. The sum of
-	// the drain timeout, endGrace and closeDevicesWithin fits in the grace period that the chart gives a pod.
+	// closeDevicesWithin is the maximum time for all devices together to finish and to free their memory. The sum of the drain
+	// timeout, endGrace and closeDevicesWithin fits in the grace period that the Helm chart gives a pod.
 	closeDevicesWithin = 7 * time.Second
 
 	// minClose is the minimum time for each device, even if other devices have used up closeDevicesWithin. A lost
@@ -39,7 +39,7 @@ type closer struct {
 // onClose registers f. close calls it before the functions that were registered earlier.
 func (a *app) onClose(f func() error) { a.closers = append(a.closers, closer{close: f}) }
 
-// onCloseDevice is onClose for a function that may wait for the device with that ID.
+// onCloseDevice is onClose for a function that may wait for the device with the given ID.
 func (a *app) onCloseDevice(id string, f func() error) {
 	a.closers = append(a.closers, closer{device: id, close: f})
 }

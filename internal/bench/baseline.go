@@ -99,7 +99,7 @@ type answer map[string]any
 // These are the keys of the program's answers. `yardstick --help` explains them.
 const (
 	yardSeconds = "seconds" // seconds per batch
-	yardCopyIn  = "in"      // bytes per second; the next three too
+	yardCopyIn  = "in"      // bytes per second, like the next three
 	yardCopyOut = "out"
 	yardBothIn  = "both_in"
 	yardBothOut = "both_out"
@@ -145,12 +145,14 @@ type baseline struct {
 	err     error     // reason why the baseline can't be measured, or nil
 }
 
-// baselineOf returns a baseline that reads the seconds per batch from the given key of the answer.
+// baselineOf returns a baseline that sends the result of request, and reads the seconds per batch from the given key of
+// the answer.
 func baselineOf(key string, request func() string) *baseline {
 	return &baseline{request: request, batch: func(a answer) (float64, error) { return a.number(key) }}
 }
 
-// measure measures one round. If the baseline program fails, measure stores the error and skips later rounds.
+// measure measures one round on the device with the given ordinal. If the baseline program fails, measure stores the
+// error and skips later rounds.
 func (b *baseline) measure(p *program, device int) {
 	if b.err != nil {
 		return

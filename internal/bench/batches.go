@@ -246,9 +246,9 @@ func (w *batchWork) trace(row report.Row) {
 	}
 }
 
-// balanced returns a mix whose kernel takes as long as a copy of a batch: the mean of copy in and copy out. It measures
-// this once for each device and size, with the serial schedule. If Options.MixRounds is set, balanced returns a mix
-// with that number of rounds.
+// balanced returns a mix whose kernel takes as long as the mean of a batch's copy in and copy out. It determines the
+// number of rounds once for each device and size, with the serial schedule. If Options.MixRounds is set, balanced
+// returns a mix with that number of rounds.
 func balanced(ctx context.Context, s *Session, size int) (mix, error) {
 	if s.MixRounds > 0 {
 		return mix{rounds: s.MixRounds}, nil

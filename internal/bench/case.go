@@ -88,7 +88,8 @@ func longerStage(a, b perRound) perRound {
 	}
 }
 
-// Compare adds a figure named ratio: this case's figure named of, divided by the same figure of other.
+// Compare adds a figure with the name ratio. Its value is the figure of this case with the name of, divided by the same
+// figure of the case other.
 func (c *Case) Compare(ratio, of string, other *Case) {
 	c.ratio(figure{name: ratio, unit: "x"}, c.figure(of), other.figure(of))
 }
@@ -99,7 +100,7 @@ func (c *Case) ratio(f figure, dividend, divisor perRound) {
 	c.later(f, func() (report.Spread, bool) { return ratioOf(dividend(), divisor()) })
 }
 
-// later adds the figure f, which compute returns after the last round. If ok is false, the figure is omitted.
+// later adds the figure f after the last round, with the value that compute returns. If ok is false, the figure is omitted.
 func (c *Case) later(f figure, compute func() (of report.Spread, ok bool)) {
 	c.compare = append(c.compare, func() {
 		if of, ok := compute(); ok {
@@ -214,9 +215,9 @@ func spread(values []float64) report.Spread {
 	}
 }
 
-// ratioOf compares two figures that have one value per round. Median is the quotient of their medians, so a ratio
-// agrees with the other columns of its table. Low and High are percentiles of the ratios of single rounds. ok is false
-// if the figures have different numbers of values or none, or if a divisor isn't positive.
+// ratioOf divides the figure dividend by the figure divisor. Each has one value per round. Median is the quotient of their
+// medians, so a ratio agrees with the other columns of its table. Low and High are percentiles of the ratios of single
+// rounds. ok is false if the figures have different numbers of values or none, or if a divisor isn't positive.
 func ratioOf(dividend, divisor []float64) (of report.Spread, ok bool) {
 	if len(divisor) == 0 || len(dividend) != len(divisor) || slices.Min(divisor) <= 0 {
 		return report.Spread{}, false
@@ -255,11 +256,11 @@ func Percentile(values []float64, q float64) float64 {
 	return quantile(slices.Sorted(slices.Values(values)), q)
 }
 
-// errUnable is the reason why a row can't be measured. It skips the row, but the run continues.
+// errUnable is the error for a row that can't be measured. The session skips the row and continues the run.
 type errUnable struct{ error }
 
-// Unable returns an error that skips a row, but doesn't end the run. The text must name the impossible measurement and
-// the reason.
+// Unable returns an error for a row that can't be measured. The session skips the row and continues the run. The text must
+// name the impossible measurement and the reason.
 func Unable(format string, args ...any) error { return errUnable{fmt.Errorf(format, args...)} }
 
 // unable reports whether err means that a row can't be measured on this device, and returns the reason.

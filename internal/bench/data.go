@@ -13,8 +13,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// load generates the payloads of a case's batches from a seed. Each slot and each round has different payloads. It
-// checks the results against the operators' references. Cases with the same load share the payloads of a round.
+// load generates the payloads of a case's batches from a seed. Each slot and each round has different payloads. A load
+// also checks the results against the operators' references. Cases with the same load share the payloads of a round.
 type load struct {
 	operators []operator.Operator
 	size      int // bytes of the largest batch
@@ -58,9 +58,9 @@ func newWords(m mix, size int) *load {
 // documentBytes is the mean size of documents.
 const documentBytes = 2 << 10
 
-// newDocuments creates a load for the worker's operators. A batch has at least two documents with total bytes together.
-// Documents are random ASCII, so every byte starts a shingle, which is the maximum work for minhash. With ragged, the
-// sizes differ as in raggedSizes.
+// newDocuments creates a load for the worker's operators. A batch consists of at least two documents, which have total
+// bytes together. Documents are random ASCII, so every byte starts a shingle, which is the maximum work for minhash.
+// With ragged, the sizes differ as in raggedSizes.
 func newDocuments(ops []operator.Operator, total int, ragged bool) *load {
 	n := max(total/documentBytes, 2)
 	l := &load{operators: ops, size: total, min: total, count: n, mask: asciiMask, pitch: operator.Operator.Stride}
@@ -76,8 +76,8 @@ func (l *load) length(slot int) int {
 	return l.min + (l.size-l.min)*int(bits.Reverse8(uint8(slot)))/256
 }
 
-// content returns the content of the slot's batch. The first call for a seed generates the content. After that, several
-// goroutines may call content for the same seed.
+// content returns the content of the slot's batch. The first call for a slot and a seed generates the content, and must
+// not run at the same time as another call. After that, several goroutines may call content for the same seed.
 func (l *load) content(slot int, seed uint64) *content {
 	for len(l.slots) <= slot {
 		l.slots = append(l.slots, content{})
@@ -181,15 +181,16 @@ func equal(op operator.Operator, off int, got, want []byte) error {
 		"do not use this device or this kernel library before the cause is known", op, off+at)}
 }
 
-// sameResults checks that several cases have the same results in a round. It compares all results, but verify only
-// checks a sample.
+// sameResults checks that several cases have the same results in a round. It compares all results, whereas load.verify
+// checks only a sample.
 type sameResults struct {
 	first   string // name of the case that is measured first in the round
 	seed    uint64 // seed of the round
 	results []byte // results of first
 }
 
-// check compares the results of all batches with those of the first case, byte by byte.
+// check compares the first operator's results of all batches with those of the first case, byte by byte. If the case is
+// the first of the round, check stores its results. name is the name of the case, and seed is the seed of the round.
 func (s *sameResults) check(name string, seed uint64, batches []*streams.Batch) error {
 	var results []byte
 	for _, b := range batches {
@@ -246,7 +247,7 @@ func raggedSizes(n, total int, seed uint64) []int {
 	return divide(total, shares)
 }
 
-// divide returns sizes in proportion to shares that add up to total.
+// divide returns sizes that add up to total. Apart from rounding, they are in proportion to shares.
 func divide(total int, shares []float64) []int {
 	sum, at, before := 0.0, 0.0, 0
 	for _, x := range shares {

@@ -32,8 +32,8 @@ var operatorSuite = Suite{
 	},
 }
 
-// operatorExperiment returns an experiment that measures a list of operators. onCPU holds the default sizes for a CPU,
-// which is about a thousand times slower than a GPU.
+// operatorExperiment returns an experiment that measures a list of operators. The names of its rows begin with name.
+// onCPU holds the default sizes for a CPU, which is about a thousand times slower than a GPU.
 func operatorExperiment(name, list string, onCPU ...int) Experiment {
 	return Experiment{
 		Rows: []Entry{

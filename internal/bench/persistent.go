@@ -213,7 +213,7 @@ const persistentSuffix = ":persistent"
 const persistentIdle = time.Second
 
 // persistentHost is an operator's persistent kernel, for devices that use the host's memory. One launch processes
-// payloads from a mailbox, its only row, until the host stops the kernel.
+// payloads from a mailbox, its only row, until the host stops the kernel or no payload arrives within idle.
 type persistentHost struct {
 	device.HostKernel               // the kernel of the operator
 	idle              time.Duration // time without a payload after which the kernel stops

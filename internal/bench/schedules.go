@@ -87,20 +87,21 @@ func compareSerial(c, serial *Case) {
 }
 
 // compareCeiling adds the case's share of the maximum throughput of any schedule, which is one batch per longest stage
-// while all engines run. longest returns the time of this stage: the kernel alone, or a copy while the other direction
-// is busy.
+// while all engines run. It also adds the inverse of this share. longest returns the time of the longest stage: the
+// kernel alone, or a copy while the other direction is busy.
 func compareCeiling(c *Case, longest perRound) {
 	c.ratio(ofCeiling, longest, c.batch)
 	c.ratio(overLongest, c.batch, longest)
 }
 
-// threeStreams returns a schedule with a stream for each engine.
+// threeStreams returns a schedule with a stream for each engine. If hostWaits is set, the host waits for each stage.
 func threeStreams(lanes int, hostWaits bool) streams.Schedule {
 	return streams.Schedule{Name: "three streams", Lanes: lanes, Buffers: 1, Topology: streams.StreamPerStage, HostWaits: hostWaits,
 		Completion: streams.ByAdaptivePolling}
 }
 
-// waiting adds two shares of time of the submitting goroutine: waiting in total and waiting in Submit.
+// waiting adds two figures to a row: the share of time in which the submitting goroutine waits, and the part of it
+// within Submit.
 func waiting(w *batchWork) {
 	w.figures = func(c *Case, r ran) {
 		c.add(blocked, (r.blocked+r.waited).Seconds()/r.elapsed.Seconds())
@@ -159,7 +160,8 @@ func (s stageTimes) clockOverEvents(empty stageTimes) (of report.Spread, ok bool
 // chunkedPieces are the numbers of pieces that the payload is cut into.
 var chunkedPieces = []int{1, 4, 16, 64}
 
-// chunkedFactor is the ratio of the payload to the largest batch. It gives a payload of 64 MiB on a GPU.
+// chunkedFactor is the ratio of the payload to the largest batch. With the default sizes, the payload has 64 MiB on a
+// GPU.
 const chunkedFactor = 4
 
 func chunkedCases(ctx context.Context, s *Session, size int) ([]*Case, error) {

@@ -50,8 +50,8 @@ type Options struct {
 
 // Tracer draws batches. telemetry.Timeline implements it.
 type Tracer interface {
-	// AddDevice announces a pipeline as a device, before its first batch. The Device field of its batches is id. epoch
-	// is the wall-clock time at which the device's clock was zero.
+	// AddDevice announces a pipeline as a device, before its first batch. The Device field of its batches is id, and
+	// name is the name to show. epoch is the wall-clock time at which the device's clock was zero.
 	AddDevice(id, name string, epoch time.Time)
 	AddBatch(*streams.Record)
 }
@@ -247,7 +247,7 @@ func (s *Session) Measure(ctx context.Context, cases ...*Case) error {
 	return nil
 }
 
-// selected returns the requested cases and the cases that they are compared with.
+// selected returns the requested cases and the cases that they are compared with. It sets the group of every row.
 func (s *Session) selected(all []*Case) (list []*Case) {
 	for _, c := range all {
 		if c == nil {
@@ -298,7 +298,7 @@ func (s *Session) compareBaseline(c *Case) {
 	}
 }
 
-// print prints the report's rows from index from onwards, and the notes.
+// print prints the rows of the report, beginning with the row at index from, and then the notes.
 func (s *Session) print(from int) error {
 	rows, notes := s.report.Rows[from:], s.notes
 	s.notes = nil

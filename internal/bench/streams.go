@@ -103,8 +103,8 @@ var allocSuite = deviceSuite("alloc", Experiment{
 })
 
 // allocFactor is the ratio of a batch's scratch to its size. allocMin is the ratio of the largest batch to the
-// smallest. In the baseline program, all batches have the same size, and only their scratch varies. Its request
-// contains the mean size of our batches and the same range of scratch.
+// smallest. In the baseline program, all batches have the same size, and only their scratch varies. The request to
+// the program contains the mean size of our batches and the same range of scratch.
 const (
 	allocFactor = 2
 	allocMin    = 2

@@ -123,8 +123,8 @@ func batchCell(r report.Row) string {
 	return withSpread(*r.Batch, Micros)
 }
 
-// rateCell returns the byte rate of a row. It returns an empty string if the row has no time per batch or its batches
-// have different sizes.
+// rateCell returns the byte rate of a row. It returns an empty string if the row shows no time per batch or its
+// batches have different sizes.
 func rateCell(r report.Row) string {
 	if _, sizesVary := r.Figure(allocation.name); sizesVary || batchCell(r) == "" {
 		return ""

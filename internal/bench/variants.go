@@ -10,8 +10,8 @@ import (
 )
 
 // This file defines the variants of a device (adr/0036). A variant wraps a device and changes only one property, which
-// a row measures. It is the kind of streams, the source of scratch, or the detection of completed batches. The pipeline
-// is the same as the worker's.
+// a row measures. The property is the kind of streams, the source of scratch, or the detection of completed batches.
+// The pipeline is the same as the worker's.
 
 // below is the device that a variant wraps.
 type below struct{ device.Device }
@@ -79,7 +79,7 @@ func (o *onDefaultStreams) Enqueue(commands []device.Command) error {
 	return o.Device.Enqueue(commands)
 }
 
-// withPools is a device whose pools newPool creates.
+// withPools is a device that creates its pools with newPool.
 type withPools struct {
 	below
 	newPool func(device.PoolOptions) (device.Pool, error)
@@ -141,8 +141,8 @@ func (p *synchronousPool) Stats() (device.PoolStats, error) {
 	return device.PoolStats{Used: p.used.Load(), Reserved: p.used.Load()}, nil
 }
 
-// asking is a device that detects completions by querying the event after each batch, in order. The wrapped device
-// isn't asked to notify the host.
+// asking is a device that detects completions through the event after each batch, in the order of submission. It
+// doesn't use the notifications of the wrapped device.
 type asking struct {
 	below
 	flags device.EventFlags // additional flags of all events
@@ -203,7 +203,7 @@ func (a *asking) WaitCompletion(ctx context.Context) (uint64, error) {
 type askedStream struct {
 	device.Stream
 	dev  *asking
-	last device.Event // guarded by asking.mu
+	last device.Event // event that was recorded last; guarded by asking.mu
 }
 
 // NewStream implements device.Device.

@@ -198,7 +198,7 @@ func (f *Framer) Describe(h nats.Header) {
 	}
 }
 
-// has reports whether a header with that name exists, ignoring case.
+// has reports whether h has a header with the given name, ignoring case.
 func has(h nats.Header, name string) bool {
 	for each := range h {
 		if strings.EqualFold(each, name) {
@@ -208,8 +208,7 @@ func has(h nats.Header, name string) bool {
 	return false
 }
 
-// Pack iterates over the messages that hold these payloads. It passes a payload with an Err through, and keeps the
-// order.
+// Pack iterates over the messages that hold payloads. It passes a payload with an Err through, and keeps the order.
 func (f *Framer) Pack(payloads iter.Seq[Payload]) iter.Seq[Payload] {
 	return func(yield func(Payload) bool) {
 		p := &packing{Framer: f, yield: yield}

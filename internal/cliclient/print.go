@@ -209,8 +209,8 @@ func (p *Printer) selects(h nats.Header) bool {
 	return p.Subject == "" || wildcard.Covers(p.Subject, h.Get(client.HeaderSubject))
 }
 
-// mapped returns filters for the messages that the worker publishes under prefix for these inputs. The filters don't
-// overlap, because the server rejects a consumer with overlapping filters.
+// mapped returns filters for the messages that the worker publishes under prefix for inputs with the given subjects.
+// The filters don't overlap, because the server rejects a consumer with overlapping filters.
 func mapped(prefix string, inputs []string) []string {
 	if len(inputs) == 1 && inputs[0] != ">" {
 		return []string{topology.MapSubject(prefix, inputs[0])}

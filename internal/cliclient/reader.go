@@ -19,7 +19,7 @@ const (
 	atOnce      = 10_000
 	bytesAtOnce = 8 << 20
 
-	// fetchWait is the time that a request waits for a new message.
+	// fetchWait is the maximum time that a request waits for new messages.
 	fetchWait = time.Second
 
 	// silence is the maximum time without a message while the stream has more messages.
@@ -48,7 +48,7 @@ type Reader struct {
 	pending  bool   // the consumer may have more messages
 }
 
-// Visit handles the message with that stream sequence. An error ends the reading.
+// Visit handles the message with the given stream sequence. An error ends the reading.
 type Visit func(sequence uint64, m *pull.Message) error
 
 // Advance calls visit for all messages up to sequence end. It may include later messages that are stored during the
@@ -119,7 +119,8 @@ func (r *Reader) hasMore(ctx context.Context, end uint64) (bool, error) {
 	return m != nil && m.Sequence <= end, err
 }
 
-// fetch calls visit for the next messages. If the request fails or a message is missing, fetch drops the consumer.
+// fetch calls visit for the next messages, and waits at most wait for them. If the request fails or a message is
+// missing, fetch drops the consumer.
 func (r *Reader) fetch(ctx context.Context, wait time.Duration, visit Visit) error {
 	if r.consumer == "" {
 		if err := r.create(ctx); err != nil {

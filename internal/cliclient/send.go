@@ -295,7 +295,7 @@ func Lost(err error) bool {
 	return errors.As(err, &broken)
 }
 
-// Hopeless reports whether err means that no message can be stored on that subject.
+// Hopeless reports whether err means that no message can be stored on the subject of the failed message.
 func Hopeless(err error) bool {
 	var api *jetstream.APIError
 	return errors.Is(err, jetstream.ErrNoStreamResponse) || errors.As(err, &api) && api.ErrorCode == streamMismatch || errors.Is(err, nats.ErrPermissionViolation)

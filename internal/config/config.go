@@ -103,7 +103,7 @@ type Config struct {
 	LogFormat string     `split_words:"true" default:"auto" oneof:"auto,text,json" desc:"text: coloured lines. json: one object per line. auto: text on a terminal, json elsewhere"`
 	NVTX      bool       `default:"false" desc:"shows batches and stages in Nsight Systems; costs one call to the GPU per stage instead of one per batch"`
 
-	read      readings            // findings of Load
+	read      readings            // variables, problems and warnings that Load has found
 	operators []operator.Operator // parsed Operators
 	format    operator.Format     // parsed ResultFormat
 

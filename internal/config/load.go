@@ -22,7 +22,7 @@ type Check struct {
 // Finder returns the operators that are not built in. Load calls the Finder after it has read the other settings.
 type Finder func(*Config) ([]operator.Source, error)
 
-// readings holds the findings of Load in the environment.
+// readings holds the variables that are set in the environment, and the problems and warnings that Load has found.
 type readings struct {
 	set      map[string]string // values of the variables that are set
 	unread   map[string]bool   // the variables with values that cannot be parsed
@@ -127,12 +127,12 @@ func unreadable(bad *envconfig.ParseError) string {
 	return "not a whole number"
 }
 
-// problem records a problem of a variable. The variable's tags determine the advice.
+// problem records a problem of a variable, which what describes. The variable's tags determine the advice.
 func (c *Config) problem(variable, what string) {
 	c.problemDo(variable, what, "set "+c.field(variable).form())
 }
 
-// problemDo records a problem of a variable with the given advice.
+// problemDo records a problem of a variable, which what describes, with the advice do.
 func (c *Config) problemDo(variable, what, do string) {
 	value, set := c.read.set[variable]
 	if !set {

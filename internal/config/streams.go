@@ -21,8 +21,8 @@ const (
 	minBytes Size = 16 << 20
 )
 
-// IsChanged reports whether the variable with the given full name differs from its default. A chart may set every
-// variable but change only some of them.
+// IsChanged reports whether the variable with the given full name differs from its default. A Helm chart may set
+// every variable but change only some of them.
 func (c *Config) IsChanged(variable string) bool {
 	defaults := &Config{}
 	if err := envconfig.Process(noVariable, defaults); err != nil {

@@ -171,7 +171,7 @@ func wrongName(name string) string {
 // blank reports whether r is a space or a control character.
 func blank(r rune) bool { return r <= ' ' || r == 0x7f }
 
-// reserved reports whether the server reserves subjects that begin with this token.
+// reserved reports whether the server reserves subjects that begin with the given token.
 func reserved(token string) bool { return strings.HasPrefix(token, "$") || token == "_INBOX" }
 
 // under reports whether a filter can match the prefix or a subject below it.
@@ -179,7 +179,7 @@ func under(filter, prefix string) bool {
 	return wildcard.Overlap(filter, prefix) || wildcard.Overlap(filter, prefix+".>")
 }
 
-// wrongFile checks that a file can be read.
+// wrongFile checks that path is the path of a readable file, and not a key that was pasted instead.
 func wrongFile(path string) string {
 	if pasted(path) {
 		return "looks like a key and not like the path of a file"

@@ -10,8 +10,8 @@ import (
 const maxTypos = 2
 
 // warnUnknown warns about names in the environment that look like variables of the worker and have no effect. Such a
-// name begins with the prefix or a misspelling of the prefix. warnUnknown ignores names that Kubernetes sets for a
-// service.
+// name begins with the prefix or a misspelling of the prefix. known holds the names of the variables. warnUnknown
+// ignores names that Kubernetes sets for a service.
 func (c *Config) warnUnknown(names, known []string) {
 	slices.Sort(names)
 	for _, name := range names {

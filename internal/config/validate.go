@@ -106,7 +106,8 @@ func (c *Config) validateServer() {
 	c.validatePair(Prefix+"_NATS_TLS_KEY", c.NATS.TLS.Key, Prefix+"_NATS_TLS_CERT", c.NATS.TLS.Cert)
 }
 
-// validatePair records a problem if variable is set without the other variable that it requires.
+// validatePair records a problem if variable is set without the variable other, which it requires. value and
+// otherValue are their values.
 func (c *Config) validatePair(variable, value, other, otherValue string) {
 	if value != "" && otherValue == "" {
 		c.problemDo(variable, "has no effect without "+other, "set both or neither")
@@ -137,7 +138,7 @@ func (c *Config) validateSubjects() {
 	}
 }
 
-// validFilters records the problems of the input's filters and returns the valid filters.
+// validFilters records the problems of the input's filters as problems of variable, and returns the valid filters.
 func (c *Config) validFilters(variable string) (valid []string) {
 	for _, filter := range c.Subjects {
 		if what := WrongFilter(filter); what != "" {

@@ -223,8 +223,8 @@ var sizeUnits = map[string]int64{
 
 var errSizeForm = errors.New("not a whole number of bytes, KiB, MiB, GiB or TiB (Ki, Mi, Gi or Ti for short), or k, M, G or T (powers of 1000)")
 
-// UnmarshalText parses a size such as "4194304", "4MiB", "4Mi" or "4M". Case matters. It refuses fractions, so write
-// "1536KiB" for 1.5 MiB.
+// UnmarshalText parses a size such as "4194304", "4MiB", "4Mi" or "4M". Case matters. UnmarshalText refuses fractions,
+// so write "1536KiB" for 1.5 MiB.
 func (s *Size) UnmarshalText(text []byte) error {
 	trimmed := strings.TrimSpace(string(text))
 	unit := strings.TrimLeft(trimmed, "0123456789")

@@ -2,8 +2,8 @@
 // reveal bugs in the handling of ragged batches, UTF-8 boundaries and split rows. The same seed gives the same bytes on
 // every machine and with every Go version, so another device can reproduce a failure.
 //
-// Packages demo, devkit and textframes use it. Start reading with Vocabulary for the text and Sets for the
-// payloads.
+// Packages demo, devkit and textframes, and many tests, use it. Start reading with Vocabulary for the text and Sets for
+// the payloads.
 package corpus
 
 import (
@@ -31,7 +31,7 @@ func (r *Random) Below(n int) int {
 	return int(hi)
 }
 
-// Seed returns the seed of the i-th record of a set, for Vocabulary.Append.
+// Seed returns the seed of record i of a set of records, for Vocabulary.Append. set is the seed of the whole set.
 func Seed(set uint64, i int) uint64 {
 	r := Random{set ^ uint64(i+1)*0xd1342543de82ef95}
 	return r.Next()

@@ -90,8 +90,9 @@ func lengths(generate func(seed uint64, n int) []byte, seed uint64, longest int)
 	return payloads
 }
 
-// LongAmongShort returns one text of long bytes in the middle of short payloads of 0 to 63 bytes. On a device that
-// doesn't split rows, this batch leaves most cores idle.
+// LongAmongShort returns one long text in the middle of short texts. long is the size of the long text in bytes. short
+// is the number of short texts, which have 0 to 63 bytes each. On a device that doesn't split rows, a batch of these
+// payloads leaves most cores idle.
 func LongAmongShort(seed uint64, long, short int) [][]byte {
 	g := &Random{State: seed}
 	var payloads [][]byte

@@ -106,9 +106,10 @@ func (c *checker) startCheckers(ctx context.Context, js jetstream.JetStream, wor
 	return checkers.Wait
 }
 
-// awaitStored waits until all results are stored and then returns true: when the stream holds one result per document,
-// or when all messages have been read. The second condition covers dead letters in another stream and results with
-// several parts. awaitStored returns false if all results are already checked or if ctx is done.
+// awaitStored waits until all results are stored, and then returns true. All results are stored once the stream holds
+// one result per document, or once all messages have been read. The second condition covers dead letters in another
+// stream and results with several parts. awaitStored returns false if all results are already checked or if ctx is
+// done.
 func (c *checker) awaitStored(ctx context.Context, js jetstream.JetStream, allCame <-chan struct{}) bool {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()

@@ -75,8 +75,8 @@ func (d *Demo) Close() {
 	d.checker.nc.Close()
 }
 
-// Run produces and checks documents while a worker runs. It returns when every document is stored and has one correct
-// result, or when it finds an error.
+// Run produces and checks documents while a worker runs. It returns when every document is stored and every result is
+// checked, or when producing or reading fails. Its error also reports wrong results.
 func (d *Demo) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -139,7 +139,8 @@ func (d *Demo) progress(time.Duration) string {
 	return console.Bar(verified, int64(d.o.Payloads), max(d.o.Width-len(text)-4, 10)) + text
 }
 
-// Report prints the closing tables: the totals, and the duration of each stage.
+// Report prints the closing tables: the totals, and the duration of each stage. batchBytes is the maximum size of a
+// batch.
 func (d *Demo) Report(p *Profile, pipes []streams.Stats, batchBytes int) error {
 	if err := console.Table(d.o.Out, d.totals(p, pipes, batchBytes)); err != nil {
 		return err

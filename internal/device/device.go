@@ -4,8 +4,8 @@
 // Three devices implement the interface and pass one conformance suite (package conformance). Package cuda drives a GPU
 // through libmillrace.so, package host runs on CPU cores, and package sim runs on a virtual clock with injected faults.
 //
-// Packages streams and alloc use this package. Start reading with this file, then stream.go for the rules of streams
-// and events, and memory.go for memory.
+// Packages streams and alloc are the main users of this package. Start reading with this file, then stream.go for the
+// rules of streams and events, and memory.go for memory.
 package device
 
 import (
@@ -59,10 +59,10 @@ type Device interface {
 	// ErrNotFound for an unknown name and with ErrInvalid for an invalid block.
 	Kernel(name string, params []byte) (Kernel, error)
 
-	// WaitCompletion waits for a Notify call that its stream has reached, and returns the call's token. It returns
-	// tokens in the order in which streams reached the calls. It fails with ctx.Err() when ctx is done, with ErrLost
-	// when the device is lost, and with ErrClosed when the device is closed. After a loss, outstanding completions
-	// never arrive. Waiting doesn't occupy a thread per stream. Only one goroutine may wait at a time.
+	// WaitCompletion waits until a stream has reached a Notify call, and returns the call's token. It returns tokens in
+	// the order in which streams reached the calls. It fails with ctx.Err() when ctx is done, with ErrLost when the device
+	// is lost, and with ErrClosed when the device is closed. After a loss, outstanding completions never arrive. Waiting
+	// doesn't occupy a thread per stream. Only one goroutine may wait at a time.
 	WaitCompletion(ctx context.Context) (token uint64, err error)
 
 	// Now returns the time since Epoch on the device's clock. Event times are on the same scale, so they can be
@@ -73,7 +73,7 @@ type Device interface {
 	Epoch() time.Time
 
 	// Err returns nil while the device works. Once the device's loss is known, Err returns an error that wraps ErrLost.
-	// It makes no call to the hardware, so a health check may call it.
+	// Err makes no call to the hardware, so a health check may call it.
 	Err() error
 
 	// Check runs a small operation with a known result on the device, separate from all streams. It waits for the
@@ -83,9 +83,9 @@ type Device interface {
 	Check(ctx context.Context) error
 
 	// Close waits for queued work, frees everything that is still allocated and shuts the device down. It returns a
-	// *LeakError if the caller had not closed or freed all objects. A second Close returns nil. All methods that close
-	// or free return ErrLost if queued work doesn't end within a time limit. On a lost device, they free nothing and
-	// return at once.
+	// *LeakError if the caller had not closed or freed all objects. A second Close returns nil. All methods that close or
+	// free return ErrLost if queued work doesn't end within a time limit. On a lost device, they return at once, and may
+	// free nothing.
 	Close() error
 }
 

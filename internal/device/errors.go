@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// The kinds of failure. Every Error wraps exactly one of them. Use errors.Is to check for a kind.
+// The kinds of failure. Every Error wraps one of them, except an Error that Attribute has made from another error. Use
+// errors.Is to check for a kind.
 var (
 	// ErrLost means that the device is unusable for the rest of this process. Possible causes are an illegal address, a
 	// failed kernel, an ECC error, or a device that fell off the bus. Don't retry. Restart the process instead.
@@ -143,7 +144,7 @@ func Kind(err error) string {
 	return "other"
 }
 
-// LeakError lists the objects that were still open when the device was closed. The device has freed all of them.
+// LeakError lists the objects that were still open when the device was closed. Unless the device is lost, it has freed all of them.
 type LeakError struct {
 	Device string
 	Open   []string // one description per object, such as "stream lane-0" or "pool 4096 bytes used"

@@ -112,7 +112,7 @@ type Pool interface {
 	// streams may reuse it only after s has reached this point.
 	Free(s Stream, m Memory) error
 
-	// Trim returns unused memory to the device, until at most keep bytes are reserved.
+	// Trim returns unused memory to the device, as long as at least keep bytes stay reserved.
 	Trim(keep int64) error
 
 	// Stats returns the pool's counters.

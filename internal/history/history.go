@@ -140,10 +140,12 @@ func Run(t *testing.T, b Bounds, run func(h *History) map[string]int) {
 	}
 }
 
-// Replays reports whether MILLRACE_MODEL_HISTORY is set. A model can print more in that case.
+// Replays reports whether Run replays a single history, because MILLRACE_MODEL_HISTORY is set. A model can then log a
+// trace.
 func Replays() bool { return os.Getenv(variableHistory) != "" }
 
-// named returns the history with the given text, or the history in the file with that name.
+// named returns the history with the given text. A text without a colon is the name of a file that contains the
+// history's text.
 func named(t *testing.T, text string) *History {
 	t.Helper()
 	if !strings.Contains(text, ":") {

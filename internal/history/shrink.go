@@ -63,7 +63,7 @@ func write(t *testing.T, folder string, h *History) string {
 }
 
 // failure runs a history in a new process, so a panic, a deadlock or an endless loop ends only that process. It returns
-// the first line of the failure without numbers. It returns an empty text if the history doesn't fail.
+// the first line of the failure without numbers. It returns an empty text if the history doesn't fail within attemptFor.
 func failure(ctx context.Context, t *testing.T, h *History) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, attemptFor)
@@ -93,9 +93,9 @@ func pattern(name string) string {
 	return strings.Join(parts, "/")
 }
 
-// Shrink returns a failing history with fewer or smaller choices than the failing history h. It removes runs of
-// choices, longer runs first. Then it makes each choice zero or half as large. It stops when every such change leaves a
-// history that doesn't fail.
+// Shrink returns a failing history with fewer or smaller choices than the failing history h. fails reports whether a
+// history fails. It removes runs of choices, longer runs first. Then it makes each choice zero or half as large. It
+// stops when every such change leaves a history that doesn't fail.
 func Shrink(h *History, fails func(*History) bool) *History {
 	best := slices.Clone(h.choices[:h.drawn])
 	try := func(choices []uint16) bool {

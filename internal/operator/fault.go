@@ -21,8 +21,8 @@ func Faults() []string {
 	return []string{FaultDevice, FaultDeadline, FaultLaunch, FaultWrongResult, FaultInvalidResult, FaultOutOfBounds}
 }
 
-// FaultOfLoss returns the fault behind err, the loss of a device, and the name of the operator. Both are "" if err isn't a loss or if its
-// operator isn't known.
+// FaultOfLoss returns the name of the operator that made a device fail, and the operator's fault. err is the error about the loss
+// of the device. Both results are "" if err isn't a loss or if its operator isn't known.
 func FaultOfLoss(err error) (name, fault string) {
 	if !errors.Is(err, device.ErrLost) {
 		return "", ""
@@ -39,8 +39,8 @@ func FaultOfLoss(err error) (name, fault string) {
 	return name, FaultWrongResult
 }
 
-// FaultOfPayload returns the fault behind err, the error of a single payload or record, and the name of the operator. Both are "" if the
-// operator isn't known.
+// FaultOfPayload returns the name of the operator that has no result for a payload or record, and the operator's fault. err is the
+// error about the payload or record. Both results are "" if the operator isn't known.
 func FaultOfPayload(err error) (name, fault string) {
 	if name = device.FailedOperator(err); name == "" {
 		return "", ""

@@ -38,8 +38,8 @@ func minhashConfigOf(d *compiled.Description, block []byte) (minhashParameters, 
 //
 // A character starts at byte 0 and at every byte that is not a UTF-8 continuation byte (10xxxxxx), also in invalid
 // UTF-8. A shingle is k consecutive characters. A payload with fewer characters is one shingle, and an empty payload
-// has no shingle. Entry i of the signature is a minimum over all shingles: the low 32 bits of permutation i of the
-// shingle's murmur3 hash.
+// has no shingle. Entry i of the signature is the minimum, over all shingles, of the low 32 bits of permutation i of
+// the shingle's murmur3 hash.
 //
 // Runs of continuation bytes make characters and shingles long. Each byte is hashed in up to k shingles.
 type minhashReference struct {

@@ -97,8 +97,8 @@ func (m minhashKernel) sign(record []byte, b batch, p part, hashes []uint32) {
 	}
 }
 
-// appendShingleHashes appends the hashes of the shingles that start in row[low:high]. They may end after high. Start
-// and end of the shingle advance together, so each byte of row is examined twice.
+// appendShingleHashes appends the hashes of the shingles that start in row[low:high]. A shingle may end after high.
+// Start and end of the shingle advance together, so each byte of row is examined twice.
 func appendShingleHashes(dst []uint32, row []byte, low, high, k int) []uint32 {
 	start := characterStart(row, low)
 	if start >= high {

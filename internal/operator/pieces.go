@@ -28,7 +28,8 @@ type part struct {
 	limit     int  // unit at which the piece ends
 }
 
-// prepare checks the arguments of a kernel and returns its batch. The error wraps device.ErrInvalid.
+// prepare checks the arguments of a launch of kernel k, and returns the batch. name is the operator's name, for errors.
+// The error wraps device.ErrInvalid.
 func prepare(name string, k device.BoundHostKernel, rows []byte, offsets []uint32, scratch, result []byte, pieceUnits int) (batch, error) {
 	b := batch{rows, offsets, pieceUnits}
 	err := b.checkOffsets()

@@ -229,8 +229,8 @@ func (p *Pipeline) Hung() error {
 }
 
 // Deadline bounds the time that a batch may be in flight before its device is considered hung. The bound is timesUsual
-// times the number of lanes times the usual time of batches of that size, limited to the range from Min to Max. Time
-// counts only while the process runs and the batch is at the head of its streams. The zero Deadline sets no bound.
+// times the number of lanes times the usual time of batches of the same size, limited to the range from Min to Max.
+// Time counts only while the process runs and the batch is at the head of its streams. The zero Deadline sets no bound.
 type Deadline struct {
 	Min time.Duration // smallest bound, so that a short delay isn't taken for a hang
 	Max time.Duration // largest bound; applies until a first batch has completed; 0 means no bound

@@ -60,8 +60,8 @@ type lane struct {
 
 	copiedOut time.Duration // latest known end of a copy out; guarded by Pipeline.mu
 	ownFree   time.Duration // time at which the latest timed batch left the lane's own stream; guarded by Pipeline.mu
-	// behind is the token of the latest batch whose timing found an unfinished copy in on the lane's own stream. Later
-	// copies in on that stream are then not queried. Pipeline.timing guards it.
+	// behind is the token of the latest batch for which readCopies found an unfinished copy in on the lane's own stream.
+	// Later copies in on that stream are then not queried. Pipeline.timing guards it.
 	behind uint64
 }
 

@@ -1,8 +1,8 @@
 // Package streams runs batches of payloads on a device. A Pipeline keeps several batches in flight, so that the copy
 // in, the kernels and the copy out of different batches overlap. It records the time of each stage of each batch.
 //
-// The worker (internal/ingest), the benchmarks (internal/bench) and the planner (internal/plan) use this package. It
-// depends neither on NATS nor on the kind of device.
+// The worker (internal/ingest), the benchmarks (internal/bench) and the planner (internal/plan) use this package. The
+// package depends neither on NATS nor on the kind of device.
 //
 // A caller acquires a batch, appends payloads, submits the batch, receives it from Pipeline.Completed, reads its
 // results, and releases it. See the example of Pipeline. To read the code, start with this file, then batch.go (the

@@ -260,7 +260,8 @@ func ordered(before time.Duration, s Span) Span {
 }
 
 // serve returns s without the time before the end of the engine's previous job, because an engine runs one job at a
-// time. A span that ended before an already placed job stays unchanged.
+// time. It also updates the end of the engine's latest job. A span that ended before an already placed job stays
+// unchanged.
 func (p *Pipeline) serve(engine Engine, s Span) Span {
 	free := p.engineFree[engine]
 	p.engineFree[engine] = max(free, s.End)

@@ -159,8 +159,8 @@ func (p *Pipeline) Stats() (Stats, error) {
 	return s, err
 }
 
-// ScratchInstead returns the device's error if it has no memory pools, so scratch is preallocated. Otherwise it returns
-// nil.
+// ScratchInstead returns the error with which the device refused to create a memory pool, or nil if it has pools. After
+// such an error, scratch is preallocated.
 func (p *Pipeline) ScratchInstead() error { return p.scratch.Instead() }
 
 // Progress returns the time at which a batch last changed its state.

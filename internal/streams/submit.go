@@ -191,8 +191,8 @@ func (b *Batch) copyOut(needs device.Needs) {
 	b.recordEvent(r.out, b.copiedOut)
 }
 
-// launches adds the launch of each operator on the region at input. If the batch is computed in steps, launches waits
-// after each launch.
+// launches adds the launch of each operator on the region at input. table is the position of the offsets table in the
+// region. If the batch is computed in steps, launches waits after each launch.
 func (b *Batch) launches(table int, scratch, input, result device.Memory) error {
 	if b.stepping {
 		if err := b.beginSteps(); err != nil {
@@ -309,7 +309,7 @@ func (p *Pipeline) awaitFrees() error {
 
 // rangeOf opens a named range for a profiler and returns the function that closes it. A range such as "batch 7" lasts
 // from submission to completion. Within it, the ranges "copy_in", "compute" and "copy_out" last while the host enqueues
-// that stage. The trace uses the same names.
+// the stage of that name. The trace uses the same names.
 func (p *Pipeline) rangeOf(name string) (end func()) {
 	if p.ranger == nil {
 		return func() {}

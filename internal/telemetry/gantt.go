@@ -31,8 +31,8 @@ const (
 
 // RenderGantt draws the part of the timeline in which a device's engines overlapped most. The drawing is in ASCII and
 // at most width columns wide, limited to the range from 40 to 500. It has one row per engine, in which each batch is a
-// run of one digit or letter. A row that shows overlap and a time axis follow. If no batch has been on a device yet,
-// RenderGantt writes a line with that information.
+// run of one digit or letter. Below these rows are a row that shows the overlap, and a time axis. If no batch has been
+// on a device yet, RenderGantt writes a line with that information.
 func (t *Timeline) RenderGantt(w io.Writer, width int) error {
 	s, ok := t.busiest()
 	if !ok {
@@ -80,7 +80,8 @@ func (s stretch) draw(columns int) (rows [streams.NumEngines][]byte) {
 	return rows
 }
 
-// mark draws one span. For each column, longest holds the time that the drawn batch occupies in it.
+// mark draws one span in a row, with the character with. For each column, longest holds the time that the drawn batch
+// occupies in it.
 func (s stretch) mark(row []byte, longest []time.Duration, span streams.Span, with byte) {
 	start, end := max(span.Start, s.span.Start), min(span.End, s.span.End)
 	if start >= end {
@@ -95,7 +96,7 @@ func (s stretch) mark(row []byte, longest []time.Duration, span streams.Span, wi
 	}
 }
 
-// edge returns the start time of a column.
+// edge returns the start time of a column in a drawing with the given number of columns.
 func (s stretch) edge(column, columns int) time.Duration {
 	return s.span.Start + time.Duration(float64(s.span.Duration())*float64(column)/float64(columns))
 }

@@ -166,7 +166,7 @@ func (h *Health) heldBack() error {
 const (
 	conditionReady        = "ready"
 	conditionStarting     = "starting"
-	conditionWaiting      = "waiting" // starting, and waiting; Why has the reason
+	conditionWaiting      = "waiting" // starting, but the worker waits for NATS; Why has the reason
 	conditionStopping     = "stopping"
 	conditionDisconnected = "disconnected" // disconnected from NATS
 	conditionFailing      = "failing"      // not ready for another reason

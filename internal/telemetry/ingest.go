@@ -60,8 +60,8 @@ func (m *Metrics) Frame(s inflight.FrameStats) {
 // operatorMetrics holds the metrics of the operators that the worker runs.
 //
 // A process that loses its device ends before Prometheus can scrape the count of that fault. So the time of the
-// third-last fault is a metric, too. It includes faults of earlier processes, which the worker reads from the
-// consumer's metadata. An alert compares the time with its window.
+// third-last fault is a metric, too. The faults of earlier processes count, too. The worker reads them from the
+// consumer's metadata. An alert compares the time of the third-last fault with the alert's window.
 type operatorMetrics struct {
 	faults *prometheus.CounterVec
 	third  *prometheus.GaugeVec
@@ -81,7 +81,8 @@ func newOperatorMetrics(f promauto.Factory) operatorMetrics {
 	}
 }
 
-// AddOperators registers the metrics of operators with these names, with value zero. Faults of other operators aren't counted.
+// AddOperators registers the metrics of the operators with the given names, with value zero. Faults of other operators
+// aren't counted.
 func (m *Metrics) AddOperators(names []string) {
 	o := &m.operators
 	o.mu.Lock()

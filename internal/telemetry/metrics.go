@@ -215,7 +215,7 @@ func (m *Metrics) registerLog() {
 	}
 }
 
-// LogSuppressed counts a suppressed log line of that level.
+// LogSuppressed counts a suppressed log line of the given level.
 func (m *Metrics) LogSuppressed(level slog.Level) {
 	switch {
 	case level >= slog.LevelError:

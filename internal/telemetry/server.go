@@ -140,7 +140,7 @@ type failure struct {
 // maxFailure is the maximum length of an error text, in bytes. A longer text is truncated.
 const maxFailure = 4 << 10
 
-// readsText reports whether errors are sent as text for a route with that pattern.
+// readsText reports whether errors are sent as text for a route with the given pattern.
 func readsText(pattern string) bool {
 	return pattern == "GET /healthz" || pattern == "GET /readyz" || strings.HasPrefix(pattern, "/debug/pprof/")
 }
@@ -254,7 +254,8 @@ func onLoopback(r *http.Request) bool {
 	return ok && at.IP.IsLoopback()
 }
 
-// isThisMachine reports whether a request's host is a name of this machine that no other site can use.
+// isThisMachine reports whether a request's host is localhost or an IP address. DNS rebinding requires another host
+// name.
 func isThisMachine(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name

@@ -54,7 +54,7 @@ func (t *Timeline) AddDevice(id, name string, epoch time.Time) {
 	}
 }
 
-// device returns the device with that ID, or nil if it is unknown.
+// device returns the device with the given ID, or nil if it is unknown.
 func (t *Timeline) device(id string) *trackedDevice {
 	for i := range t.devices {
 		if t.devices[i].id == id {

@@ -47,7 +47,7 @@ type batchArgs struct {
 	Err      string `json:"error,omitempty"`
 }
 
-// WriteTrace writes the timeline as Chrome trace-event JSON. It includes the batches of the last duration before the
+// WriteTrace writes the timeline as Chrome trace-event JSON. It includes the batches that ended at most last before the
 // end of the newest batch, or all batches if last is 0. Each device is a process, and each of its engines and lanes is
 // a track. Times count from the earliest epoch of all devices.
 func (t *Timeline) WriteTrace(w io.Writer, last time.Duration) error {
@@ -70,7 +70,8 @@ func (t *Timeline) WriteTrace(w io.Writer, last time.Duration) error {
 	return out.Flush()
 }
 
-// keepLast drops the batches that ended before the requested period.
+// keepLast drops the batches that ended more than last before the end of the newest batch. If last is 0, it drops none.
+// base is the earliest epoch of the devices.
 func keepLast(devices []deviceTimeline, base time.Time, last time.Duration) {
 	if last <= 0 {
 		return
@@ -124,7 +125,8 @@ func named(what string, process, thread int, name string) traceEvent {
 	return traceEvent{Name: what, Phase: "M", Process: process, Thread: thread, Args: map[string]string{"name": name}}
 }
 
-// events returns the event of the bar and, for a whole batch, the events of its stages.
+// events returns the event of the bar and, for a whole batch, the events of its stages. process and thread identify the
+// row, and offset is as for deviceTimeline.events.
 func (b bar) events(process, thread int, offset time.Duration) []traceEvent {
 	r := b.batch
 	args := batchArgs{

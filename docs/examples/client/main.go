@@ -1,4 +1,4 @@
-// Command client publishes each of its arguments as an input, and prints its result or its dead letter.
+// Command client publishes each PAYLOAD argument as an input, and prints the result or the dead letter of each input.
 //
 //	worker
 //	go run ./docs/examples/client nats://127.0.0.1:4222 'some text' 'some other text'

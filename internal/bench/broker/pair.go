@@ -71,7 +71,8 @@ func (p *pair) topology() topology.Topology {
 	}
 }
 
-// removeExcept deletes the streams and consumers of all pairs except the pair with the name kept.
+// removeExcept deletes the streams and consumers of all pairs except the pair with the name kept. If kept is empty, it
+// deletes the streams and consumers of all pairs.
 func (s *server) removeExcept(ctx context.Context, kept string) error {
 	var ours []string
 	there := s.js.StreamNames(ctx)

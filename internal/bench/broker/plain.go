@@ -194,7 +194,8 @@ func (w *plain) compute(group []*pull.Message) ([]*nats.Msg, error) {
 	return answers, g.Wait()
 }
 
-// answer returns the message that Millrace stores for an input, with the same subject, headers and ID.
+// answer returns the message that Millrace stores for an input, with the same subject, headers and ID. body is the body
+// of the result.
 func (w *plain) answer(in *pull.Message, body []byte) (*nats.Msg, error) {
 	meta, err := in.Metadata()
 	if err != nil {

@@ -189,8 +189,9 @@ func (b *Bench) runFrames(ctx context.Context, session *bench.Session) error {
 }
 
 // These are the bounds of a round. A round has at least one message for each partition and several for each core, so no
-// core is idle. maxBytes limits the input stream. The largest payloads on a fast server reach it in two seconds. In a
-// much shorter round, the one-time work for each partition would distort the figures.
+// core is idle. maxBytes limits the size of the input stream. On a fast server, a round with the largest payloads
+// reaches this limit in two seconds. In a much shorter round, the one-time work for each partition would distort the
+// figures.
 const (
 	messagesPerCore = 4
 	maxMessages     = 1 << 20
@@ -198,7 +199,7 @@ const (
 )
 
 // rate returns a case that measures the rate of a kind of worker with messages of a form. The first round first
-// determines the number of messages that fit into session.Turn. This also warms up.
+// determines the number of messages that fit into session.Turn. The search for this number also warms up.
 func (s *server) rate(session *bench.Session, k kind, f form) *bench.Case {
 	minimum := max(partitions, messagesPerCore*runtime.GOMAXPROCS(0))
 	maximum := min(maxMessages, max(maxBytes/(f.records*f.size), minimum))
@@ -283,7 +284,8 @@ type kind struct {
 	make      func() worker       // creates the worker of one round
 }
 
-// newCase returns the case of a row of this kind. The null worker's case is a reference for other cases.
+// newCase returns the case of a row of kind k. size is the size of a payload in bytes, and measure runs one round. The
+// null worker's case is a reference for other cases.
 func (k kind) newCase(session *bench.Session, size int, measure func(context.Context, *bench.Case, uint64) error) *bench.Case {
 	r := report.Row{Name: k.name, PayloadBytes: size, Operator: bench.Specs(k.ops)}
 	if k.device {

@@ -69,7 +69,8 @@ func (in *inputs) reads(subject string) bool {
 	return slices.ContainsFunc(in.topology.Subjects, func(filter string) bool { return wildcard.Covers(filter, subject) })
 }
 
-// consumer returns the index of the consumer that reads messages with that stored subject, or -1 if there is none.
+// consumer returns the index of the consumer that reads messages with the stored subject stored, or -1 if there is
+// none.
 func (in *inputs) consumer(stored string) int {
 	p := 0
 	if in.topology.Exclusive {
@@ -144,7 +145,7 @@ func (in *inputs) around(ctx context.Context, at time.Time) (before, after uint6
 	return before, after, nil
 }
 
-// next returns the first message with at least that sequence, or nil if there is none.
+// next returns the first message with at least the sequence from, or nil if there is none.
 func (in *inputs) next(ctx context.Context, from uint64) (*jetstream.RawStreamMsg, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()

@@ -121,8 +121,8 @@ func (j *judge) unsettled(ctx context.Context, first, last uint64) error {
 	return nil
 }
 
-// atOnce judges the inputs from first to end by their sequences alone. If judged is false, the messages up to end must
-// be read.
+// atOnce judges the inputs from first to end, which is at most last, by their sequences alone. If judged is false, the
+// messages up to end must be read.
 func (j *judge) atOnce(first, last uint64) (end uint64, judged bool) {
 	switch {
 	case !j.covers || !j.complete:
@@ -203,7 +203,8 @@ func (j *judge) removed(first, last uint64) {
 	}
 }
 
-// markMissing reports inputs without an outcome. It mentions the stored parts of their results.
+// markMissing reports inputs without an outcome. what describes the finding. markMissing adds a description of the
+// stored parts of their results.
 func (j *judge) markMissing(first, last uint64, what string) {
 	for sequence := first; sequence <= last; sequence++ {
 		if len(j.outcomes.frames.open) == 0 {

@@ -35,8 +35,8 @@ const whole = -1
 // isLast reports whether the message settles its input.
 func (m *message) isLast() bool { return m.record == whole && m.part.Index == m.part.Count }
 
-// parse reads the headers of a message. ok is false for commit markers, for the separate payloads of dead letters, and
-// for messages about other input streams.
+// parse reads the headers of a message. input is the name of the input stream. ok is false for commit markers, for the
+// separate payloads of dead letters, and for messages about other input streams.
 func parse(h nats.Header, input string) (m message, ok bool) {
 	if h.Get(client.HeaderStream) != input {
 		return message{}, false
@@ -65,7 +65,7 @@ func parse(h nats.Header, input string) (m message, ok bool) {
 }
 
 // storedAt returns the time in the message's id, or 0 if there is none. The id begins with
-// <stream>:<sequence>:<nanoseconds>.
+// <stream>:<sequence>:<nanoseconds>, where the stream is input.
 func storedAt(h nats.Header, input string) int64 {
 	rest, ok := strings.CutPrefix(cmp.Or(h.Get(client.HeaderID), h.Get(jetstream.MsgIDHeader)), input+":")
 	if !ok {
@@ -82,8 +82,9 @@ func storedAt(h nats.Header, input string) int64 {
 	return stored
 }
 
-// frames tracks results in several parts, and dead letters of single records. The last part of a cut is stored after
-// its other parts. Parts of other cuts may stay in the stream (adr/0039).
+// frames tracks results in several parts, and dead letters of single records. A cut is one division of a result into
+// parts. The last part of a cut is stored after its other parts. Parts of other cuts may stay in the stream
+// (adr/0039).
 type frames struct {
 	open  map[uint64][]cutParts // parts of results whose last part wasn't read, by sequence of the input
 	parts int                   // number of parts in open
@@ -183,7 +184,7 @@ type recentKey struct {
 // recentSize limits the memory of recent to about 100 MB.
 const recentSize = 1 << 19
 
-// add adds a message and reports whether recent already had it.
+// add adds the key of a message, and reports whether recent already had the key.
 func (r *recent) add(k recentKey) bool {
 	if _, there := r.now[k]; there {
 		return true

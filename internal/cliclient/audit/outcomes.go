@@ -106,7 +106,8 @@ func (o *outcomes) open(ctx context.Context, js jetstream.JetStream, t topology.
 
 // keptSince returns the time since which the stream has removed no message, in nanoseconds since 1970. The result is 0
 // if the stream still has its first message. Without limits on the stream, only a user can remove messages. If a user
-// removed fewer than the constant purged, the result is also 0, so the audit reports their inputs as missing.
+// removed fewer messages than purged, the result is also 0, so the audit reports their inputs as missing. The result
+// is math.MaxInt64 if the stream replaces older messages of a subject.
 func keptSince(info *jetstream.StreamInfo) int64 {
 	c, s := info.Config, info.State
 	removed := s.FirstSeq - min(max(c.FirstSeq, 1), s.FirstSeq)
@@ -163,7 +164,7 @@ func (o *outcomes) enter(s *source, at uint64, subject string, h nats.Header) er
 	return o.settle(s, at, &m)
 }
 
-// stores reports whether the deployment may store messages on that subject.
+// stores reports whether the deployment may store messages on the given subject in stream s.
 func (s *source) stores(subject string) bool {
 	for _, p := range s.prefixes {
 		if rest, ok := strings.CutPrefix(subject, p); ok && (rest == "" || rest[0] == '.') {
@@ -173,7 +174,7 @@ func (s *source) stores(subject string) bool {
 	return s.prefixes == nil
 }
 
-// settle handles the message that settles an input.
+// settle handles the message that settles an input. at is the sequence of the message in the stream s.
 func (o *outcomes) settle(s *source, at uint64, m *message) error {
 	k := result
 	if m.letter {

@@ -104,7 +104,7 @@ func (r *Report) add(n uint64, f Finding) {
 	}
 }
 
-// addUnknown counts the inputs from first to last as unknown for that reason.
+// addUnknown counts the inputs from first to last as unknown for the given reason.
 func (r *Report) addUnknown(first, last uint64, reason string) {
 	i := slices.IndexFunc(r.Unknown, func(u Unknown) bool { return u.Reason == reason })
 	if i < 0 {

@@ -84,8 +84,8 @@ func newTable() *table { return &table{pages: map[uint64]*[pageSize]byte{}} }
 // errTooMany is the error for inputs that exceed the capacity of a table.
 var errTooMany = fmt.Errorf("more than %d inputs have outcomes: audit fewer at once (--from, --to, --since, --until)", maxPages*pageSize)
 
-// enter records an outcome of the input with that sequence and storage time. before is the previous kind of the input.
-// If the entry belongs to another input with the same sequence, other is true and the entry doesn't change.
+// enter records an outcome of the input with the given sequence and storage time. before is the previous kind of the
+// input. If the entry belongs to another input with the same sequence, other is true and the entry doesn't change.
 func (t *table) enter(sequence uint64, k kind, stored int64) (before kind, other bool, err error) {
 	e, err := t.entry(sequence)
 	if err != nil {

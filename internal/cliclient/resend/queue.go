@@ -48,8 +48,8 @@ type queue struct {
 	held     map[uint64]string // reply subject of each message that this run leaves to later runs, by sequence
 }
 
-// openQueue opens the durable consumer with that name. If the consumer doesn't exist, openQueue creates it, or a
-// temporary consumer for a dry run.
+// openQueue opens the durable consumer with the given name. If the consumer doesn't exist, openQueue creates it, or a
+// temporary consumer for a dry run. subjects are the filters for dead letters.
 func openQueue(ctx context.Context, js jetstream.JetStream, stream, name string, subjects []string, dry bool) (*queue, error) {
 	c := jetstream.ConsumerConfig{
 		Name: name, Durable: name, Description: "worker retry: an acknowledged dead letter was sent again", DeliverPolicy: jetstream.DeliverAllPolicy,
@@ -82,14 +82,15 @@ func (q *queue) remembers() bool {
 	return q.consumer.CachedInfo().Config.AckPolicy == jetstream.AckExplicitPolicy
 }
 
-// isFull reports whether the consumer has reached its limit of unacknowledged messages. The server then delivers no more.
+// isFull reports whether the consumer has reached its limit of unacknowledged messages. The server then delivers no
+// more. others is the number of messages that other runs hold.
 func (q *queue) isFull(others int) bool {
 	limit := q.consumer.CachedInfo().Config.MaxAckPending
 	return q.remembers() && limit > 0 && len(q.held)+others >= limit
 }
 
-// fetch returns the next messages, at most n. If wait isn't 0, it waits for the first message. It omits messages that
-// the run already holds.
+// fetch returns the next messages, at most n. It waits at most wait for them. If wait is 0, it returns only available
+// messages. It omits messages that the run already holds.
 func (q *queue) fetch(n int, wait time.Duration) (came []*pull.Message, err error) {
 	request := pull.Request{API: jsapi.Of(q.js), Stream: q.stream, Consumer: q.consumer.CachedInfo().Name, Bytes: bytesAtOnce}
 	_, err = pull.Fetch(q.js.Conn(), request, n, wait, func(m *pull.Message) {
@@ -103,7 +104,7 @@ func (q *queue) fetch(n int, wait time.Duration) (came []*pull.Message, err erro
 	return came, err
 }
 
-// isLate reports whether messages that were requested at that time may soon be delivered to another run.
+// isLate reports whether messages that were requested at the time asked may soon be delivered to another run.
 func (q *queue) isLate(asked time.Time) bool { return q.remembers() && time.Since(asked) > q.wait/3 }
 
 // giveBack returns a message to the server for redelivery. If the request is lost, the server redelivers the message

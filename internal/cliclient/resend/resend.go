@@ -39,7 +39,7 @@ type Selection struct {
 	Inputs  []Range  // sequences of the inputs; empty selects all
 }
 
-// selects reports whether the selection includes a dead letter with these headers.
+// selects reports whether the selection includes a dead letter with the headers h.
 func (s *Selection) selects(h nats.Header) bool {
 	sequence := cliclient.Number(h, client.HeaderSequence)
 	return (len(s.Reasons) == 0 || slices.Contains(s.Reasons, h.Get(client.HeaderReason))) &&
@@ -47,8 +47,8 @@ func (s *Selection) selects(h nats.Header) bool {
 		(len(s.Inputs) == 0 || slices.ContainsFunc(s.Inputs, func(r Range) bool { return r.First <= sequence && sequence <= r.Last }))
 }
 
-// isDeadLetter reports whether a message with these headers is a dead letter. The stream also stores payloads and inputs that dead letters
-// name, delete markers, and messages of other publishers.
+// isDeadLetter reports whether a message with the headers h is a dead letter. The stream also stores payloads and
+// inputs that dead letters name, delete markers, and messages of other publishers.
 func isDeadLetter(h nats.Header) bool {
 	return h.Get(client.HeaderReason) != "" && h.Get(client.HeaderSubject) != "" && cliclient.Number(h, client.HeaderSequence) > 0
 }

@@ -142,7 +142,7 @@ func (r *run) send(ctx context.Context, m *pull.Message, e *Entry) (duplicate bo
 	return stored.Duplicate, r.queue.acknowledge(ctx, m)
 }
 
-// isTooLarge reports whether a message exceeds a size limit of the server or the stream.
+// isTooLarge reports whether err means that a message exceeds a size limit of the server or the stream.
 func isTooLarge(err error) bool {
 	const exceedsMaximum = 10054
 	var api *jetstream.APIError
@@ -255,8 +255,9 @@ func refuse(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", errRefused, fmt.Errorf(format, args...))
 }
 
-// payloadOf returns the sequence of the message that holds a dead letter's payload. The arguments are the headers,
-// stream and sequence of the dead letter. It refuses a dead letter whose payload or headers were omitted.
+// payloadOf returns the sequence of the message that holds a dead letter's payload. The arguments are the headers, stream
+// and sequence of the dead letter. payloadOf refuses a dead letter if no message holds its payload, or if the headers of
+// its input were omitted.
 func payloadOf(h nats.Header, stream string, sequence uint64) (uint64, error) {
 	omitted, beside := h.Get(client.HeaderOmitted), cliclient.Number(h, client.HeaderPayloadSequence)
 	what, _, withoutHeaders := strings.Cut(omitted, ",")
@@ -294,7 +295,7 @@ func (r Reading) newInput(letter nats.Header, payload []byte) (*nats.Msg, error)
 	return m, nil
 }
 
-// pack returns a frame of one record. It compresses the frame if the worker expects compression without a
+// pack returns a frame of one record. It compresses the frame if the worker decompresses all messages, even without a
 // Content-Encoding.
 func (r Reading) pack(framing frame.Framing, record []byte) (body []byte, err error) {
 	if framing == frame.Arrow {

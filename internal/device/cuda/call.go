@@ -108,7 +108,7 @@ var kinds = map[C.int32_t]error{
 	C.MILLRACE_NOT_FOUND:     device.ErrNotFound,
 }
 
-// failed returns nil for MILLRACE_OK and the library's error otherwise.
+// failed returns nil for MILLRACE_OK and the library's error otherwise. op is the name of the call.
 func failed(op string, status C.int32_t, e *C.millrace_error) error {
 	if status == C.MILLRACE_OK {
 		return nil

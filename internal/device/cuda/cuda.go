@@ -56,5 +56,5 @@ type CompileError struct {
 	Log  string // the compiler's output, with file, line and caret
 }
 
-// Error returns the compiler's output.
+// Error returns the name of the source file and the compiler's output.
 func (c *CompileError) Error() string { return c.Name + " doesn't compile:\n" + c.Log }

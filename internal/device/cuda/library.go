@@ -26,8 +26,8 @@ var libraries = struct {
 }{byPath: map[string]*library{}}
 
 // Streams share the GPU's hardware queues. Work in a queue waits for all earlier work in that queue, even for work of
-// other streams. CUDA creates 8 queues by default, and at most 32 if this variable is set. More queues than necessary
-// make small batches slower (docs/benchmarks.md).
+// other streams. CUDA creates 8 queues by default. The environment variable sets another number, up to 32. More queues
+// than necessary make small batches slower (docs/benchmarks.md).
 const (
 	envConnections     = "CUDA_DEVICE_MAX_CONNECTIONS"
 	defaultConnections = 8

@@ -12,8 +12,8 @@ import (
 // sysfs is the mount point of the file system that describes Linux devices.
 const sysfs = "/sys"
 
-// nodeOf returns the number of the PCI device's NUMA node, as text. It returns an empty string if the system doesn't
-// report a node or has only one.
+// nodeOf returns the number of the PCI device's NUMA node, as text. root is the mount point of sysfs, and pci is the
+// device's address on the bus. nodeOf returns an empty string if the system doesn't report a node or has only one.
 func nodeOf(root, pci string) string {
 	if pci == "" || nodes(root) < 2 {
 		return ""

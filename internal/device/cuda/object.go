@@ -61,7 +61,8 @@ func put[K comparable](r *registry, live map[K]int, at K, bytes int) {
 	live[at] = bytes
 }
 
-// take removes an allocation from the registry. It returns false if live has no allocation of the given size there.
+// take removes an allocation from the registry. It returns false if live has no allocation of the given size at the
+// key at.
 func take[K comparable](r *registry, live map[K]int, at K, bytes int) bool {
 	r.regMu.Lock()
 	defer r.regMu.Unlock()

@@ -45,7 +45,7 @@ func (g *gpu) newStream(op, name string, create func() (streamHandle, error)) (d
 	return s, nil
 }
 
-// streamOf returns s as a stream of this device.
+// streamOf returns s as a stream of this device. It fails if s belongs to another device.
 func (g *gpu) streamOf(op string, s device.Stream) (*stream, error) {
 	own, ok := s.(*stream)
 	if !ok || own == nil || own.d != g {
@@ -129,7 +129,7 @@ func (g *gpu) NewEvent(flags device.EventFlags) (device.Event, error) {
 	return e, nil
 }
 
-// eventOf returns e as an event of this device.
+// eventOf returns e as an event of this device. It fails if e belongs to another device.
 func (g *gpu) eventOf(op string, e device.Event) (*event, error) {
 	own, ok := e.(*event)
 	if !ok || own == nil || own.d != g {

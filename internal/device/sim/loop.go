@@ -74,7 +74,8 @@ func (h *taskHeap) Pop() any {
 // Now implements software.Clock.
 func (l *loop) Now() time.Duration { return l.now }
 
-// Admit implements software.Clock. It never waits, because enqueuing takes no time.
+// Admit implements software.Clock. It never waits, because enqueuing takes no time. It fails if maxQueued operations
+// are queued.
 func (l *loop) Admit(*software.Stream) error {
 	if l.queued < maxQueued {
 		return nil
@@ -124,9 +125,10 @@ func (l *loop) issue(t *task) {
 	}
 }
 
-// Step implements software.Clock. It moves the clock to the next instant at which an operation ends. If no operation is
-// in progress and the caller waits for an event or a stream, Step opens a gate. One stream can always progress: a wait
-// needs a record that was enqueued before, so streams can't wait for each other in a circle.
+// Step implements software.Clock. It moves the clock to the next instant at which an operation ends. While Hold is in
+// effect, it does so only for callers that wait for a stream. If no operation is in progress and the caller waits for
+// an event or a stream, Step opens a gate. One stream can always progress: a wait needs a record that was enqueued
+// before, so streams can't wait for each other in a circle.
 func (l *loop) Step(w software.Waiter) bool {
 	switch {
 	case w != software.ForStream && l.holds > 0:

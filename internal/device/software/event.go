@@ -31,7 +31,8 @@ func (d *Device) NewEvent(flags device.EventFlags) (device.Event, error) {
 
 func (e *Event) leak() string { return "event" }
 
-// event returns e as an open event of this device. The caller holds the lock.
+// event returns e as an open event of this device. It fails if e is closed or belongs to another device. The caller
+// holds the lock.
 func (d *Device) event(call string, e device.Event) (*Event, error) {
 	own, ok := e.(*Event)
 	if !ok || own == nil || own.dev != d {

@@ -18,8 +18,8 @@ import (
 // The operations in the queues show which memory is in use. Vector clocks (see order) show the order of operations.
 // Data race detectors use the same structure for threads.
 
-// order is the vector clock of a stream or an event. It maps each stream to the number of the stream's last earlier
-// operation. It is nil without the invariants tag.
+// order is the vector clock of a stream or an event. It maps each stream to the sequence number of the stream's last
+// operation that comes before. It is nil without the invariants tag.
 type order map[*Stream]uint64
 
 // with returns a copy of o that includes m.
@@ -73,7 +73,8 @@ func (s *Stream) mustComeFirst(freed []byte) {
 	})
 }
 
-// mustBeUnused panics if a queued operation uses the memory. It does nothing without the invariants tag.
+// mustBeUnused panics if a queued operation uses the memory. what describes the access, for the text of the panic.
+// mustBeUnused does nothing without the invariants tag.
 func (d *Device) mustBeUnused(mem []byte, what string) {
 	if !device.Invariants {
 		return

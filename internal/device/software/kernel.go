@@ -93,8 +93,8 @@ func (d *Device) checkLaunch(k device.Kernel, args device.LaunchArgs) (*Kernel, 
 	return own, args, nil
 }
 
-// cut shortens the memory of one argument to the given number of bytes. It fails if the memory is too small or
-// misaligned.
+// cut shortens the memory of one argument to the given number of bytes. It fails if the memory is too small, or if its
+// address isn't a multiple of aligned. part is the name of the argument, for errors.
 func (k *Kernel) cut(part string, m device.Memory, bytes int, aligned uint64) (device.Memory, error) {
 	if m.Bytes < bytes {
 		return m, k.dev.errorf("launch", device.ErrInvalid, "%s: %s has %d bytes, this batch takes %d", k.name, part, m.Bytes, bytes)

@@ -163,7 +163,7 @@ const (
 )
 
 // space maps addresses to memory. A device has one space for its own memory and one for host buffers. A space consists
-// of segments. It never reuses addresses, so use after free is always detected. The device's lock guards it.
+// of segments. A space never reuses addresses, so use after free is always detected. The device's lock guards it.
 type space struct {
 	limit int64 // bytes
 	unit  int   // unit in which segments are counted, in bytes
@@ -268,7 +268,7 @@ func (s *space) around(mem []byte) *segment {
 	return nil
 }
 
-// clear unmaps everything. It returns descriptions of the allocations that were not freed.
+// clear unmaps everything. It returns a description of each allocation that was not freed, which begins with what.
 func (s *space) clear(what string) (leaks []string) {
 	for _, seg := range s.segments {
 		if seg.pool == nil {

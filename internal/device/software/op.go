@@ -165,9 +165,9 @@ func (s *Stream) enqueue(o *Op) {
 }
 
 // Clock decides when the operations of a device run, and defines the device's time. It runs the operations of each
-// stream in order. Once the operation at Stream.Head is not Op.Blocked, it calls Op.Do and then Device.Finish, or
-// Device.Lose if Do failed. It passes the token of each notification to Device.Complete. The device calls all methods
-// except Stop with its lock held.
+// stream in order. Once Op.Blocked returns false for the operation at Stream.Head, it calls Op.Do and then
+// Device.Finish, or Device.Lose if Do failed. It passes the token of each notification to Device.Complete. The device
+// calls all methods except Stop with its lock held.
 type Clock interface {
 	// Now returns the time since the device's epoch.
 	Now() time.Duration

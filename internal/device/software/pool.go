@@ -155,7 +155,7 @@ func (p *Pool) release(i int) bool {
 	return true
 }
 
-// shrink releases the idle arenas whose sizes may accepts, newest first.
+// shrink releases the idle arenas, newest first. It skips an arena if may returns false for the arena's size.
 func (p *Pool) shrink(may func(size int64) bool) {
 	for i := len(p.arenas) - 1; i >= 0; i-- {
 		if may(int64(len(p.arenas[i].seg.mem))) {
@@ -333,7 +333,8 @@ func (b *block) joins(next *block, s *Stream) bool {
 	return b.freed.stream == next.freed.stream || b.usableBy(s) && next.usableBy(s)
 }
 
-// take allocates the first size bytes of block i, which must be free and large enough.
+// take allocates the first size bytes of block i, which must be free and large enough. asked is the size that the caller
+// requested, and of is the life of the allocation.
 func (a *arena) take(i, size, asked int, of *life) device.Memory {
 	b := a.blocks[i]
 	if rest := b.size - size; rest > 0 {

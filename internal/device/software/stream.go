@@ -57,7 +57,8 @@ func (s *Stream) Accepts() bool { return !s.closed && !s.dev.Lost() }
 // AwaitChange releases the lock until the state of the stream has changed. Only the Clock may call AwaitChange.
 func (s *Stream) AwaitChange() { s.changed.Wait() }
 
-// stream returns s as an open stream of this device. The caller holds the lock.
+// stream returns s as an open stream of this device. It fails if s is closed or belongs to another device. The
+// caller holds the lock.
 func (d *Device) stream(call string, s device.Stream) (*Stream, error) {
 	own, ok := s.(*Stream)
 	if !ok || own == nil || own.dev != d {

@@ -133,7 +133,8 @@ func (d *Description) checkForm() error {
 	return fmt.Errorf("form %d with %d threads for %d records", d.Form, d.Threads, d.Teams)
 }
 
-// each checks the bounds of the entries and calls add for each entry.
+// each calls add for each entry in data. It returns an error if there are more than maximum entries, if an entry is smaller than
+// minimum, or if the entries exceed data. what names the entries in errors.
 func (e entries) each(data []byte, what string, minimum, maximum uint32, add func(entry []byte) error) error {
 	end := uint64(e.At) + uint64(e.Count)*uint64(e.Size)
 	if e.Count > maximum || e.Size < minimum || end > uint64(len(data)) {
@@ -328,7 +329,8 @@ func (d *Description) check() error {
 	return nil
 }
 
-// checkCount checks the parameter that is the number of an array's elements.
+// checkCount checks the parameter that holds the number of elements of an array f. A field with a constant number has no such
+// parameter.
 func (d *Description) checkCount(f Field) error {
 	if f.CountParameter < 0 {
 		return nil
@@ -343,7 +345,7 @@ func (d *Description) checkCount(f Field) error {
 	return nil
 }
 
-// read decodes a structure from data, which must contain the whole structure.
+// read decodes a structure from data into to. data must contain the whole structure.
 func read(data []byte, to any) {
 	if _, err := binary.Decode(data, binary.LittleEndian, to); err != nil {
 		panic(fmt.Sprintf("compiled: %v", err)) // the caller has checked the length

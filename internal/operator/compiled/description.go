@@ -13,8 +13,8 @@ import (
 	"strings"
 )
 
-// Contract is the version of the contract between an operator and the worker that this package implements. It can read operators
-// that need this version or an earlier version.
+// Contract is the version of the contract between an operator and the worker that this package implements. The package can read
+// operators that need this version or an earlier version.
 const Contract = 1
 
 // Limits and sizes of the format.
@@ -66,7 +66,7 @@ func (d *Description) blockBytes() int {
 	return at
 }
 
-// Form is the unit of a GPU that computes one record.
+// Form is the form of an operator's code: the unit of a GPU that computes one record, or Library for host code.
 type Form uint32
 
 // These constants are the forms.
@@ -210,8 +210,8 @@ func BuiltIn() []*Description {
 	}
 }
 
-// Declaration returns everything that the operator declares as one line, for example "entropy version 1, thread per record, bits=4
-// (uint32, 1 to 6), peak uint32".
+// Declaration returns the operator's name, version, form, parameters, fields and reasons as one line, for example "entropy version
+// 1, thread per record, bits=4 (uint32, 1 to 6), peak uint32".
 func (d *Description) Declaration() string {
 	parts := []string{fmt.Sprintf("%s version %d", d.Name, d.Version), d.Form.String()}
 	for _, p := range d.Parameters {

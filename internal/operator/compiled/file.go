@@ -58,7 +58,7 @@ func ReadSource(path string) (name string, text []byte, err error) {
 // ReadCode returns the contents of a file with code for GPUs.
 func ReadCode(path string) ([]byte, error) { return readFile(path, "file", 64<<20) }
 
-// readFile returns the contents of a regular file of up to limit bytes.
+// readFile returns the contents of a regular file of up to limit bytes. kind is the name of such a file in errors.
 func readFile(path, kind string, limit int64) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -136,8 +136,8 @@ const (
 	machineCUDA    = 190
 )
 
-// asELF returns a reader of the file with the ELF version that debug/elf accepts. In a cubin, this field has the version of
-// CUDA.
+// asELF returns a reader of the file. In a cubin, the ELF version is the version of CUDA, so asELF replaces it with the
+// version that debug/elf accepts.
 func asELF(file []byte) io.ReaderAt {
 	if len(file) >= elfHeaderBytes && binary.LittleEndian.Uint16(file[machineAt:]) == machineCUDA {
 		file = bytes.Clone(file)
@@ -208,7 +208,7 @@ const (
 	maxEntries        = 256
 )
 
-// findFatbin returns the description in the first entry of a fatbin that has one.
+// findFatbin returns the description from the first entry that has one. The entries are the cubins and PTX in the fatbin.
 func findFatbin(file []byte) ([]byte, error) {
 	at := uint64(binary.LittleEndian.Uint16(file[6:]))
 	end := min(uint64(len(file)), at+binary.LittleEndian.Uint64(file[8:]))

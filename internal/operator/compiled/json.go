@@ -13,10 +13,10 @@ import (
 // AppendJSON appends the compact JSON value of one record. The value is an object with the shown parameters and then the fields, in
 // order of declaration. The value of an operator with a bare field is that field's value.
 //
-// Integers are decimal. Floating-point numbers have the fewest digits that a parser converts to the same number. Infinities and NaN are
-// null. Hexadecimal fields are strings of lower-case digits. An integer has two digits for each of its bytes, the most significant byte
-// first. An array of uint8 is one string with its bytes in order. A byte string for which isText is true is a JSON string. Any other
-// byte string is an object with its base64, {"base64":"AP8="}.
+// Integers are decimal. Floating-point numbers have the fewest digits that a parser converts to the same number. Infinities and NaN
+// are null. Hexadecimal fields are strings of lower-case digits. A hexadecimal integer has two digits for each of its bytes, the
+// most significant byte first. A hexadecimal array of uint8 is one string with its bytes in order. A byte string for which isText
+// is true is a JSON string. Any other byte string is an object with its base64, {"base64":"AP8="}.
 //
 // AppendJSON panics if value has fewer than Stride bytes, or if it has more and the operator has no byte strings.
 func (o *Operator) AppendJSON(dst, value []byte) []byte {
@@ -140,7 +140,8 @@ func (f *Field) appendNumber(dst, data []byte) []byte {
 	return strconv.AppendUint(dst, bits, 10)
 }
 
-// appendFloat appends a number in the format of encoding/json, and null for a number that JSON can't represent.
+// appendFloat appends a number in the format of encoding/json, and null for a number that JSON can't represent. bits is the size of
+// the number's type, 32 or 64.
 func appendFloat(dst []byte, value float64, bits int) []byte {
 	if math.IsNaN(value) || math.IsInf(value, 0) {
 		return append(dst, "null"...)
@@ -182,8 +183,8 @@ func (f Field) maxJSON(count, payloadBytes int) int {
 	return brackets + count*(number+len(","))
 }
 
-// cutString returns the byte string whose length is in a record, and the remaining byte strings. A damaged value may have fewer bytes than
-// that length.
+// cutString returns the first byte string in strings, and the remaining byte strings. length is the field of the record that
+// contains the byte string's length. A damaged value may have fewer bytes than that length.
 func cutString(length, strings []byte) (text, rest []byte) {
 	n := min(uint64(binary.LittleEndian.Uint32(length)), uint64(len(strings)))
 	return strings[:n], strings[n:]

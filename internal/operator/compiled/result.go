@@ -15,9 +15,9 @@ import (
 // layoutAlign is the alignment of the parts of a result, in bytes.
 const layoutAlign = 256
 
-// Layout has the positions of the parts of a batch's result. The records come first. One status byte per record follows if the
-// operator HasStatuses, and then the slots of the byte strings. Each part starts at a multiple of 256. A result with only records
-// has no padding.
+// Layout has the positions of the parts of a batch's result. The records come first. One status byte per record follows if
+// HasStatuses returns true, and then the slots of the byte strings. Each part starts at a multiple of 256. A result with only
+// records has no padding.
 type Layout struct {
 	Status  int // position of the statuses
 	Strings int // position of the slots
@@ -57,7 +57,8 @@ func (o *Operator) Layout(rows, bytes int) Layout {
 	return l
 }
 
-// AppendStrings appends the byte strings of record i, back to back. It omits a byte string whose length exceeds its slot.
+// AppendStrings appends the byte strings of record i, back to back. result is the result of a batch with the given offsets.
+// AppendStrings omits a byte string whose length exceeds its slot.
 func (o *Operator) AppendStrings(dst []byte, offsets []uint32, result []byte, i int) []byte {
 	rows := len(offsets) - 1
 	at := o.Layout(rows, int(offsets[rows])).Strings
@@ -158,7 +159,8 @@ func (o *Operator) Refusal(status byte) string {
 	return undeclared + "status " + strconv.Itoa(int(status))
 }
 
-// Overlong returns a reason if one of record i's byte strings is longer than its slot, or else "".
+// Overlong returns a reason if one of record i's byte strings is longer than its slot, or else "". result is the result of a
+// batch with the given offsets.
 func (o *Operator) Overlong(offsets []uint32, result []byte, i int) string {
 	for k, f := range o.description.Fields {
 		if f.Type == Bytes && o.stringBytes(result, k, i) > f.slot(offsets, i) {
@@ -168,7 +170,7 @@ func (o *Operator) Overlong(offsets []uint32, result []byte, i int) string {
 	return ""
 }
 
-// slot returns the size of the slot for a byte string of record i.
+// slot returns the size of the slot for a byte string of record i in a batch with the given offsets.
 func (f Field) slot(offsets []uint32, i int) int {
 	return f.MaxBytes + f.MaxPerByte*int(offsets[i+1]-offsets[i])
 }

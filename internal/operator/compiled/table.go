@@ -54,7 +54,8 @@ func (d *Description) checkTable(p Parameter) error {
 	return nil
 }
 
-// readTable reads the file that a spec names: NAME or NAME@HASH, where HASH is the hash from table.format.
+// readTable reads the file that a spec names. text is the parameter's value in the spec: NAME or NAME@HASH, where HASH is
+// the hash from table.format.
 func (d *Description) readTable(p Parameter, text string) (table, error) {
 	file, hash, pinned := strings.Cut(text, "@")
 	if err := checkTableName(file); err != nil {
@@ -108,7 +109,7 @@ func readInside(folder, file string, limit int64) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, limit+1))
 }
 
-// checkTableName returns an error if a spec can't contain file.
+// checkTableName returns an error if file isn't a valid name of a table file in a spec.
 func checkTableName(file string) error {
 	err := errors.New("name a file in the operator's folder, or below it, with letters, digits, dots, hyphens and underscores")
 	if len(file) > maxTableName {
@@ -141,8 +142,8 @@ func appendTables(block []byte, tables []table) []byte {
 	return block
 }
 
-// tableIn returns the table whose position and size are at place in the parameter block. It also returns the table's end. end is the
-// end of the previous table.
+// tableIn returns the table whose position and size are at place in the parameter block. It also returns the table's end.
+// tables holds the contents of all tables, and end is the end of the previous table.
 func (p Parameter) tableIn(place, tables []byte, end int) (table, int, error) {
 	at, size := binary.LittleEndian.Uint32(place), binary.LittleEndian.Uint32(place[4:])
 	from := alignUp(end, tableAlign)

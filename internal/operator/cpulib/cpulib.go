@@ -138,7 +138,8 @@ func (k *Kernel) runPasses(b *batch, parallel device.Parallel) {
 	}
 }
 
-// Equal reports whether two results of a batch are equal. It ignores the unused bytes of byte string slots.
+// Equal reports whether a and b, two results of a batch with the given offsets, are equal. It ignores the unused bytes of byte
+// string slots.
 func (k *Kernel) Equal(offsets []uint32, a, b []byte) bool {
 	n := len(offsets) - 1
 	l := k.operator.Layout(n, int(offsets[n]))

@@ -16,7 +16,7 @@ var rateBytes = []int{256, 2 << 10, 64 << 10}
 type side struct {
 	device  string // "CPU" or "GPU"
 	with    string // name of the device, and the operator's compiler or file
-	missing error  // reason why the operator wasn't tested on this device, or nil; if it isn't nil, the fields below are empty
+	missing error  // reason why the operator wasn't tested on this device, or nil; if it isn't nil, the side has no results
 	runner  *Runner
 	report  *Report // report of the suite, including the samples
 	answers []Answer

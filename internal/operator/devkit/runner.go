@@ -233,7 +233,8 @@ func (r *Runner) run(ctx context.Context, rows [][]byte, c contents) ([]Answer, 
 	return r.answers(rows, p.offsets.slice(before), p.result.slice(after))
 }
 
-// enqueue enqueues all work of a batch on the stream.
+// enqueue enqueues all work of a batch on the stream. If mapped is set, the kernel uses the records, the offsets and the result in
+// host memory.
 func (r *Runner) enqueue(p places, shape device.Shape, mapped bool) error {
 	args, parts, err := r.arguments(p, shape, mapped)
 	if err != nil {
@@ -322,7 +323,8 @@ func (r *Runner) completion(ctx context.Context) (uint64, error) {
 	return r.subject.Device.WaitCompletion(ctx)
 }
 
-// answers splits a result into the answers for the records, and checks it against the operator's declaration.
+// answers splits a result into the answers for the records, and checks it against the operator's declaration. table is the encoded
+// table of offsets.
 func (r *Runner) answers(rows [][]byte, table, result []byte) ([]Answer, error) {
 	o := r.subject.Operator
 	offsets := make([]uint32, len(rows)+1)

@@ -42,12 +42,12 @@ func New(folder, name string) (written []string, err error) {
 	return written, err
 }
 
-// create writes a file that doesn't exist yet.
+// create writes a new file, and creates its folder if necessary. It fails if the file already exists.
 func create(path, text string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // sources are for everybody
 		return err
 	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644) //nolint:gosec // likewise
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644) //nolint:gosec // sources are for everybody
 	if err != nil {
 		return err
 	}

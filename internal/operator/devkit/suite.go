@@ -16,11 +16,12 @@ func Batches(seed uint64) []corpus.Set {
 		corpus.Set{Name: "megabytes", Payloads: [][]byte{corpus.Bytes(seed, 3<<20+1), {}, []byte("x"), corpus.Text(seed, 2<<20-3)}})...)
 }
 
-// largeRecord is the size in bytes from which a brief test omits a record's batch.
+// largeRecord is a size in bytes. A brief test omits every batch that has a record of at least this size.
 const largeRecord = 1 << 20
 
-// Test runs batches in several ways, and checks that each result depends only on its record and the parameters. It compares results with
-// another device unless reference is nil. The report has the findings about the operator. The error is about the test itself.
+// Test runs batches in several ways, and checks that each result depends only on its record and the parameters. It compares
+// results with those of reference, a Runner on another device, unless reference is nil. The report has the findings about the
+// operator. The error is about the test itself.
 func (r *Runner) Test(ctx context.Context, batches []corpus.Set, reference *Runner) (*Report, error) {
 	t := &tester{Runner: r, ctx: ctx, reference: reference}
 	for _, set := range batches {
@@ -82,7 +83,7 @@ func (t *tester) set(set corpus.Set) error {
 	return nil
 }
 
-// divide halves a batch until each part is within maxMemory, or a single record.
+// divide halves a batch until each part is within maxMemory or is a single record.
 func (t *tester) divide(rows [][]byte) [][][]byte {
 	if len(rows) < 2 || t.memory(rows) <= maxMemory {
 		return [][][]byte{rows}
@@ -128,7 +129,8 @@ func (t *tester) batch(name string, rows [][]byte) error {
 // failed reports whether the operator failed on a batch as a whole.
 func failed(answers []Answer) bool { return len(answers) > 0 && answers[0].Status == batchOutOfBounds }
 
-// failing returns a finding about the first record that makes a pass fail alone, or about the whole batch if there is no such record.
+// failing returns a finding about the first record that alone makes a pass fail, or about the whole batch if there is no such
+// record.
 func (t *tester) failing(rows [][]byte) error {
 	found := &Finding{Kind: OutOfBounds, Record: -1, Text: "a pass accessed something outside the batch, a table or scratch memory"}
 	for i := range rows {

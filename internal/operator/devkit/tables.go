@@ -13,8 +13,15 @@ import (
 // maxTable is the maximum size of a table that BindAny writes, in bytes.
 const maxTable = 512
 
-// BindAny returns an operator with its default parameters. Tables have no default, so BindAny writes a file with a word per line into
-// the folder for each table.
+// BindAny returns an
+// operator with its default
+// parameters. Tables have no
+// default, so BindAny writes
+// a file into folder for
+// each table, and sets
+// d.Folder. The file
+// contains one word per
+// line.
 func BindAny(d *compiled.Description, folder string) (*compiled.Operator, error) {
 	var query []string
 	for _, p := range d.Parameters {

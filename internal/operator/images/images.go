@@ -35,8 +35,8 @@ type Maker struct {
 	// compiler.
 	Open func() (Compiler, error)
 
-	// Identity identifies the compiler in keys of the cache. If it is empty, the key contains the compiler's version, and every
-	// image needs Open.
+	// Identity identifies the compiler in keys of the cache. If it is empty, keys contain the compiler's version, so Maker calls
+	// Open even for an image that is in the cache.
 	Identity string
 
 	Cache *cache.Cache // nil means no cache
@@ -55,8 +55,8 @@ type Image struct {
 	Took     time.Duration // time to compile the image or to read it
 }
 
-// Image returns the image of a source for GPUs with the compute capability compute. It compiles each source at most once. If the
-// source is wrong, it returns the compiler's error.
+// Image returns the image of a source for GPUs with the compute capability compute. After a success, it returns the same image
+// for the same source and capability without compiling again. If the source is wrong, it returns the compiler's error.
 func (m *Maker) Image(s Source, compute string) (Image, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

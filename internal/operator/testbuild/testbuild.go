@@ -15,8 +15,9 @@ import (
 	"time"
 )
 
-// Compile compiles an operator for the CPU with compile, which is cpulib.Compile. It reuses the library of an earlier run if all
-// inputs of the build are the same. It returns the error of compile.
+// Compile compiles an operator for the CPU with compile, which is cpulib.Compile. source is the operator's source file, and
+// output is the path of the library to write. Compile reuses the library of an earlier run if all inputs of the build are the
+// same. It returns the error of compile.
 //
 // compile is an argument because packages that cpulib imports use this package in their tests.
 func Compile[D any](ctx context.Context, compile func(ctx context.Context, source, output string) (D, error), source, output string) error {

@@ -19,11 +19,12 @@ type Loaded struct {
 	Refused []error      // errors of the files tried before; the GPU can't run them
 }
 
-// Load loads the users' operators in operators into a GPU. Call it before work begins. The GPU unloads them when it is closed. Load
-// returns the operators that it has loaded, even if it also returns an error.
+// Load loads users' operators into a GPU. It ignores built-in operators in operators. Call it before work begins. The GPU unloads
+// them when it is closed. Load returns the operators that it has loaded, even if it also returns an error.
 //
-// Load uses the first of an operator's files that the GPU can run, in the order cubin, fatbin, PTX, source. A library with host code is
-// an operator's only file. The error names the operator and the fault of each file. If the source is wrong, it is the compiler's error.
+// Load uses the first of an operator's files that the GPU can run, in the order cubin, fatbin, PTX, source. A library with host
+// code is an operator's only file. The error names the operator and the fault of each file. If the source is wrong, the error
+// contains the compiler's error.
 func Load(operators []operator.Operator, gpu device.Device) (all []Loaded, err error) {
 	err = each(operators, func(o *Operator) error {
 		l, err := o.source.Load(gpu)
@@ -88,7 +89,8 @@ func (s *Source) loaded(path string, image images.Image, refused []error) Loaded
 	return Loaded{Name: s.name, Version: s.description.Version, Path: path, Image: image, Refused: refused}
 }
 
-// check checks that the loaded code is the operator that the worker was configured with. err is the error of loading the code.
+// check checks that the loaded code is the operator that the worker was configured with. If it is another operator, check unloads
+// the code. err is the error of loading the code.
 func (s *Source) check(m device.Module, err error) error {
 	if err != nil {
 		return err

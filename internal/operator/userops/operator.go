@@ -87,7 +87,7 @@ func (o *Operator) kernel() *cpulib.Kernel {
 	return o.reference
 }
 
-// each calls fn with every user's operator in operators, until a call fails.
+// each calls fn with each of operators that a user has supplied, until a call fails.
 func each(operators []operator.Operator, fn func(*Operator) error) error {
 	for _, op := range operators {
 		var o *Operator
@@ -106,7 +106,8 @@ func each(operators []operator.Operator, fn func(*Operator) error) error {
 	return nil
 }
 
-// Kernels opens the libraries of the users' operators in operators, and returns their kernels for the host device.
+// Kernels opens the libraries of users' operators, and returns their kernels for the host device. It ignores built-in operators
+// in operators.
 func Kernels(operators []operator.Operator) (kernels []device.HostKernel, err error) {
 	err = each(operators, func(o *Operator) error {
 		library, err := o.source.Library()
@@ -122,7 +123,7 @@ func CheckReferences(operators []operator.Operator) error {
 	return err
 }
 
-// Names returns the names of the users' operators in operators.
+// Names returns the names of users' operators. It ignores built-in operators in operators.
 func Names(operators []operator.Operator) (names []string) {
 	_ = each(operators, func(o *Operator) error {
 		names = append(names, o.Name())

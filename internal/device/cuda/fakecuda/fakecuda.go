@@ -1,5 +1,5 @@
-// Package fakecuda builds a kernel library for tests without a GPU. It is the real kernels/runtime, built against a
-// fake CUDA runtime. The fake works immediately, in host memory, and its calls fail as configured (see
+// Package fakecuda builds a kernel library for tests without a GPU. The library is the real kernels/runtime, built
+// against a fake CUDA runtime. The fake works immediately, in host memory, and its calls fail as configured (see
 // kernels/test/fake/control.hpp).
 //
 // Tests of packages cuda, devkit and faults, and of cmd/worker, use it. Start reading with Library and Set.
@@ -30,7 +30,7 @@ func kernels() string { return filepath.Join(testbuild.Root(), "kernels") }
 // architectures defines the compute capabilities that the library claims to support, in nvcc's format.
 const architectures = "-D__CUDA_ARCH_LIST__=750,800,900"
 
-// sources are the library's source files, relative to kernels.
+// sources are patterns for the library's source files, relative to the folder that kernels returns.
 var sources = []string{"runtime/*.cpp", "runtime/probe.cu", "test/fake/*.cpp"}
 
 // Library builds the library, unless it has been built before, and returns its path. Without a C++ compiler it skips
