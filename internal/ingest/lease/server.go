@@ -156,7 +156,13 @@ func (s *consumerServer) stored(sequence, number uint64) *pull.Message {
 	return pull.Stored(s.inputs, s.stream, s.name, number, &jetstream.RawStreamMsg{Sequence: sequence, Time: time.Unix(0, 0)})
 }
 
-func (s *consumerServer) flush(ctx context.Context) error { return s.inputs.FlushWithContext(ctx) }
+func (s *consumerServer) flush(ctx context.Context) error {
+	err := s.inputs.FlushWithContext(ctx)
+	if errors.Is(err, nats.ErrConnectionClosed) && !s.inputs.IsClosed() {
+		return nats.ErrDisconnected // the client reports a connection that is lost during a flush as closed
+	}
+	return err
+}
 
 // newConsumerServer returns a consumerServer without a request.
 func newConsumerServer(o *Options, inputs *nats.Conn, c jetstream.Consumer, log *slog.Logger) *consumerServer {

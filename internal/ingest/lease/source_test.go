@@ -227,6 +227,23 @@ func TestQuietIsWhenNothingElseIsInFlight(t *testing.T) {
 	})
 }
 
+// TestADisconnectionDoesNotEndASource cuts the connection while the source waits until the server has processed its acknowledgements.
+func TestADisconnectionDoesNotEndASource(t *testing.T) {
+	t.Parallel()
+	r := newSharedRig(t)
+	r.provision()
+	proxy := r.Proxy()
+	r.url = proxy.URL()
+	p := r.pull(pull.Size{Requests: memory.Requests{Messages: 1, Max: 1 << 20}}, time.Second)
+	p.ledger = newLedger()
+	proxy.Up.Close()
+	time.AfterFunc(100*time.Millisecond, proxy.Cut)
+	if err := p.AwaitQuiet(t.Context(), 0); err != nil {
+		t.Errorf("AwaitQuiet = %v, want nil because the client connects again", err)
+	}
+	proxy.Up.Open()
+}
+
 // TestASourcePassesMessagesOnWhileItStops shows that a source hands on new payloads until drainCtx ends, even after
 // the end of intake.
 func TestASourcePassesMessagesOnWhileItStops(t *testing.T) {
