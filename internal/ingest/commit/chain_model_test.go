@@ -150,8 +150,8 @@ func (s *modelStream) proceed() {
 }
 
 func (s *modelStream) Write(_ context.Context, way Way, expected uint64, msgs []*nats.Msg, m *Marker) (uint64, error) {
-	copied := *m
-	marker, results := modelMessage{marker: &copied}, []modelMessage(nil)
+	copied, results := *m, []modelMessage(nil)
+	marker := modelMessage{marker: &copied}
 	for _, each := range msgs {
 		results = append(results, modelMessage{subject: each.Subject, header: each.Header})
 	}
@@ -199,22 +199,26 @@ func (s *modelStream) send(w write) (uint64, error) {
 	return s.apply(w, all)
 }
 
-func (s *modelStream) Last(context.Context) (StoredMarker, error) {
+// read begins a request that reads the stream, and returns its error.
+func (s *modelStream) read() error {
 	s.proceed()
 	if s.faults && s.random.IntN(10) == 0 {
-		return StoredMarker{}, errModel
+		return errModel
 	}
-	at := s.last()
-	if at == 0 {
-		return StoredMarker{}, nil
+	return nil
+}
+
+func (s *modelStream) Last(context.Context) (StoredMarker, error) {
+	err, at := s.read(), s.last()
+	if err != nil || at == 0 {
+		return StoredMarker{}, err
 	}
 	return StoredMarker{Marker: *s.stored[at-1].marker, At: at}, nil
 }
 
 func (s *modelStream) Next(_ context.Context, behind uint64, subject string) (uint64, nats.Header, error) {
-	s.proceed()
-	if s.faults && s.random.IntN(10) == 0 {
-		return 0, nil, errModel
+	if err := s.read(); err != nil {
+		return 0, nil, err
 	}
 	for i := behind; i < uint64(len(s.stored)); i++ {
 		if s.stored[i].subject == subject {
@@ -225,9 +229,8 @@ func (s *modelStream) Next(_ context.Context, behind uint64, subject string) (ui
 }
 
 func (s *modelStream) Begun(_ context.Context, behind, before uint64) (until uint64, err error) {
-	s.proceed()
-	if s.faults && s.random.IntN(10) == 0 {
-		return 0, errModel
+	if err := s.read(); err != nil {
+		return 0, err
 	}
 	for _, m := range s.stored[behind:before] {
 		until = max(until, m.until)
@@ -255,17 +258,9 @@ func result(input uint64) (msgs []*nats.Msg) {
 	return msgs
 }
 
-// modelResults returns the number of messages in the results of the first n inputs.
-func modelResults(n uint64) (messages int) {
-	for input := uint64(1); input <= n; input++ {
-		messages += len(result(input))
-	}
-	return messages
-}
-
 // take begins a lease. It returns nil if that fails.
 func (s *modelStream) take(ctx context.Context, owner string) *modelOwner {
-	c, _, err := Open(ctx, Options{Owner: owner, Created: created, Way: s.way, Again: func(context.Context, Store, int, error) bool { return true }}, s, nil)
+	c, _, err := Open(ctx, Options{Owner: owner, Created: created, Way: s.way, Again: always}, s, nil)
 	if err != nil {
 		return nil
 	}
@@ -288,7 +283,8 @@ func (o *modelOwner) step(ctx context.Context, s *modelStream) bool {
 		}
 		if !done {
 			inputs = append(inputs, o.next)
-			msgs = append(msgs, slices.DeleteFunc(result(o.next), func(m *nats.Msg) bool { return slices.Contains(parts, ID(m.Header)) })...)
+			stored := func(m *nats.Msg) bool { return slices.Contains(parts, ID(m.Header)) }
+			msgs = append(msgs, slices.DeleteFunc(result(o.next), stored)...)
 		} else if len(msgs) > 0 && !s.narrow {
 			s.t.Fatalf("input %d has a result, and %v have none", o.next, inputs)
 		}
@@ -329,17 +325,12 @@ func inputOf(subject string) (input uint64) {
 	return input
 }
 
-// TestModelOfAChain makes at least modelMin runs, and at most modelMax until every required event has happened.
-const (
-	modelMin = 300
-	modelMax = 1000
-)
-
 // TestModelOfAChain runs random histories and alternates between both ways of storing.
 func TestModelOfAChain(t *testing.T) {
 	t.Parallel()
 	stored := map[string]int{}
-	history.Run(t, history.Bounds{Min: modelMin, Max: modelMax, MustHappen: []string{"atomic", "fast"}}, func(h *history.History) map[string]int {
+	bounds := history.Bounds{Min: 300, Max: 1000, MustHappen: []string{"atomic", "fast"}}
+	history.Run(t, bounds, func(h *history.History) map[string]int {
 		way, name := Atomic, "atomic"
 		if h.Seed%4 < 2 {
 			way, name = Fast, "fast"
@@ -381,14 +372,16 @@ func modelRun(t *testing.T, h *history.History, way Way) int {
 			t.Fatal("the last owner's lease ends")
 		}
 	}
+	messages := 0
 	for input := uint64(1); input < last.next; input++ {
+		messages += len(result(input))
 		for _, m := range result(input) {
 			if s.results[ID(m.Header)] != 1 {
 				t.Fatalf("message %s of input %d is stored %d times", ID(m.Header), input, s.results[ID(m.Header)])
 			}
 		}
 	}
-	if len(s.results) != modelResults(last.next-1) {
+	if len(s.results) != messages {
 		t.Fatalf("%d messages are stored, and %d inputs are settled", len(s.results), last.next-1)
 	}
 	return int(last.next - 1)

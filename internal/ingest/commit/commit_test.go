@@ -5,15 +5,12 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest/jsapi"
 	"millrace/internal/ingest/natstest"
-	"millrace/internal/ingest/publisher"
 )
 
 // overtaken is a stream that calls then directly after it stores a marker.
@@ -31,14 +28,16 @@ func (o *overtaken) Write(ctx context.Context, way Way, expected uint64, msgs []
 	return at, err
 }
 
+// faultless returns a stream without faults.
+func faultless(t *testing.T) *modelStream {
+	return &modelStream{t: t, random: rand.New(rand.NewPCG(1, 1)), way: Atomic, results: map[string]int{}}
+}
+
 // TestTwoWorkersTakeOver lets a second worker take over both chains between the two fences of the first. The first
 // worker then owns neither chain.
 func TestTwoWorkersTakeOver(t *testing.T) {
 	t.Parallel()
-	stream := func() *modelStream {
-		return &modelStream{t: t, random: rand.New(rand.NewPCG(1, 1)), way: Atomic, results: map[string]int{}}
-	}
-	results, letters := &overtaken{modelStream: stream()}, stream()
+	results, letters := &overtaken{modelStream: faultless(t)}, faultless(t)
 	open := func(owner string) (*Chain, *Chain, error) {
 		again := func(_ context.Context, _ Store, attempts int, _ error) bool { return attempts < 3 }
 		return Open(t.Context(), Options{Owner: owner, Created: created, Way: Atomic, Again: again}, results, letters)
@@ -46,9 +45,8 @@ func TestTwoWorkersTakeOver(t *testing.T) {
 	var newResults, newLetters *Chain
 	results.then = func() {
 		var err error
-		if newResults, newLetters, err = open("new"); err != nil {
-			t.Fatal(err)
-		}
+		newResults, newLetters, err = open("new")
+		natstest.OK(t, err)
 	}
 	if _, _, err := open("old"); !errors.Is(err, ErrFenced) {
 		t.Errorf("a worker that was overtaken between its fences takes over with %v, want %v", err, ErrFenced)
@@ -65,7 +63,7 @@ func TestTwoWorkersTakeOver(t *testing.T) {
 // looked up by all later owners. Inputs of an owner with markers need no lookup.
 func TestWhatAWorkerWithoutMarkersMayHaveStored(t *testing.T) {
 	t.Parallel()
-	s := &modelStream{t: t, random: rand.New(rand.NewPCG(1, 1)), way: Atomic, results: map[string]int{}}
+	s := faultless(t)
 	for _, lease := range []struct {
 		owner     string
 		loose     bool   // whether a worker without markers had the partition before
@@ -81,71 +79,16 @@ func TestWhatAWorkerWithoutMarkersMayHaveStored(t *testing.T) {
 		{"after a worker without that got fewer", true, 8, 13, 12},
 		{"beyond them", false, 20, 0, 13},
 	} {
-		c, _, err := Open(t.Context(), Options{Owner: lease.owner, Created: created, Way: Atomic, Start: position(0), LookUp: lease.delivered, Loose: lease.loose}, s, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		o := Options{Owner: lease.owner, Created: created, Way: Atomic, Start: position(0), LookUp: lease.delivered, Loose: lease.loose}
+		c, _, err := Open(t.Context(), o, s, nil)
+		natstest.OK(t, err)
 		for input := uint64(1); input <= 20; input++ {
 			if got, want := c.IsCertain(position(input)), input > lease.lookUp; got != want {
 				t.Errorf("%s: input %d is certain to have no result: %v, want %v", lease.owner, input, got, want)
 			}
 		}
 		if lease.commits > 0 {
-			if _, err := c.Commit(t.Context(), nil, position(lease.commits)); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-}
-
-// TestAStreamThatTakesFastBatchesAgain simulates a server that first refuses fast batches, so a fence is stored
-// alone. Then the server accepts them again and still has a batch of the previous owner. A second fast marker ends
-// that batch. A real server can't be made to change at the right moment.
-func TestAStreamThatTakesFastBatchesAgain(t *testing.T) {
-	t.Parallel()
-	for name, refusal := range map[string]string{"none are allowed": `10205`, "too many are open": `10211`} {
-		for end, last := range map[string]string{
-			"a batch is open": `{"type":"gap","last_seq":2,"seq":9}`, "none is open": `{"error":{"code":400,"err_code":10071,"description":"wrong last sequence: 9"}}`,
-			"it still refuses": `{"error":{"code":400,"err_code":` + refusal + `}}`,
-		} {
-			nc := natstest.New(t).NC
-			requests := make(chan string, 10)
-			if _, err := nc.Subscribe(markers, func(m *nats.Msg) {
-				if strings.HasSuffix(m.Reply, ".4.$FI") {
-					return // a status message, because the answer is slow
-				}
-				answer, how := `{"stream":"RESULTS","seq":9}`, "alone"
-				if strings.HasSuffix(m.Reply, ".$FI") {
-					if answer, how = last, "fast"; len(requests) == 0 {
-						answer = `{"error":{"code":400,"err_code":` + refusal + `}}`
-					}
-				}
-				requests <- how
-				_ = nc.Publish(m.Reply, []byte(answer))
-			}); err != nil {
-				t.Fatal(err)
-			}
-			singles, err := publisher.NewWindowed(jsapi.API{}, 0, nc)
-			if err != nil {
-				t.Fatal(err)
-			}
-			js, err := jetstream.New(nc)
-			if err != nil {
-				t.Fatal(err)
-			}
-			s := &Stream{Name: "RESULTS", Subject: markers, Publisher: singles, JS: js}
-			at, err := s.Write(t.Context(), Fast, 7, nil, &Marker{})
-			if at != 9 || err != nil {
-				t.Errorf("%s, %s: the fence is stored at %d: %v", name, end, at, err)
-			}
-			close(requests)
-			var got []string
-			for how := range requests {
-				got = append(got, how)
-			}
-			if want := "fast alone fast"; strings.Join(got, " ") != want {
-				t.Errorf("%s, %s: the fence is sent %q, want %q", name, end, got, want)
-			}
+			natstest.Must(c.Commit(t.Context(), nil, position(lease.commits)))(t)
 		}
 	}
 }
@@ -161,7 +104,8 @@ func TestLettersOfInputsWithTheSameSequence(t *testing.T) {
 		want   bool
 	}{
 		{Letter{older, 2}, true}, {Letter{newer, WholeMessage}, true}, {Letter{other, 9}, true},
-		{Letter{older, WholeMessage}, false}, {Letter{newer, 2}, false}, {Letter{Position{7, 150}, 2}, false}, {Letter{Position{7, 150}, WholeMessage}, false},
+		{Letter{older, WholeMessage}, false}, {Letter{newer, 2}, false}, {Letter{Position{7, 150}, 2}, false},
+		{Letter{Position{7, 150}, WholeMessage}, false},
 		{Letter{older, 1}, false}, {Letter{older, 3}, false}, {Letter{older, 10}, false}, {Letter{other, 1}, false},
 	} {
 		if got := l.Has(c.letter); got != c.want {
@@ -209,7 +153,8 @@ func TestLeftoversOfOneResult(t *testing.T) {
 		done  bool
 		parts []string
 	}{
-		{1, "IN:1", false, []string{"IN:1/1", "IN:1/2"}}, {3, "IN:3", false, []string{"IN:3/1"}}, {4, "IN:4", true, nil}, {5, "IN:5", false, nil},
+		{1, "IN:1", false, []string{"IN:1/1", "IN:1/2"}}, {3, "IN:3", false, []string{"IN:3/1"}},
+		{4, "IN:4", true, nil}, {5, "IN:5", false, nil},
 		{12, "IN:12", false, []string{"IN:12/1"}}, // its last part isn't behind the marker
 		{13, "IN:1", false, nil},                  // no earlier owner had this input
 	} {

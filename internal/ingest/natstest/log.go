@@ -27,14 +27,9 @@ type RawInput struct {
 // message.
 func PublishRaw(t testing.TB, address string, inputs ...RawInput) {
 	t.Helper()
-	conn, err := net.DialTimeout("tcp", strings.TrimPrefix(address, "nats://"), Patience)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := Must(net.DialTimeout("tcp", strings.TrimPrefix(address, "nats://"), Patience))(t)
 	defer func() { _ = conn.Close() }() // the server has responded
-	if err := conn.SetDeadline(time.Now().Add(Patience)); err != nil {
-		t.Fatal(err)
-	}
+	OK(t, conn.SetDeadline(time.Now().Add(Patience)))
 	text := []byte(`CONNECT {"verbose":false,"pedantic":false,"headers":true,"protocol":1}` + "\r\n")
 	for _, in := range inputs {
 		if in.Header == "" {
@@ -44,9 +39,7 @@ func PublishRaw(t testing.TB, address string, inputs ...RawInput) {
 		}
 		text = append(append(text, in.Payload...), "\r\n"...)
 	}
-	if _, err := conn.Write(append(text, "PING\r\n"...)); err != nil {
-		t.Fatal(err)
-	}
+	Must(conn.Write(append(text, "PING\r\n"...)))(t)
 	for lines := bufio.NewReader(conn); ; {
 		line, err := lines.ReadString('\n')
 		switch {
@@ -55,6 +48,30 @@ func PublishRaw(t testing.TB, address string, inputs ...RawInput) {
 		case err != nil, strings.HasPrefix(line, "-ERR"):
 			t.Fatalf("publishing raw messages: %q, %v", line, err)
 		}
+	}
+}
+
+// Must returns a function that returns v, or fails the test if err isn't nil. For example, Must(js.Stream(ctx, "IN"))(t) is the
+// stream.
+func Must[T any](v T, err error) func(t Failer) T {
+	return func(t Failer) T {
+		t.Helper()
+		OK(t, err)
+		return v
+	}
+}
+
+// Failer is a testing.TB or a Rig.
+type Failer interface {
+	Helper()
+	Fatal(args ...any)
+}
+
+// OK fails the test if err isn't nil.
+func OK(t Failer, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

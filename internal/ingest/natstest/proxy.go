@@ -28,14 +28,10 @@ type Proxy struct {
 // NewProxy listens on addr (host:port) for the server at target until the test ends.
 func NewProxy(t testing.TB, addr, target string) *Proxy {
 	t.Helper()
-	l, err := net.Listen("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &Proxy{listener: l, target: target, conns: map[net.Conn]bool{}}
+	p := &Proxy{listener: Must(net.Listen("tcp", addr))(t), target: target, conns: map[net.Conn]bool{}}
 	p.wg.Go(p.accept)
 	t.Cleanup(func() {
-		_ = l.Close() // ends accept
+		_ = p.listener.Close() // ends accept
 		p.Refuse(true)
 		p.Up.Open()
 		p.Down.Open()

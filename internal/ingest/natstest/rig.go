@@ -82,9 +82,7 @@ func (r *Rig) Restart() {
 func (r *Rig) Reload(change func(*server.Options)) {
 	r.Helper()
 	change(&r.options)
-	if err := r.server.ReloadOptions(onLoopback(r.options)); err != nil {
-		r.Fatal(err)
-	}
+	OK(r, r.server.ReloadOptions(onLoopback(r.options)))
 }
 
 // Ctx returns a context that is done after Patience, or at the end of the test.
@@ -108,10 +106,7 @@ func (r *Rig) Connect(url string, options ...nats.Option) *nats.Conn {
 		nats.MaxReconnects(-1), nats.ReconnectWait(10 * time.Millisecond), nats.Timeout(Patience),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}),
 	}
-	nc, err := nats.Connect(url, append(standard, options...)...)
-	if err != nil {
-		r.Fatal(err)
-	}
+	nc := Must(nats.Connect(url, append(standard, options...)...))(r)
 	r.Cleanup(nc.Close)
 	return nc
 }
@@ -119,11 +114,7 @@ func (r *Rig) Connect(url string, options ...nats.Option) *nats.Conn {
 // JetStream returns a client of JetStream over nc.
 func (r *Rig) JetStream(nc *nats.Conn) jetstream.JetStream {
 	r.Helper()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		r.Fatal(err)
-	}
-	return js
+	return Must(jetstream.New(nc))(r)
 }
 
 // Proxy starts a proxy in front of the server.
@@ -141,11 +132,7 @@ func (r *Rig) Publish(first, end int, message func(i int) *nats.Msg) {
 	over := time.After(Patience)
 	var answers []jetstream.PubAckFuture
 	for i := first; i < end; i++ {
-		answer, err := r.JS.PublishMsgAsync(message(i))
-		if err != nil {
-			r.Fatal(err)
-		}
-		if answers = append(answers, answer); len(answers) < window && i < end-1 {
+		if answers = append(answers, Must(r.JS.PublishMsgAsync(message(i)))(r)); len(answers) < window && i < end-1 {
 			continue
 		}
 		for _, answer := range answers {
@@ -159,6 +146,12 @@ func (r *Rig) Publish(first, end int, message func(i int) *nats.Msg) {
 		}
 		answers = answers[:0]
 	}
+}
+
+// Put stores a message, and returns the server's answer.
+func (r *Rig) Put(m *nats.Msg) *jetstream.PubAck {
+	r.Helper()
+	return Must(r.JS.PublishMsg(r.Ctx(), m))(r)
 }
 
 // codeNoStore is the server's error code while it still removes the files of a deleted stream with the same name.
@@ -179,22 +172,24 @@ func (r *Rig) Create(c jetstream.StreamConfig) (s jetstream.Stream) {
 	return s
 }
 
+// Change changes the configuration of a stream.
+func (r *Rig) Change(stream string, change func(*jetstream.StreamConfig)) {
+	r.Helper()
+	c := r.StreamConfig(stream)
+	change(&c)
+	r.Create(c)
+}
+
 // Delete deletes a stream.
 func (r *Rig) Delete(stream string) {
 	r.Helper()
-	if err := r.JS.DeleteStream(r.Ctx(), stream); err != nil {
-		r.Fatal(err)
-	}
+	OK(r, r.JS.DeleteStream(r.Ctx(), stream))
 }
 
 // Stream returns a stream whose cached information is current.
 func (r *Rig) Stream(name string) jetstream.Stream {
 	r.Helper()
-	s, err := r.JS.Stream(r.Ctx(), name)
-	if err != nil {
-		r.Fatal(err)
-	}
-	return s
+	return Must(r.JS.Stream(r.Ctx(), name))(r)
 }
 
 // StreamConfig returns the configuration of a stream.
@@ -206,11 +201,7 @@ func (r *Rig) StreamConfig(name string) jetstream.StreamConfig {
 // Consumer returns a consumer whose cached information is current.
 func (r *Rig) Consumer(stream, name string) jetstream.Consumer {
 	r.Helper()
-	c, err := r.JS.Consumer(r.Ctx(), stream, name)
-	if err != nil {
-		r.Fatal(err)
-	}
-	return c
+	return Must(r.JS.Consumer(r.Ctx(), stream, name))(r)
 }
 
 // ConsumerInfo returns the current state of a consumer.
@@ -226,9 +217,7 @@ func (r *Rig) Consumers(stream string) (names []string) {
 	for name := range list.Name() {
 		names = append(names, name)
 	}
-	if err := list.Err(); err != nil {
-		r.Fatal(err)
-	}
+	OK(r, list.Err())
 	slices.Sort(names)
 	return names
 }
@@ -249,9 +238,7 @@ func (r *Rig) AwaitDelivered(stream string, n int, nc *nats.Conn) {
 	})
 	// The server refuses this request. Its error response arrives after the counted deliveries.
 	for _, name := range consumers {
-		if _, err := nc.Request("$JS.API.CONSUMER.MSG.NEXT."+stream+"."+name, []byte("{"), Patience); err != nil {
-			r.Fatal(err)
-		}
+		Must(nc.Request("$JS.API.CONSUMER.MSG.NEXT."+stream+"."+name, []byte("{"), Patience))(r)
 	}
 }
 
@@ -261,14 +248,9 @@ func (r *Rig) Stored(stream string) (all []*jetstream.RawStreamMsg) {
 	s := r.Stream(stream)
 	state := s.CachedInfo().State
 	for i := state.FirstSeq; state.Msgs > 0 && i <= state.LastSeq; i++ {
-		m, err := s.GetMsg(r.Ctx(), i)
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			continue // removed
+		if m, err := s.GetMsg(r.Ctx(), i); !errors.Is(err, jetstream.ErrMsgNotFound) { // otherwise the message is removed
+			all = append(all, Must(m, err)(r))
 		}
-		if err != nil {
-			r.Fatal(err)
-		}
-		all = append(all, m)
 	}
 	return all
 }
@@ -277,10 +259,7 @@ func (r *Rig) Stored(stream string) (all []*jetstream.RawStreamMsg) {
 // enables it. The server stops at the end of the test.
 func Plain(t testing.TB, o server.Options) *server.Server {
 	t.Helper()
-	s, err := server.NewServer(onLoopback(o))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := Must(server.NewServer(onLoopback(o)))(t)
 	s.Start()
 	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
 	if !s.ReadyForConnections(Patience) {

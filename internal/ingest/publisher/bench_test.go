@@ -28,12 +28,12 @@ func benchStores(b *testing.B, size, groups int) {
 		// The stream has space for the messages of one iteration, and soon forgets ids.
 		c.MaxBytes, c.Duplicates = 2<<30, 100*time.Millisecond
 	})
-	windowed := r.windowed(Timeout, r.Connect(r.URL))
+	windowed, singles := r.windowed(Timeout, r.Connect(r.URL)), r.windowed(Timeout, r.Connect(r.URL))
 	stores := []struct {
 		name  string
 		store Publisher
 		took  time.Duration
-	}{{name: "windowed", store: windowed}, {name: "batched", store: NewBatched(r.windowed(Timeout, r.Connect(r.URL)), func(err error) { b.Error(err) })}}
+	}{{name: "windowed", store: windowed}, {name: "batched", store: NewBatched(singles, func(err error) { b.Error(err) })}}
 	const group = 1024
 	first := 0
 	for b.Loop() {

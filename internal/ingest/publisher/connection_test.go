@@ -10,6 +10,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/natstest"
 )
 
 // TestEveryPlaceOfTheWindowComesBack makes publishes fail on a connection in every possible way. Each failed publish
@@ -17,9 +19,8 @@ import (
 func TestEveryPlaceOfTheWindowComesBack(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
-	loss := r.Proxy()
-	nc := r.Connect(loss.URL())
-	l := r.windowed(300*time.Millisecond, nc).conns[0]
+	nc, w := r.proxied, r.windowed(300*time.Millisecond, r.proxied)
+	l := w.conns[0]
 	send := func(subject string, n, size int) (sent []sending) {
 		for range n {
 			sent = append(sent, l.send(r.Ctx(), &nats.Msg{Subject: subject, Data: make([]byte, size)}))
@@ -40,24 +41,24 @@ func TestEveryPlaceOfTheWindowComesBack(t *testing.T) {
 	// On a loaded machine an answer may be late. The message is then sent again.
 	stored := func(what string) {
 		t.Helper()
-		r.putAll(&Windowed{conns: []*connection{l}}, messages(0, 20, 10))
-		r.Until(what+": the window is empty", func() bool { return len(l.window) == 0 })
+		r.putAll(w, messages(0, 20, 10))
+		want(what, nil, nil)
 	}
 
 	stored("stored")
 	want("no stream", send("nowhere.a", 20, 10), failed)
 	want("too large", send("results.a", 5, int(nc.MaxPayload())+1), is(nats.ErrMaxPayload))
-	loss.Lose(isAnswer)
+	r.proxy.Lose(isAnswer)
 	want("acknowledgement lost", send("results.a", 20, 10), is(jetstream.ErrAsyncPublishTimeout))
 	inFlight := send("results.a", 20, 10)
-	loss.Refuse(true)
+	r.proxy.Refuse(true)
 	want("disconnected in flight", inFlight, failed)
-	r.Until("disconnected", func() bool { return !nc.IsConnected() })
+	r.disconnect()
 	// The client buffers 8 MiB while it is disconnected. Messages beyond this limit fail at once, and all other
 	// messages after the timeout.
 	want("disconnected", send("results.a", 20, 1<<20), failed)
-	loss.Lose(nil)
-	loss.Refuse(false)
+	r.proxy.Lose(nil)
+	r.proxy.Refuse(false)
 	r.Until("connected again", nc.IsConnected)
 	stored("stored again")
 	nc.Close()
@@ -67,18 +68,35 @@ func TestEveryPlaceOfTheWindowComesBack(t *testing.T) {
 func TestWindowBoundsWhatIsOnItsWay(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
-	loss := r.Proxy()
-	loss.Lose(isAnswer)
-	l := r.windowed(patience, r.Connect(loss.URL())).conns[0]
+	r.proxy.Lose(isAnswer)
+	l := r.windowed(patience, r.proxied).conns[0]
 	for range windowSize {
 		if s := l.send(r.Ctx(), &nats.Msg{Subject: "results.a"}); s.err != nil {
 			t.Fatal(s.err)
 		}
 	}
-	over, cancel := context.WithCancel(context.Background())
-	cancel()
-	if s := l.send(over, &nats.Msg{Subject: "results.a"}); !errors.Is(s.err, context.Canceled) {
+	if s := l.send(over(), &nats.Msg{Subject: "results.a"}); !errors.Is(s.err, context.Canceled) {
 		t.Errorf("a publish beyond the window gave %v, want to wait until its context ended", s.err)
+	}
+}
+
+// over returns a context that has ended.
+func over() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}
+
+// window returns a connection whose window has the given number of places.
+func window(places int) *connection {
+	return &connection{window: make(chan struct{}, places), gate: make(chan struct{}, 1), waiting: map[*nats.Msg]int{}}
+}
+
+// enter takes places for a message, which must be free.
+func enter(t *testing.T, l *connection, m *nats.Msg) {
+	t.Helper()
+	if !l.enter(t.Context(), m) {
+		t.Fatalf("no room for %d in a window of %d with %d taken", places(m), cap(l.window), len(l.window))
 	}
 }
 
@@ -89,29 +107,23 @@ func TestLargeMessagesTakeMorePlaces(t *testing.T) {
 			t.Errorf("a message of %d bytes takes %d places, want %d", size, got, want)
 		}
 	}
-	l := &connection{window: make(chan struct{}, 4), gate: make(chan struct{}, 1), waiting: map[*nats.Msg]int{}}
-	three, two := &nats.Msg{Data: make([]byte, 2*bytesPerPlace)}, &nats.Msg{Data: make([]byte, bytesPerPlace)}
-	if !l.enter(t.Context(), three) {
-		t.Fatal("no room for three in a window of four")
-	}
-	over, cancel := context.WithCancel(context.Background())
-	cancel()
-	if l.enter(over, two) || len(l.window) != 3 {
+	l, three, two := window(4), &nats.Msg{Data: make([]byte, 2*bytesPerPlace)}, &nats.Msg{Data: make([]byte, bytesPerPlace)}
+	enter(t, l, three)
+	if l.enter(over(), two) || len(l.window) != 3 {
 		t.Errorf("%d places are taken, want the first message's three", len(l.window))
 	}
 	l.leave(three)
-	if !l.enter(t.Context(), two) || len(l.window) != 2 {
+	if enter(t, l, two); len(l.window) != 2 {
 		t.Errorf("%d places are taken, want the second message's two", len(l.window))
 	}
 }
 
 func TestAPlaceIsGivenBackOnce(t *testing.T) {
 	t.Parallel()
-	l := &connection{window: make(chan struct{}, 2), gate: make(chan struct{}, 1), waiting: map[*nats.Msg]int{}}
 	var first, second nats.Msg
-	if !l.enter(t.Context(), &first) || !l.enter(t.Context(), &second) {
-		t.Fatal("no room in an empty window")
-	}
+	l := window(2)
+	enter(t, l, &first)
+	enter(t, l, &second)
 	l.leave(&first)
 	l.leave(&first) // would free the second message's place, or block
 	if len(l.window) != 1 || len(l.waiting) != 1 {
@@ -119,16 +131,27 @@ func TestAPlaceIsGivenBackOnce(t *testing.T) {
 	}
 }
 
-func TestServerBatches(t *testing.T) {
-	t.Parallel()
-	for version, want := range map[string]bool{
-		"2.14.0": true, "2.15.2": true, "2.14.0-RC.1": true, "3.0.0": true, "10.1": true,
-		"2.13.9": false, "2.9.25": false, "1.14": false, "": false, "unknown": false,
-	} {
-		if got := ServerBatches(version); got != want {
-			t.Errorf("ServerBatches(%q) = %v, want %v", version, got, want)
+// TestWhoGivesUpWaitingForPlacesGivesThemBack shows that a large message that waits for more places returns its
+// places when its context ends.
+func TestWhoGivesUpWaitingForPlacesGivesThemBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const taken = 2
+		l, large := window(4), &nats.Msg{Data: make([]byte, 2*bytesPerPlace)} // needs 3 places
+		for range taken {
+			enter(t, l, &nats.Msg{})
 		}
-	}
+		ctx, giveUp := context.WithCancel(t.Context())
+		entered := make(chan bool, 1)
+		go func() { entered <- l.enter(ctx, large) }()
+		synctest.Wait()
+		giveUp()
+		if <-entered {
+			t.Error("it entered a window without room")
+		}
+		if n := len(l.window); n != taken || len(l.waiting) != taken || len(l.gate) != 0 {
+			t.Errorf("%d places taken by %d messages, %d at the gate; want %d, %d and none", n, len(l.waiting), len(l.gate), taken, taken)
+		}
+	})
 }
 
 func TestWhatIsFoundOfAStream(t *testing.T) {
@@ -140,29 +163,36 @@ func TestWhatIsFoundOfAStream(t *testing.T) {
 		says    string
 	}{
 		{jetstream.StreamConfig{AllowBatchPublish: true}, "2.15.2", true, "one commit a batch"},
-		{jetstream.StreamConfig{}, "2.15.2", false, "set allow_batched on the stream"},
+		{jetstream.StreamConfig{}, "2.14.0", false, "set allow_batched on the stream"},
 		{jetstream.StreamConfig{AllowAtomicPublish: true}, "2.15.2", false, "not allow_atomic"},
-		{jetstream.StreamConfig{}, "2.11.4", false, "upgrade it to 2.14"},
+		{jetstream.StreamConfig{}, "2.13.9", false, "upgrade it to 2.14"},
 	} {
 		got := judgeStream(c.config, c.version)
-		if got.Batches != c.batches || !strings.Contains(got.String(), c.says) || (got.Advice == "") != c.batches {
+		if got.Batches != c.batches || !strings.Contains(got.String(), c.says) || (got.Advice == "") != c.batches ||
+			ServerBatches(c.version) == strings.Contains(got.Advice, "upgrade") {
 			t.Errorf("of %+v on server %s: %+v, want one that says %q", c.config, c.version, got, c.says)
 		}
 	}
 }
 
 // following opens a publisher that queries the stream before every Publish.
-func (r *rig) following() (f *Following, found Capability, changes chan Capability, c troubles) {
+func (r *rig) following() (f *Following, found Capability, changes chan Capability) {
 	r.Helper()
-	changes, c = make(chan Capability, 100), newTroubles()
+	changes = make(chan Capability, 100)
 	f, found, err := Open(r.Ctx(), r.windowed(Timeout, r.Connect(r.URL)), Options{
-		Stream: "RESULTS", Changed: func(c Capability) { changes <- c }, Trouble: c.note,
+		Stream: "RESULTS", Changed: func(c Capability) { changes <- c }, Trouble: r.note,
 	})
-	if err != nil {
-		r.Fatal(err)
-	}
+	natstest.OK(r, err)
 	f.every, f.doubtful = 0, 0
-	return f, found, changes, c
+	return f, found, changes
+}
+
+// wantBatches checks whether the next messages are published in batches.
+func (r *rig) wantBatches(f *Following, want bool) {
+	r.Helper()
+	if got := f.choose(r.Ctx()) == Publisher(f.batched); got != want {
+		r.Errorf("messages are published in batches: %v, want %v", got, want)
+	}
 }
 
 func (r *rig) wantChange(changes chan Capability, what string) {
@@ -180,19 +210,18 @@ func (r *rig) wantChange(changes chan Capability, what string) {
 func TestOpenFollowsTheStream(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
-	f, found, changes, _ := r.following()
-	if !found.Batches || f.choose(r.Ctx()) != Publisher(f.batched) {
+	f, found, changes := r.following()
+	if !found.Batches {
 		t.Errorf("not in batches: %v", found)
 	}
-	r.wantStored(f.Publish(r.Ctx(), messages(0, 10, 20), nil), 10)
+	r.wantBatches(f, true)
+	r.put(f, messages(0, 10, 20), false)
 
 	r.config.AllowBatchPublish = false
 	r.Create(r.config)
-	r.wantStored(f.Publish(r.Ctx(), messages(10, 10, 20), nil), 10)
+	r.put(f, messages(10, 10, 20), false)
 	r.wantChange(changes, "set allow_batched")
-	if f.choose(r.Ctx()) != Publisher(f.singles) {
-		t.Error("still in batches, though the stream does not allow them any more")
-	}
+	r.wantBatches(f, false)
 
 	r.Delete(r.config.Name)
 	r.config.AllowBatchPublish = true
@@ -207,20 +236,17 @@ func TestOpenFollowsTheStream(t *testing.T) {
 func TestABatchThatFailsCastsDoubt(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
-	f, _, _, c := r.following()
+	f, _, _ := r.following()
 	f.every, f.doubtful = patience, patience // prevents queries during the test
 	r.config.AllowBatchPublish = false
 	r.Create(r.config)
-	r.wantStored(f.Publish(r.Ctx(), messages(0, 10, 20), nil), 10)
-	if len(c) != 1 {
-		t.Errorf("%d complaints, want one", len(c))
-	}
-	r.wantStored(f.Publish(r.Ctx(), messages(10, 10, 20), nil), 10)
-	if len(c) != 1 {
-		t.Errorf("the next Put went in a batch too: %d complaints", len(c))
-	}
-	if f.choose(r.Ctx()) != Publisher(f.singles) || f.Singles() != f.singles {
-		t.Error("in batches before the stream was asked again")
+	r.put(f, messages(0, 10, 20), false)
+	r.wantTroubles(1, "a stream that takes no batches")
+	r.put(f, messages(10, 10, 20), false)
+	r.wantTroubles(1, "the next Put")
+	r.wantBatches(f, false) // the stream was not asked again
+	if f.Singles() != f.singles {
+		t.Error("Singles is another publisher")
 	}
 	r.wantOnce(20, true)
 }
@@ -229,10 +255,11 @@ func TestOpenWithoutTheStream(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	r.Delete(r.config.Name)
-	f, found, changes, _ := r.following()
-	if !found.Missing || found.Batches || f.choose(r.Ctx()) != Publisher(f.singles) {
+	f, found, changes := r.following()
+	if !found.Missing || found.Batches {
 		t.Errorf("with no stream: %+v", found)
 	}
+	r.wantBatches(f, false)
 	r.Create(r.config)
 	r.putAll(f, messages(0, 10, 20))
 	r.wantChange(changes, "one commit a batch")
@@ -242,44 +269,12 @@ func TestOpenWithoutTheStream(t *testing.T) {
 func TestOpenFailsWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
-	singles := r.windowed(Timeout, r.Connect(r.URL))
-	over, cancel := context.WithCancel(context.Background())
-	cancel()
-	if _, _, err := Open(over, singles, Options{Stream: "RESULTS"}); err == nil {
+	if _, _, err := Open(over(), r.windowed(Timeout, r.proxied), Options{Stream: "RESULTS"}); err == nil {
 		t.Error("a store was opened that asked nobody")
 	}
-	f, found, changes, _ := r.following()
-	f.ask(over)
+	f, found, changes := r.following()
+	f.ask(over())
 	if last := f.last.Load().capability; last != found || !f.doubt.Load() || len(changes) != 0 {
 		t.Errorf("a question without an answer made %+v of %+v", last, found)
 	}
-}
-
-// TestWhoGivesUpWaitingForPlacesGivesThemBack shows that a large message that waits for more places returns its
-// places when its context ends.
-func TestWhoGivesUpWaitingForPlacesGivesThemBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const room, taken = 4, 2
-		l := &connection{window: make(chan struct{}, room), gate: make(chan struct{}, 1), waiting: map[*nats.Msg]int{}}
-		for range taken {
-			if !l.enter(t.Context(), &nats.Msg{}) {
-				t.Fatal("there was room")
-			}
-		}
-		large := &nats.Msg{Data: make([]byte, 2*bytesPerPlace)}
-		if n := places(large); n <= room-taken || n > room {
-			t.Fatalf("it takes %d places, want more than %d and at most %d", n, room-taken, room)
-		}
-		ctx, giveUp := context.WithCancel(t.Context())
-		entered := make(chan bool, 1)
-		go func() { entered <- l.enter(ctx, large) }()
-		synctest.Wait()
-		giveUp()
-		if <-entered {
-			t.Error("it entered a window without room")
-		}
-		if n := len(l.window); n != taken || len(l.waiting) != taken || len(l.gate) != 0 {
-			t.Errorf("%d places taken by %d messages, %d at the gate; want %d, %d and none", n, len(l.waiting), len(l.gate), taken, taken)
-		}
-	})
 }

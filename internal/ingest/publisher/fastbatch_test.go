@@ -9,39 +9,32 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest/jsapi"
+	"millrace/internal/ingest/natstest"
 )
 
 // begin prepares a batch with a new id.
 func begin(t *testing.T, l *connection) *fastBatch {
 	t.Helper()
-	f, err := l.batches.begin("", 2)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return f
+	return natstest.Must(l.batches.begin("", 2))(t)
 }
 
 func TestNothingIsLeftOfABatchThatFailed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
-	loss := r.Proxy()
-	nc := r.Connect(loss.URL())
-	b := NewBatched(r.windowed(patience, nc), nil)
-	r.wantStored(b.Publish(r.Ctx(), messages(0, 10, 20), nil), 10)
+	nc, b := r.proxied, NewBatched(r.windowed(patience, r.proxied), nil)
+	r.put(b, messages(0, 10, 20), false)
 	idle := nc.NumSubscriptions()
 
 	l := b.singles.conns[0]
 	f, large := begin(t, l), messages(10, 20, 1<<20) // more than the client buffers while disconnected
-	loss.Refuse(true)
-	r.Until("disconnected", func() bool { return !nc.IsConnected() })
+	r.disconnect()
 	if _, err := f.publish(r.Ctx(), FastBatch{Messages: large}, patience); err == nil {
 		t.Fatal("a batch was finished without a connection")
 	}
 	if left := len(l.batches.open); left != 0 {
 		t.Errorf("%d batches wait for answers", left)
 	}
-	loss.Refuse(false)
+	r.proxy.Refuse(false)
 	r.Until("connected again", nc.IsConnected)
 	r.putAll(b, messages(0, 30, 20))
 	r.wantOnce(30, false)
@@ -71,14 +64,13 @@ func TestTheFirstTroubleIsTheReason(t *testing.T) {
 func TestConfirmedMessages(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
-	loss := r.Proxy()
-	w := r.windowed(time.Second, r.Connect(loss.URL()))
+	w := r.windowed(time.Second, r.proxied)
 	b := FastBatch{Messages: messages(0, 100, 20), Confirm: func(i int) bool { return i == 1 || i == 50 }}
 	if _, err := w.StoreFast(r.Ctx(), b); err != nil || r.stored() != 100 {
 		t.Errorf("%d messages are stored: %v", r.stored(), err)
 	}
 	pings := 0
-	loss.Lose(func(subject string, _ []byte) bool {
+	r.proxy.Lose(func(subject string, _ []byte) bool {
 		if !strings.HasSuffix(subject, "."+opPing+batchSuffix) {
 			return false
 		}
@@ -97,28 +89,20 @@ func TestOneBatchWithAnId(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	first, second := r.windowed(patience, r.Connect(r.URL)), r.windowed(patience, r.Connect(r.URL))
-	begun, err := first.conns[0].batches.begin("same", 100)
-	if err != nil {
-		t.Fatal(err)
-	}
-	msgs := messages(0, 100, 20)
-	for i, m := range msgs[:50] {
-		if err := begun.send(r.Ctx(), i, len(msgs), m); err != nil {
-			t.Fatal(err)
+	begun, msgs := natstest.Must(first.conns[0].batches.begin("same", 100))(t), messages(0, 100, 20)
+	send := func(from, to int) {
+		for i := from; i < to; i++ {
+			natstest.OK(t, begun.send(r.Ctx(), i, len(msgs), msgs[i]))
 		}
 	}
+	send(0, 50)
 	r.Until("half of the first batch is stored", func() bool { return r.stored() == 50 })
-	if _, err := second.StoreFast(r.Ctx(), FastBatch{ID: "same", Messages: messages(100, 1, 20)}); !errors.Is(err, ErrBatchEnded) || r.stored() != 50 {
+	same := FastBatch{ID: "same", Messages: messages(100, 1, 20)}
+	if _, err := second.StoreFast(r.Ctx(), same); !errors.Is(err, ErrBatchEnded) || r.stored() != 50 {
 		t.Fatalf("%d messages are stored, and a batch with the id of one that is under way ended with %v", r.stored(), err)
 	}
-	if _, err := second.StoreFast(r.Ctx(), FastBatch{ID: "same", Messages: messages(100, 1, 20)}); err != nil {
-		t.Fatal(err)
-	}
-	for i, m := range msgs[50:] {
-		if err := begun.send(r.Ctx(), 50+i, len(msgs), m); err != nil {
-			t.Fatal(err)
-		}
-	}
+	natstest.Must(second.StoreFast(r.Ctx(), same))(t)
+	send(50, 100)
 	var refused *jetstream.APIError
 	if a, err := begun.await(r.Ctx(), msgs[0], patience); err != nil || !errors.As(begun.check(a, len(msgs)), &refused) {
 		t.Errorf("the rest of the first batch ended with %+v, %v", a, err)
@@ -132,9 +116,7 @@ func TestOneBatchWithAnId(t *testing.T) {
 func TestAcknowledgements(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
-	loss := r.Proxy()
-	nc := r.Connect(loss.URL())
-	l := r.windowed(patience, nc).conns[0]
+	l := r.windowed(patience, r.proxied).conns[0]
 	stored := batchAnswer{Sequence: 7, Count: 5}
 	f := begin(t, l)
 	for what, c := range map[string]struct {
@@ -152,9 +134,7 @@ func TestAcknowledgements(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	before := nc.Stats().Reconnects
-	loss.Cut()
-	r.Until("connected anew", func() bool { return nc.Stats().Reconnects > before && nc.IsConnected() })
+	r.reconnect()
 	if err := f.check(stored, 5); err == nil {
 		t.Error("the connection was lost in the middle of a batch, and it counts as stored")
 	}
@@ -171,24 +151,12 @@ func TestAcknowledgements(t *testing.T) {
 func TestNothingIsSentAfterTheDeadline(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
-	nc := r.Connect(r.URL)
-	singles, err := NewWindowed(jsapi.API{}, Timeout, nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	singles := r.windowed(Timeout, r.proxied)
 	for name, s := range map[string]Publisher{"one by one": singles, "in batches": NewBatched(singles, nil)} {
-		answers := s.Publish(passed{t.Context()}, messages(1, 10, 10), nil)
-		if len(answers) != 10 {
-			t.Fatalf("%s: %d answers to 10 messages", name, len(answers))
-		}
-		for i, a := range answers {
-			if !errors.Is(a.Err, context.DeadlineExceeded) {
-				t.Errorf("%s: message %d: %v", name, i, a.Err)
-			}
-		}
+		is := func(err error) bool { return errors.Is(err, context.DeadlineExceeded) }
+		r.wantErrors(s.Publish(passed{t.Context()}, messages(1, 10, 10), nil), 10, name, is)
 	}
-	stream := r.Stream("RESULTS")
-	if n := stream.CachedInfo().State.LastSeq; n != 0 {
+	if n := r.stored(); n != 0 {
 		t.Errorf("%d messages were stored after their time", n)
 	}
 }
@@ -203,13 +171,10 @@ func (passed) Deadline() (time.Time, bool) { return time.Now().Add(-time.Second)
 func TestProgressAfterALostConnectionConfirmsNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
-	loss := r.Proxy()
-	nc := r.Connect(loss.URL())
-	l, first := r.windowed(patience, nc).conns[0], messages(0, 1, 20)[0]
+	l, first := r.windowed(patience, r.proxied).conns[0], messages(0, 1, 20)[0]
 	progress := batchAnswer{Type: "ack", Sequence: 5}
 	f := begin(t, l)
-	loss.Cut()
-	r.Until("connected anew", func() bool { return nc.Stats().Reconnects > f.reconnects && nc.IsConnected() })
+	r.reconnect()
 	f.outcome <- progress
 	if err := f.confirm(r.Ctx(), 5, first, patience); err == nil {
 		t.Error("messages that were sent before the connection was lost count as stored")
@@ -225,27 +190,20 @@ func TestProgressAfterALostConnectionConfirmsNothing(t *testing.T) {
 // the server would keep the batch for seconds, and the number of batches is limited.
 func TestABatchThatIsNotConfirmedIsEnded(t *testing.T) {
 	t.Parallel()
-	for name, confirm := range map[string]func(int) bool{"the report on the batch": nil, "the confirmation of a part": func(i int) bool { return i == 5 }} {
+	for name, confirm := range map[string]func(int) bool{
+		"the report on the batch": nil, "the confirmation of a part": func(i int) bool { return i == 5 },
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, nil)
-			requests, err := r.NC.SubscribeSync("results.>")
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := r.NC.Flush(); err != nil {
-				t.Fatal(err)
-			}
-			loss := r.Proxy()
-			loss.Lose(func(subject string, _ []byte) bool { return strings.HasSuffix(subject, batchSuffix) })
-			nc := r.Connect(loss.URL())
-			w := r.windowed(50*time.Millisecond, nc)
+			requests := natstest.Must(r.NC.SubscribeSync("results.>"))(t)
+			natstest.OK(t, r.NC.Flush())
+			r.proxy.Lose(func(subject string, _ []byte) bool { return strings.HasSuffix(subject, batchSuffix) })
+			w := r.windowed(50*time.Millisecond, r.proxied)
 			if _, err := w.StoreFast(r.Ctx(), FastBatch{Messages: messages(0, 10, 20), Confirm: confirm}); err == nil {
 				t.Fatal("a batch without an answer counts as stored")
 			}
-			if err := errors.Join(nc.Flush(), r.NC.Flush()); err != nil { // all requests have arrived
-				t.Fatal(err)
-			}
+			natstest.OK(t, errors.Join(r.proxied.Flush(), r.NC.Flush())) // all requests have arrived
 			last := ""
 			for m, err := requests.NextMsg(time.Millisecond); err == nil; m, err = requests.NextMsg(time.Millisecond) {
 				last = m.Reply

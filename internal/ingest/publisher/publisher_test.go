@@ -13,48 +13,25 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/jsapi"
-	"millrace/internal/ingest/natstest"
 )
 
 func TestPutStoresInOrderAndOnce(t *testing.T) {
 	t.Parallel()
-	both(t, nil, Timeout, func(r *rig, _ *natstest.Proxy, s Publisher, c troubles) {
-		const n = 20000
-		msgs := messages(0, n, 20)
-		r.wantStored(s.Publish(r.Ctx(), msgs, nil), n)
-		r.wantOnce(n, true)
-		if len(c) != 0 {
-			r.Errorf("a batch was not confirmed: %v", <-c)
-		}
-		// Publish all messages again. The stream reports each as a duplicate.
-		again := s.Publish(r.Ctx(), msgs[:1000], nil)
-		r.wantStored(again, 1000)
-		for i, a := range again {
-			if !a.Duplicate {
-				r.Fatalf("message %d is not called a duplicate the second time", i)
-			}
-		}
-		// Publish known messages among new ones.
-		r.wantStored(s.Publish(r.Ctx(), messages(n-500, 1000, 20), nil), 1000)
-		r.wantOnce(n+500, true)
-		if len(c) != 0 {
-			r.Errorf("duplicates are trouble: %v", <-c)
-		}
-		if answers := s.Publish(r.Ctx(), nil, make([]Answer, 2)); len(answers) != 2 {
-			r.Errorf("a Put of nothing after two answers gives %d", len(answers))
-		}
-	})
-}
-
-func TestFewMessages(t *testing.T) {
-	t.Parallel()
-	both(t, nil, Timeout, func(r *rig, _ *natstest.Proxy, s Publisher, c troubles) {
+	both(t, nil, Timeout, func(r *rig, s Publisher) {
 		n := 0
-		for size := 1; size <= 5; size++ {
-			r.wantStored(s.Publish(r.Ctx(), messages(n, size, 0), nil), size)
+		for _, size := range []int{1, 2, 3, 4, 5, 20000} {
+			r.put(s, messages(n, size, 20), false)
 			n += size
 		}
 		r.wantOnce(n, true)
+		r.wantTroubles(0, "new messages")
+		r.put(s, messages(0, 1000, 20), true)
+		r.put(s, messages(n-500, 1000, 20), false) // known messages among new ones
+		r.wantOnce(n+500, true)
+		r.wantTroubles(0, "duplicates")
+		if answers := s.Publish(r.Ctx(), nil, make([]Answer, 2)); len(answers) != 2 {
+			r.Errorf("a Put of nothing after two answers gives %d", len(answers))
+		}
 	})
 }
 
@@ -79,7 +56,7 @@ func TestUnstorableMessagesAmongOthers(t *testing.T) {
 	t.Parallel()
 	const n, limit = 600, 200 << 10
 	change := func(c *jetstream.StreamConfig) { c.MaxMsgSize = limit }
-	both(t, change, Timeout, func(r *rig, _ *natstest.Proxy, s Publisher, c troubles) {
+	both(t, change, Timeout, func(r *rig, s Publisher) {
 		first := 0
 		for _, at := range []int{0, n / 2, n - 1} {
 			for what, spoil := range map[string]func(*nats.Msg){
@@ -87,15 +64,11 @@ func TestUnstorableMessagesAmongOthers(t *testing.T) {
 				"larger than the server takes": func(m *nats.Msg) { m.Data = make([]byte, 5<<20) },
 				"with too large a header":      func(m *nats.Msg) { m.Header.Set("Large", strings.Repeat("x", 70<<10)) },
 			} {
-				before := r.stored()
-				msgs := messages(first, n, 20)
+				before, msgs := r.stored(), messages(first, n, 20)
 				first += n
 				spoil(msgs[at])
 				for i, a := range s.Publish(r.Ctx(), msgs, nil) {
-					if i == at && !Unstorable(a.Err) {
-						r.Errorf("%s at %d: %v, want an error of the message itself", what, at, a.Err)
-					}
-					if i != at && a.Err != nil {
+					if bad := i == at; bad && !Unstorable(a.Err) || !bad && a.Err != nil {
 						r.Errorf("%s at %d: message %d: %v", what, at, i, a.Err)
 					}
 				}
@@ -104,21 +77,16 @@ func TestUnstorableMessagesAmongOthers(t *testing.T) {
 				}
 			}
 		}
-		if len(c) != 0 {
-			r.Errorf("the message's own fault is taken for the server's: %v", <-c)
-		}
+		r.wantTroubles(0, "the messages' own faults")
 	})
 }
 
 func TestStreamMissingThenCreated(t *testing.T) {
 	t.Parallel()
-	both(t, nil, Timeout, func(r *rig, _ *natstest.Proxy, s Publisher, c troubles) {
+	both(t, nil, Timeout, func(r *rig, s Publisher) {
 		r.Delete(r.config.Name)
-		for i, a := range s.Publish(r.Ctx(), messages(0, 100, 20), nil) {
-			if !errors.Is(a.Err, jetstream.ErrNoStreamResponse) {
-				r.Fatalf("message %d with no stream: %v", i, a.Err)
-			}
-		}
+		is := func(err error) bool { return errors.Is(err, jetstream.ErrNoStreamResponse) }
+		r.wantErrors(s.Publish(r.Ctx(), messages(0, 100, 20), nil), 100, "no stream", is)
 		r.Create(r.config)
 		r.putAll(s, messages(0, 100, 20))
 		r.wantOnce(100, false)
@@ -128,7 +96,7 @@ func TestStreamMissingThenCreated(t *testing.T) {
 func TestStreamFullThenFreed(t *testing.T) {
 	t.Parallel()
 	change := func(c *jetstream.StreamConfig) { c.MaxMsgs, c.Discard = 50, jetstream.DiscardNew }
-	both(t, change, Timeout, func(r *rig, _ *natstest.Proxy, s Publisher, c troubles) {
+	both(t, change, Timeout, func(r *rig, s Publisher) {
 		msgs := messages(0, 200, 20)
 		good := 0
 		for _, a := range s.Publish(r.Ctx(), msgs, nil) {
@@ -148,25 +116,13 @@ func TestStreamFullThenFreed(t *testing.T) {
 	})
 }
 
-func TestStreamWithoutBatches(t *testing.T) {
-	t.Parallel()
-	change := func(c *jetstream.StreamConfig) { c.AllowBatchPublish = false }
-	both(t, change, Timeout, func(r *rig, _ *natstest.Proxy, s Publisher, c troubles) {
-		r.wantStored(s.Publish(r.Ctx(), messages(0, 100, 20), nil), 100)
-		r.wantOnce(100, true)
-		if _, batched := s.(*Batched); batched && len(c) != 1 {
-			r.Errorf("%d complaints about a stream that takes no batches, want 1", len(c))
-		}
-	})
-}
-
 // TestLostAnswers drops one in twenty of the server's answers, at random.
 func TestLostAnswers(t *testing.T) {
 	t.Parallel()
-	both(t, nil, 200*time.Millisecond, func(r *rig, l *natstest.Proxy, s Publisher, c troubles) {
+	both(t, nil, 200*time.Millisecond, func(r *rig, s Publisher) {
 		dice := rand.New(rand.NewPCG(20, 1))
 		lost := 0
-		l.Lose(func(subject string, body []byte) bool {
+		r.proxy.Lose(func(subject string, body []byte) bool {
 			if !isAnswer(subject, body) || dice.IntN(20) != 0 {
 				return false
 			}
@@ -183,7 +139,7 @@ func TestLostAnswers(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		l.Lose(nil)
+		r.proxy.Lose(nil)
 		if lost == 0 {
 			r.Error("no answer was lost")
 		}
@@ -208,12 +164,12 @@ func (r *rig) wantRoom(s Publisher) {
 // TestConnectionCutInTheMiddle repeatedly cuts the connection at the first answers to a Publish.
 func TestConnectionCutInTheMiddle(t *testing.T) {
 	t.Parallel()
-	both(t, nil, time.Second, func(r *rig, l *natstest.Proxy, s Publisher, c troubles) {
+	both(t, nil, time.Second, func(r *rig, s Publisher) {
 		const n, rounds = 2000, 3
 		for round := range rounds {
 			begun := make(chan struct{})
 			seen := 0
-			l.Lose(func(subject string, body []byte) bool {
+			r.proxy.Lose(func(subject string, body []byte) bool {
 				if isAnswer(subject, body) {
 					if seen++; seen == 2 {
 						close(begun)
@@ -221,69 +177,33 @@ func TestConnectionCutInTheMiddle(t *testing.T) {
 				}
 				return seen >= 2 // would end the Publish before the connection is cut
 			})
-			done := make(chan struct{})
-			go func() {
-				defer close(done)
-				r.putAll(s, messages(round*n, n, 200))
-			}()
+			var putting sync.WaitGroup
+			putting.Go(func() { r.putAll(s, messages(round*n, n, 200)) })
 			<-begun
-			l.Cut()
-			l.Lose(nil)
-			<-done
+			r.proxy.Cut()
+			r.proxy.Lose(nil)
+			putting.Wait()
 		}
 		r.wantOnce(rounds*n, false)
 		r.wantRoom(s)
-		if _, batched := s.(*Batched); batched && len(c) < rounds {
-			r.Errorf("%d batches were not confirmed, and %d were cut", len(c), rounds)
+		if _, batched := s.(*Batched); batched && len(r.troubles) < rounds {
+			r.Errorf("%d batches were not confirmed, and %d were cut", len(r.troubles), rounds)
 		}
 	})
 }
 
 func TestPutEndsWithItsContext(t *testing.T) {
 	t.Parallel()
-	both(t, nil, patience, func(r *rig, l *natstest.Proxy, s Publisher, c troubles) {
-		l.Lose(isAnswer)
+	both(t, nil, patience, func(r *rig, s Publisher) {
+		r.proxy.Lose(isAnswer)
 		ctx, cancel := context.WithCancel(context.Background())
 		answered := make(chan []Answer)
 		go func() { answered <- s.Publish(ctx, messages(0, 10, 20), nil) }()
 		r.Until("something is stored", func() bool { return r.stored() > 0 })
 		cancel()
-		answers := <-answered
-		if len(answers) != 10 {
-			r.Fatalf("%d answers to 10 messages", len(answers))
-		}
-		for i, a := range answers {
-			if !errors.Is(a.Err, context.Canceled) {
-				r.Errorf("message %d: %v", i, a.Err)
-			}
-		}
-		if len(c) != 0 {
-			r.Errorf("the end of a context is taken for trouble: %v", <-c)
-		}
+		r.wantErrors(<-answered, 10, "the context has ended", func(err error) bool { return errors.Is(err, context.Canceled) })
+		r.wantTroubles(0, "the end of a context")
 	})
-}
-
-func TestConnectionsTakeTurns(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, nil)
-	l := r.Proxy()
-	first, second := r.Connect(l.URL()), r.Connect(r.URL)
-	s := NewBatched(r.windowed(Timeout, first, second), nil)
-	for i := range 4 {
-		r.wantStored(s.Publish(r.Ctx(), messages(i*10, 10, 20), nil), 10)
-	}
-	for i, nc := range []*nats.Conn{first, second} {
-		if sent := nc.Stats().OutMsgs; sent < 20 {
-			t.Errorf("connection %d has sent %d messages, want half of the 40 at least", i, sent)
-		}
-	}
-	l.Refuse(true)
-	r.Until("the first connection is down", func() bool { return !first.IsConnected() })
-	for i := range 4 {
-		r.wantStored(s.Publish(r.Ctx(), messages(40+i*10, 10, 20), nil), 10)
-	}
-	r.wantOnce(80, true)
-	l.Refuse(false)
 }
 
 func TestAStoreNeedsAConnection(t *testing.T) {
@@ -295,23 +215,32 @@ func TestAStoreNeedsAConnection(t *testing.T) {
 
 func TestUnstorable(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		err  error
-		want bool
-	}{
-		{nats.ErrMaxPayload, true},
-		{nats.ErrBadSubject, true},
-		{&jetstream.APIError{ErrorCode: codeMessageTooLarge}, true},
-		{&jetstream.APIError{ErrorCode: codeHeaderTooLarge}, true},
-		{&jetstream.APIError{ErrorCode: 10077}, false}, // the stream is full
-		{jetstream.ErrAsyncPublishTimeout, false},
-		{jetstream.ErrNoStreamResponse, false},
-		{nats.ErrDisconnected, false},
+	for err, want := range map[error]bool{
+		nats.ErrMaxPayload: true, nats.ErrBadSubject: true,
+		&jetstream.APIError{ErrorCode: codeMessageTooLarge}: true, &jetstream.APIError{ErrorCode: codeHeaderTooLarge}: true,
+		&jetstream.APIError{ErrorCode: 10077}: false, // the stream is full
+		jetstream.ErrAsyncPublishTimeout:      false, jetstream.ErrNoStreamResponse: false, nats.ErrDisconnected: false,
 	} {
-		if got := Unstorable(c.err); got != c.want {
-			t.Errorf("Unstorable(%v) = %v, want %v", c.err, got, c.want)
+		if got := Unstorable(err); got != want {
+			t.Errorf("Unstorable(%v) = %v, want %v", err, got, want)
 		}
 	}
+}
+
+func TestConnectionsTakeTurns(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	conns := []*nats.Conn{r.proxied, r.Connect(r.URL)}
+	s := NewBatched(r.windowed(Timeout, conns...), nil)
+	for i := range 4 {
+		r.put(s, messages(i*10, 10, 20), false)
+	}
+	for i, nc := range conns {
+		if sent := nc.Stats().OutMsgs; sent < 20 {
+			t.Errorf("connection %d has sent %d messages, want half of the 40 at least", i, sent)
+		}
+	}
+	r.wantOnce(40, true)
 }
 
 // TestWhatIsDownIsPassedOver shows that results are sent over working connections if there are any. No batch starts
@@ -319,21 +248,20 @@ func TestUnstorable(t *testing.T) {
 func TestWhatIsDownIsPassedOver(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
-	loss := r.Proxy()
-	down, up := r.Connect(loss.URL()), r.Connect(r.URL)
-	two, one := r.windowed(patience, down, up), r.windowed(patience, down)
-	loss.Refuse(true)
-	r.Until("one connection is down", func() bool { return !down.IsConnected() })
-	for range 4 {
+	up := r.Connect(r.URL)
+	two, one := r.windowed(patience, r.proxied, up), r.windowed(patience, r.proxied)
+	r.disconnect()
+	for i := range 4 {
 		if l := two.next(); l.nc != up {
 			t.Error("chosen is the connection that is down")
 		}
+		r.put(NewBatched(two, nil), messages(i*10, 10, 20), false)
 	}
-	if l := one.next(); l.nc != down {
+	r.wantOnce(40, true)
+	if l := one.next(); l.nc != r.proxied {
 		t.Error("chosen is not the only connection there is")
 	}
 	if err := NewBatched(one, nil).commit(r.Ctx(), messages(0, 5, 20)); !errors.Is(err, errDisconnected) {
 		t.Errorf("a batch without a connection ended with %v, want that it was not begun", err)
 	}
-	loss.Refuse(false)
 }

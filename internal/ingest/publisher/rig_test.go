@@ -2,7 +2,6 @@ package publisher
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"strconv"
 	"testing"
@@ -18,56 +17,71 @@ import (
 // patience limits the wait for an event that must happen. No test sleeps for all of it.
 const patience = natstest.Patience
 
+// rig has a stream, and a connection through a proxy.
 type rig struct {
 	*natstest.Rig
-	config jetstream.StreamConfig
+	config   jetstream.StreamConfig
+	proxy    *natstest.Proxy
+	proxied  *nats.Conn
+	troubles chan error // errors of unconfirmed batches
 }
 
 // newRig creates the stream, which allows batch publish unless change disables that.
 func newRig(t testing.TB, change func(*jetstream.StreamConfig)) *rig {
 	t.Helper()
-	r := &rig{Rig: natstest.New(t), config: jetstream.StreamConfig{
+	r := &rig{Rig: natstest.New(t), troubles: make(chan error, 1<<12), config: jetstream.StreamConfig{
 		Name: "RESULTS", Subjects: []string{"results.>"}, Storage: jetstream.FileStorage, AllowBatchPublish: true,
 	}}
 	if change != nil {
 		change(&r.config)
 	}
 	r.Create(r.config)
+	r.proxy = r.Proxy()
+	r.proxied = r.Connect(r.proxy.URL())
 	return r
 }
 
 func (r *rig) windowed(timeout time.Duration, conns ...*nats.Conn) *Windowed {
 	r.Helper()
-	w, err := NewWindowed(jsapi.API{}, timeout, conns...)
-	if err != nil {
-		r.Fatal(err)
-	}
-	return w
+	return natstest.Must(NewWindowed(jsapi.API{}, timeout, conns...))(r)
 }
 
-// troubles receives the errors of unconfirmed batches.
-type troubles chan error
+func (r *rig) note(err error) { r.troubles <- err }
 
-func newTroubles() troubles { return make(troubles, 1<<12) }
-
-func (c troubles) note(err error) { c <- err }
-
-// both runs a test with each kind of publisher over a connection through a proxy. Only a publisher with batches
-// reports to troubles.
-func both(t *testing.T, change func(*jetstream.StreamConfig), timeout time.Duration, test func(r *rig, l *natstest.Proxy, s Publisher, c troubles)) {
-	for _, kind := range []string{"windowed", "batched"} {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			r, c := newRig(t, change), newTroubles()
-			l := r.Proxy()
-			singles := r.windowed(timeout, r.Connect(l.URL()))
-			var s Publisher = singles
-			if kind == "batched" {
-				s = NewBatched(singles, c.note)
-			}
-			test(r, l, s, c)
-		})
+func (r *rig) wantTroubles(n int, what string) {
+	r.Helper()
+	if len(r.troubles) != n {
+		r.Errorf("%s: %d batches are reported as not confirmed, want %d", what, len(r.troubles), n)
 	}
+}
+
+// disconnect makes the proxied connection fail until the proxy accepts connections again.
+func (r *rig) disconnect() {
+	r.Helper()
+	r.proxy.Refuse(true)
+	r.Until("the connection is down", func() bool { return !r.proxied.IsConnected() })
+}
+
+// reconnect replaces the proxied connection.
+func (r *rig) reconnect() {
+	r.Helper()
+	before := r.proxied.Stats().Reconnects
+	r.proxy.Cut()
+	r.Until("connected anew", func() bool { return r.proxied.Stats().Reconnects > before && r.proxied.IsConnected() })
+}
+
+// both runs a test with each kind of publisher over the proxied connection. Only a publisher with batches reports troubles.
+func both(t *testing.T, change func(*jetstream.StreamConfig), timeout time.Duration, test func(r *rig, s Publisher)) {
+	t.Run("windowed", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t, change)
+		test(r, r.windowed(timeout, r.proxied))
+	})
+	t.Run("batched", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t, change)
+		test(r, NewBatched(r.windowed(timeout, r.proxied), r.note))
+	})
 }
 
 // messages returns n messages of size bytes, with ids from number first on.
@@ -85,35 +99,46 @@ func messages(first, n, size int) []*nats.Msg {
 }
 
 // putAll publishes msgs repeatedly until each is stored, like a settler.
-func (r *rig) putAll(s Publisher, msgs []*nats.Msg) (duplicates int) {
+func (r *rig) putAll(s Publisher, msgs []*nats.Msg) {
 	r.Helper()
 	ctx := r.Ctx()
 	for len(msgs) > 0 {
 		var left []*nats.Msg
 		for i, a := range s.Publish(ctx, msgs, nil) {
-			switch {
-			case ctx.Err() != nil:
+			if ctx.Err() != nil {
 				r.Fatalf("after %v %d messages are still not stored, the last error is %v", patience, len(msgs), a.Err)
-			case a.Err != nil:
+			}
+			if a.Err != nil {
 				left = append(left, msgs[i])
-			case a.Duplicate:
-				duplicates++
 			}
 		}
 		msgs = left
 	}
-	return duplicates
 }
 
-// wantStored checks that there are n answers without errors.
-func (r *rig) wantStored(answers []Answer, n int) {
+// put publishes msgs once. Each must be stored, and must be a duplicate if duplicates is set.
+func (r *rig) put(s Publisher, msgs []*nats.Msg, duplicates bool) {
 	r.Helper()
-	if len(answers) != n {
-		r.Fatalf("%d answers to %d messages", len(answers), n)
+	answers := s.Publish(r.Ctx(), msgs, nil)
+	if len(answers) != len(msgs) {
+		r.Fatalf("%d answers to %d messages", len(answers), len(msgs))
 	}
 	for i, a := range answers {
-		if a.Err != nil {
-			r.Fatalf("message %d: %v", i, a.Err)
+		if a.Err != nil || duplicates && !a.Duplicate {
+			r.Fatalf("message %d: %v, duplicate %v", i, a.Err, a.Duplicate)
+		}
+	}
+}
+
+// wantErrors checks that there are n answers with the given error.
+func (r *rig) wantErrors(answers []Answer, n int, what string, is func(error) bool) {
+	r.Helper()
+	if len(answers) != n {
+		r.Fatalf("%s: %d answers to %d messages", what, len(answers), n)
+	}
+	for i, a := range answers {
+		if !is(a.Err) {
+			r.Errorf("%s: message %d: %v", what, i, a.Err)
 		}
 	}
 }
@@ -122,15 +147,17 @@ func (r *rig) wantStored(answers []Answer, n int) {
 // set, it also checks their order.
 func (r *rig) wantOnce(n int, inOrder bool) {
 	r.Helper()
+	config := jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy}
+	c := natstest.Must(r.JS.CreateConsumer(r.Ctx(), r.config.Name, config))(r)
+	all := natstest.Must(c.Messages())(r)
+	defer all.Stop()
 	seen := make(map[string]int, n)
-	next := 0
-	for m := range r.all() {
-		id := m.Headers().Get(jetstream.MsgIDHeader)
+	for i := range c.CachedInfo().NumPending {
+		id := natstest.Must(all.Next())(r).Headers().Get(jetstream.MsgIDHeader)
 		seen[id]++
-		if inOrder && id != "in:"+strconv.Itoa(next) {
-			r.Fatalf("message %d in the stream is %q", next, id)
+		if inOrder && id != "in:"+strconv.FormatUint(i, 10) {
+			r.Fatalf("message %d in the stream is %q", i, id)
 		}
-		next++
 	}
 	for i := range n {
 		if times := seen["in:"+strconv.Itoa(i)]; times != 1 {
@@ -139,32 +166,6 @@ func (r *rig) wantOnce(n int, inOrder bool) {
 	}
 	if len(seen) != n {
 		r.Errorf("the stream has %d ids, want %d", len(seen), n)
-	}
-}
-
-func (r *rig) all() func(yield func(jetstream.Msg) bool) {
-	return func(yield func(jetstream.Msg) bool) {
-		c, err := r.JS.CreateConsumer(r.Ctx(), r.config.Name, jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy})
-		if err != nil {
-			r.Fatal(err)
-		}
-		for left := int(c.CachedInfo().NumPending); left > 0; {
-			batch, err := c.Fetch(min(left, 1000), jetstream.FetchMaxWait(patience))
-			if err != nil {
-				r.Fatal(err)
-			}
-			got := 0
-			for m := range batch.Messages() {
-				got++
-				if !yield(m) {
-					return
-				}
-			}
-			if err := errors.Join(batch.Error()); err != nil || got == 0 {
-				r.Fatalf("reading the stream, %d left: %v", left, err)
-			}
-			left -= got
-		}
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"millrace/internal/ingest/commit"
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/natstest"
 	"millrace/internal/ingest/topology"
 )
 
@@ -24,44 +25,42 @@ func TestMarkersAreStoredAgainBeforeTheyAge(t *testing.T) {
 	for _, c := range []struct {
 		results, letters time.Duration // max_age
 		since            time.Duration // time since the lease began
-		// again has two numbers of repeated markers. The first is for a result stream without results, the second for
-		// dead letters.
-		again [2]uint64
+		again            [2]uint64     // number of repeated markers for a result stream without results, and for dead letters
 	}{
-		{0, 0, 24 * time.Hour, [2]uint64{0, 0}}, {time.Hour, 0, 20 * time.Minute, [2]uint64{1, 0}}, {time.Hour, 0, 10 * time.Minute, [2]uint64{0, 0}},
-		{0, time.Hour, 20 * time.Minute, [2]uint64{0, 1}}, {24 * time.Hour, time.Hour, 20 * time.Minute, [2]uint64{0, 1}},
-		{time.Hour, 24 * time.Hour, 20 * time.Minute, [2]uint64{1, 0}}, {time.Hour, time.Hour, 20 * time.Minute, [2]uint64{1, 1}},
+		{0, 0, 24 * time.Hour, [2]uint64{0, 0}}, {time.Hour, 0, 20 * time.Minute, [2]uint64{1, 0}},
+		{time.Hour, 0, 10 * time.Minute, [2]uint64{0, 0}}, {0, time.Hour, 20 * time.Minute, [2]uint64{0, 1}},
+		{24 * time.Hour, time.Hour, 20 * time.Minute, [2]uint64{0, 1}}, {time.Hour, 24 * time.Hour, 20 * time.Minute, [2]uint64{1, 0}},
+		{time.Hour, time.Hour, 20 * time.Minute, [2]uint64{1, 1}},
 	} {
 		for _, busy := range []bool{false, true} {
-			r := newRig(t)
+			r, _ := newRig(t, func(s *jetstream.StreamConfig) {
+				s.Subjects, s.AllowAtomicPublish, s.MaxAge = []string{"results.>", "commits.RESULTS.>"}, true, c.results
+			})
 			r.Create(jetstream.StreamConfig{Name: "INGEST", Subjects: []string{"ingest.>"}})
-			r.Create(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>", "commits.RESULTS.>"}, AllowAtomicPublish: true, MaxAge: c.results})
-			r.Create(jetstream.StreamConfig{Name: "DEAD", Subjects: []string{"deadletter.>", "commits.DEAD.>"}, AllowAtomicPublish: true, MaxAge: c.letters})
-			w := r.writerWith(func(o *Options) { o.Exclusive, o.Consumer = true, "millrace" })
-			commits, err := OpenCommits(r.Ctx(), w, Partition{Owner: "owner"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			r.Create(jetstream.StreamConfig{
+				Name: "DEAD", Subjects: []string{"deadletter.>", "commits.DEAD.>"}, AllowAtomicPublish: true, MaxAge: c.letters,
+			})
+			commits := r.lease(r.writer(func(o *Options) { o.Exclusive, o.Consumer = true, "millrace" }), "owner")
 			commits.resultAge.stored, commits.letterAge.stored = time.Now().Add(-c.since), time.Now().Add(-c.since)
-			ofResults, ofLetters := 1+c.again[0], 1+c.again[1] // includes the fences
-			if busy {
-				ofResults = 1 + 2 // one per batch
+			want := func(stream string, markers uint64) {
+				t.Helper()
+				if got := r.Stream(stream).CachedInfo().State.LastSeq; got != markers {
+					t.Errorf("max_age is %v and %v, busy %v: %v after a lease began, %s has had %d markers, want %d",
+						c.results, c.letters, busy, c.since, stream, got, markers)
+				}
 			}
 			for n := range 3 { // later rounds are too early in any case
 				if busy && n < 2 {
-					_, err = commits.commit(r.Ctx(), resultBatch{})
+					natstest.Must(commits.commit(r.Ctx(), resultBatch{}))(t)
 				} else {
-					err = commits.Keep(r.Ctx())
+					natstest.OK(t, commits.Keep(r.Ctx()))
 				}
-				if err != nil {
-					t.Fatal(err)
-				}
-				if got := r.Stream("DEAD").CachedInfo().State.LastSeq; got != ofLetters {
-					t.Errorf("max_age is %v and %v, busy %v: %v after a lease began, the stream of dead letters has had %d markers, want %d", c.results, c.letters, busy, c.since, got, ofLetters)
-				}
+				want("DEAD", 1+c.again[1]) // includes the fence
 			}
-			if got := r.Stream("RESULTS").CachedInfo().State.LastSeq; got != ofResults {
-				t.Errorf("max_age is %v and %v, busy %v: %v after a lease began, the stream of results has had %d markers, want %d", c.results, c.letters, busy, c.since, got, ofResults)
+			if busy {
+				want("RESULTS", 1+2) // one per batch
+			} else {
+				want("RESULTS", 1+c.again[0])
 			}
 		}
 	}
@@ -70,16 +69,11 @@ func TestMarkersAreStoredAgainBeforeTheyAge(t *testing.T) {
 // TestADeadLetterRenewsItsMarker shows that no marker is stored again soon after a dead letter.
 func TestADeadLetterRenewsItsMarker(t *testing.T) {
 	t.Parallel()
-	r, w, _ := letterRig(t, true, 64<<10)
-	commits, err := OpenCommits(r.Ctx(), w, Partition{Owner: "owner"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r, w := provisioned(t, true, 64<<10, nil)
+	commits := r.lease(w, "owner")
 	commits.letterAge = markerAge{time.Hour, time.Now().Add(-20 * time.Minute)}
-	d := r.letterInput(w, letterCase{bytes: 1}, 1)
-	if err := commits.PublishDeadLetter(r.Ctx(), &d, TooLarge, errors.New("no")); err != nil {
-		t.Fatal(err)
-	}
+	d := r.input(1, []byte("x"))
+	natstest.OK(t, commits.PublishDeadLetter(r.Ctx(), &d, TooLarge, errors.New("no")))
 	if got := len(r.Stored("RESULTS_DEADLETTER")); got != 3 {
 		t.Errorf("%d messages are stored, want a fence, a dead letter and its marker", got)
 	}
@@ -89,28 +83,23 @@ func TestADeadLetterRenewsItsMarker(t *testing.T) {
 // server has no ids of the stored ones.
 func TestANewLeaseKnowsTheDeadLettersOfRecords(t *testing.T) {
 	t.Parallel()
-	r, w, _ := letterRig(t, true, 64<<10)
+	r, w := provisioned(t, true, 64<<10, nil)
 	w.o.ResultIDs = false
-	const sequence = 7
-	d := r.letterInput(w, letterCase{bytes: 1, framed: true}, sequence)
+	d := r.failedFrame(w, nil, lines(1, 1))
+	d.Sequence = 7
 	for n, records := range [][]int{{1}, {0, 1}} {
-		commits, err := OpenCommits(r.Ctx(), w, Partition{Owner: fmt.Sprint(n)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		commits := r.lease(w, fmt.Sprint(n))
 		if settled, err := commits.Settled(r.Ctx(), &d); err != nil || settled {
 			t.Errorf("an input is settled, of which some records have dead letters: %v, %v", settled, err)
 		}
-		if last := commits.Beyond(); n > 0 && last != sequence {
-			t.Errorf("earlier leases have stored something up to input %d, want %d", last, sequence)
+		if last := commits.Beyond(); n > 0 && last != d.Sequence {
+			t.Errorf("earlier leases have stored something up to input %d, want %d", last, d.Sequence)
 		}
 		var letters []*deadLetter
 		for _, i := range records {
 			letters = append(letters, w.newRecordLetter(&d, i))
 		}
-		if err := commits.storeLetters(r.Ctx(), letters, new(partials)); err != nil {
-			t.Fatal(err)
-		}
+		natstest.OK(t, commits.storeLetters(r.Ctx(), letters, new(partials)))
 	}
 	var got []string
 	for _, m := range r.Stored("RESULTS_DEADLETTER") {
@@ -127,6 +116,7 @@ func TestANewLeaseKnowsTheDeadLettersOfRecords(t *testing.T) {
 type keptStream struct {
 	stored []*nats.Msg // messages from sequence 1 on; nil for a marker
 	last   commit.StoredMarker
+	tries  int // number of messages that the stream has got
 	// refuse returns the reason for which the stream refuses a message and all later ones of its batch. If refuse is
 	// nil, the stream accepts all messages.
 	refuse func(*nats.Msg) error
@@ -139,6 +129,7 @@ func (s *keptStream) Write(_ context.Context, _ commit.Way, expected uint64, msg
 		return 0, &commit.WrongLastError{Last: s.last.At}
 	}
 	for _, each := range msgs {
+		s.tries++
 		if s.refuse != nil {
 			if err := s.refuse(each); err != nil {
 				return 0, err
@@ -175,36 +166,29 @@ func (s *keptStream) ids() (ids []string) {
 func (r *rig) commits(w *Writer, s *keptStream) *Commits {
 	r.Helper()
 	again := func(context.Context, commit.Store, int, error) bool { return true }
-	results, _, err := commit.Open(r.Ctx(), commit.Options{Owner: "owner", Created: time.Unix(1, 0), Way: commit.Fast, Again: again}, s, nil)
-	if err != nil {
-		r.Fatal(err)
-	}
+	o := commit.Options{Owner: "owner", Created: time.Unix(1, 0), Way: commit.Fast, Again: again}
+	results, _, err := commit.Open(r.Ctx(), o, s, nil)
+	natstest.OK(r, err)
 	c := NewCommits(results, nil, w.o.ResultPrefix)
 	c.w = w
 	return c
 }
 
-type noSink struct{}
-
-func (noSink) Stored(context.Context, []*inflight.Delivery)                             {}
-func (noSink) Undeliverable(context.Context, *inflight.Batch, int, Reason, error) error { return nil }
-func (noSink) CollectRefused(context.Context, *inflight.Batch, []int) error             { return nil }
-func (noSink) Incomplete(*inflight.Batch, int, error) error                             { return nil }
+// settle stores the results of a batch in s.
+func (r *rig) settle(w *Writer, s *keptStream, b *inflight.Batch) {
+	r.Helper()
+	natstest.OK(r, r.commits(w, s).Settle(r.Ctx(), b, new(Buffers), noSink{}))
+}
 
 // TestPartsBeforeAnErrorAreStoredOnce refuses one part of a result. The parts before it are stored and aren't sent
 // again. Without ids, the server would store them twice.
 func TestPartsBeforeAnErrorAreStoredOnce(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	r.Create(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>", "deadletter.>"}})
-	w := r.writerWith(func(o *Options) { o.ResultIDs = false })
+	r, w := newRig(t, nil)
+	w.o.ResultIDs = false
 	w.size.stream.Store(1000)
-	var lines []byte
-	for range 40 {
-		lines = append(lines, "line\n"...)
-	}
 	b := &inflight.Batch{}
-	b.Add(r.failedFrame(w, nil, lines))
+	b.Add(r.failedFrame(w, nil, lines(slices.Repeat([]int{4}, 40)...)))
 	f := b.Items[0].Frame
 	f.Fail(nil) // its results are complete
 	refused, s := 0, &keptStream{}
@@ -215,10 +199,7 @@ func TestPartsBeforeAnErrorAreStoredOnce(t *testing.T) {
 		refused++
 		return errors.New("the stream has no room")
 	}
-	var buffers Buffers
-	if err := r.commits(w, s).Settle(r.Ctx(), b, &buffers, noSink{}); err != nil {
-		t.Fatal(err)
-	}
+	r.settle(w, s, b)
 	var want []string
 	for n := range f.Parts {
 		m := frameWriter{w}.part(&b.Items[0], n)
@@ -233,22 +214,13 @@ func TestPartsBeforeAnErrorAreStoredOnce(t *testing.T) {
 // to limit their search.
 func TestAResultThatIsCommittedLateSaysSo(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	r.Create(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>", "deadletter.>"}})
-	w := r.writer()
-	for name, age := range map[string]time.Duration{"": 0, "1": time.Hour} {
-		d := r.input([]byte("payload"))
-		d.Cleared, d.Stored = time.Now().Add(-age), time.Now().Add(-age)
-		b := &inflight.Batch{}
-		b.Add(d)
-		b.Bodies.Add([]byte("{}"))
-		s := &keptStream{}
-		var buffers Buffers
-		if err := r.commits(w, s).Settle(r.Ctx(), b, &buffers, noSink{}); err != nil {
-			t.Fatal(err)
-		}
-		if got := s.stored[1].Header.Get(HeaderDeliveries); got != name {
-			t.Errorf("%v after the first delivery, the result has the number of deliveries %q, want %q", age, got, name)
+	r, w := newRig(t, nil)
+	for want, age := range map[string]time.Duration{"": 0, "1": time.Hour} {
+		b, s := r.payloads(1), &keptStream{}
+		b.Items[0].Cleared, b.Items[0].Stored = time.Now().Add(-age), time.Now().Add(-age)
+		r.settle(w, s, b)
+		if got := s.stored[1].Header.Get(HeaderDeliveries); got != want {
+			t.Errorf("%v after the first delivery, the result has the number of deliveries %q, want %q", age, got, want)
 		}
 	}
 }
@@ -257,28 +229,18 @@ func TestAResultThatIsCommittedLateSaysSo(t *testing.T) {
 // because of its id.
 func TestACommitOfAKnownResultIsLookedUp(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	r.Create(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>", "deadletter.>"}})
-	w := r.writer()
-	b := &inflight.Batch{}
-	b.Add(r.input([]byte("payload")))
-	b.Bodies.Add([]byte("{}"))
-	if _, err := r.JS.PublishMsg(r.Ctx(), &nats.Msg{Subject: "results.web.0", Header: ResultHeader(&b.Items[0], "crc32c")}); err != nil {
-		t.Fatal(err)
-	}
-	refused, s := 0, &keptStream{}
+	r, w := newRig(t, nil)
+	b, s := r.payloads(1), &keptStream{}
+	r.Put(&nats.Msg{Subject: "results.web.0", Header: ResultHeader(&b.Items[0], "crc32c")})
 	s.refuse = func(*nats.Msg) error {
-		if refused++; refused == 1 {
-			return &jetstream.APIError{Code: 400, ErrorCode: codeDuplicate}
+		if s.tries > 1 {
+			return nil
 		}
-		return nil
+		return &jetstream.APIError{Code: 400, ErrorCode: codeDuplicate}
 	}
-	var buffers Buffers
-	if err := r.commits(w, s).Settle(r.Ctx(), b, &buffers, noSink{}); err != nil {
-		t.Fatal(err)
-	}
-	if ids := s.ids(); refused != 1 || len(ids) > 0 || !b.IsSettled(0) {
-		t.Errorf("a stream that knows a result has got it %d times, and stored %q; settled: %v", refused, ids, b.IsSettled(0))
+	r.settle(w, s, b)
+	if ids := s.ids(); s.tries != 1 || len(ids) > 0 || !b.IsSettled(0) {
+		t.Errorf("a stream that knows a result has got it %d times, and stored %q; settled: %v", s.tries, ids, b.IsSettled(0))
 	}
 }
 
@@ -286,25 +248,84 @@ func TestACommitOfAKnownResultIsLookedUp(t *testing.T) {
 // possible. Otherwise the lease would repeat its batches forever.
 func TestALeaseEndsWhenItsStreamTakesBatchesInAnotherWay(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	r.Create(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>", "deadletter.>"}})
-	w := r.writer()
-	b := &inflight.Batch{}
-	b.Add(r.input([]byte("payload")))
-	b.Bodies.Add([]byte("{}"))
+	r, w := newRig(t, nil)
 	ctx, giveUp := context.WithCancel(r.Ctx())
 	defer giveUp()
-	refused, s := 0, &keptStream{}
+	b, s := r.payloads(1), &keptStream{}
 	s.refuse = func(*nats.Msg) error {
-		if refused++; refused == 3 {
+		if s.tries == 3 {
 			giveUp()
 		}
 		return errors.New("the stream takes no such batches")
 	}
 	c := r.commits(w, s)
 	c.way = topology.AtomicCommits // the stream accepts no fast batches now
-	var buffers Buffers
-	if err := c.Settle(ctx, b, &buffers, noSink{}); !errors.Is(err, errSettingsChanged) || b.IsSettled(0) {
-		t.Errorf("after %d batches in vain the lease ends with %v, want %v", refused, err, errSettingsChanged)
+	if err := c.Settle(ctx, b, new(Buffers), noSink{}); !errors.Is(err, errSettingsChanged) || b.IsSettled(0) {
+		t.Errorf("after %d batches in vain the lease ends with %v, want %v", s.tries, err, errSettingsChanged)
+	}
+}
+
+// fill makes the stream of dead letters full.
+func (r *rig) fill() {
+	r.Helper()
+	messages := int64(r.Put(&nats.Msg{Subject: "deadletter.a"}).Sequence)
+	r.Change("RESULTS_DEADLETTER", func(c *jetstream.StreamConfig) { c.MaxMsgs, c.Discard = messages, jetstream.DiscardNew })
+}
+
+// TestAFullStreamOfDeadLettersIsNamed shows that a lease waits for space when it begins and when it stores a dead
+// letter. The log names the full stream, and not the stream of results.
+func TestAFullStreamOfDeadLettersIsNamed(t *testing.T) {
+	t.Parallel()
+	for name, prepare := range map[string]func(r *rig, w *Writer) (wait func() error){
+		"when a lease begins": func(r *rig, w *Writer) func() error {
+			return func() error {
+				_, err := OpenCommits(r.Ctx(), w, Partition{Number: 3, Owner: "owner"})
+				return err
+			}
+		},
+		"when it stores a dead letter": func(r *rig, w *Writer) func() error {
+			commits, d := r.lease(w, "owner"), r.input(1, []byte("x"))
+			return func() error { return commits.PublishDeadLetter(r.Ctx(), &d, TooLarge, errors.New("no")) }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, w := provisioned(t, true, 64<<10, nil)
+			wait := prepare(r, w)
+			r.fill()
+			done := make(chan error, 1)
+			go func() { done <- wait() }()
+			r.Log.Await(t, `msg="`+lettersNotStored+`" partition=3 attempt=1 stream=RESULTS_DEADLETTER error=`)
+			if !r.Log.Has("maximum messages exceeded") {
+				t.Error("the log doesn't say that the stream is full")
+			}
+			if r.Log.Has(notStored) {
+				t.Error("the log blames the stream of results")
+			}
+			r.Change("RESULTS_DEADLETTER", func(c *jetstream.StreamConfig) { c.MaxMsgs = -1 })
+			natstest.OK(t, <-done)
+		})
+	}
+}
+
+// TestAStreamOfDeadLettersThatTakesNoMarkersAnyMore shows that a lease doesn't wait forever. The next lease stores
+// dead letters without markers.
+func TestAStreamOfDeadLettersThatTakesNoMarkersAnyMore(t *testing.T) {
+	t.Parallel()
+	r, w := provisioned(t, true, 64<<10, nil)
+	letters, _, err := letterStore(r.Ctx(), w, 3)
+	if err != nil || letters == nil {
+		t.Fatal(letters, err)
+	}
+	again := waitsFor(w, 3, letters)
+	if !again(r.Ctx(), letters, lookEvery, jetstream.ErrNoStreamResponse) {
+		t.Error("the lease ends although the stream takes markers")
+	}
+	dead := topology.CommitSubjects("commits", "RESULTS_DEADLETTER")
+	r.Change("RESULTS_DEADLETTER", func(c *jetstream.StreamConfig) {
+		c.Subjects = slices.DeleteFunc(c.Subjects, func(s string) bool { return s == dead })
+	})
+	if again(r.Ctx(), letters, lookEvery, jetstream.ErrNoStreamResponse) {
+		t.Error("the lease waits although the stream takes no markers")
 	}
 }

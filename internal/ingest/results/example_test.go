@@ -22,7 +22,10 @@ var input = inflight.Delivery{
 // ExampleResultHeader shows the headers that identify the input of a result. The duplicate window of the result
 // stream compares Nats-Msg-Id.
 func ExampleResultHeader() {
-	printHeader(results.ResultHeader(&input, "crc32c"))
+	h := results.ResultHeader(&input, "crc32c")
+	for _, key := range slices.Sorted(maps.Keys(h)) {
+		fmt.Printf("%s: %s\n", key, h.Get(key))
+	}
 	// Output:
 	// Language: en
 	// Millrace-Operators: crc32c
@@ -38,12 +41,6 @@ func ExampleDeadLetterHeader() {
 	fmt.Println(h.Get(results.HeaderReason), "after", h.Get(results.HeaderDeliveries), "delivery:", h.Get(results.HeaderError))
 	// Output:
 	// too_large after 1 delivery: its result cannot be stored
-}
-
-func printHeader(h nats.Header) {
-	for _, key := range slices.Sorted(maps.Keys(h)) {
-		fmt.Printf("%s: %s\n", key, h.Get(key))
-	}
 }
 
 type message struct {

@@ -17,6 +17,7 @@ import (
 	"millrace/internal/compression"
 	"millrace/internal/corpus"
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/natstest"
 	"millrace/internal/ingest/publisher"
 	"millrace/internal/record"
 	"millrace/internal/table"
@@ -46,7 +47,7 @@ func (m *model) newInput(sequence uint64) *modelInput {
 	in := &modelInput{header: nats.Header{}}
 	n := 1
 	if in.framed = m.random.IntN(3) > 0; in.framed {
-		n = []int{0, 1, m.random.IntN(10), m.random.IntN(modelMaxRecords + 1)}[m.random.IntN(4)]
+		n = oneOf(m.random, 0, 1, m.random.IntN(10), m.random.IntN(modelMaxRecords+1))
 	}
 	maximum := 1 + m.random.IntN(modelMaxBytes)
 	if n > 50 {
@@ -64,9 +65,11 @@ func (m *model) newInput(sequence uint64) *modelInput {
 	m.encode(in)
 	switch m.random.IntN(12) {
 	case 0:
-		in.breakFrame()
+		in.framed, in.broken = true, InvalidFrame
+		in.header.Set("Content-Type", "application/vnd.millrace.length-delimited")
+		in.body = []byte("\x00\x00\x00\x01x\x00\x00\x00\x09short")
 	case 1, 2, 3:
-		e := []compression.Encoding{compression.Zstd, compression.LZ4, compression.Snappy}[m.random.IntN(3)]
+		e := oneOf(m.random, compression.Zstd, compression.LZ4, compression.Snappy)
 		in.body = new(compression.Compressor).Append(nil, e, in.body)
 		in.header.Set("Content-Encoding", e.ContentEncoding())
 		in.compressed = true
@@ -92,16 +95,9 @@ func (m *model) encode(in *modelInput) {
 	}
 	in.header.Set("Content-Type", "application/x-ndjson")
 	for i, r := range in.records {
-		in.records[i] = bytes.ReplaceAll(r, []byte("\n"), []byte(" "))
-		in.records[i] = bytes.ReplaceAll(in.records[i], []byte("\r"), []byte(" "))
+		in.records[i] = bytes.ReplaceAll(bytes.ReplaceAll(r, []byte("\n"), []byte(" ")), []byte("\r"), []byte(" "))
 		in.body = append(append(in.body, in.records[i]...), '\n')
 	}
-}
-
-func (in *modelInput) breakFrame() {
-	in.framed, in.broken = true, "invalid_frame"
-	in.header.Set("Content-Type", "application/vnd.millrace.length-delimited")
-	in.body = append([]byte("\x00\x00\x00\x01x"), "\x00\x00\x00\x09short"...)
 }
 
 // statuses returns the expected status of each record.
@@ -139,12 +135,12 @@ func (m *model) checkStored(sequence uint64, in *modelInput) {
 	parts, letters := m.collect(sequence)
 	if why := m.wantReason(in); why != "" {
 		if len(parts)+len(letters) > 0 || !slices.Equal(in.reasons, []Reason{why}) {
-			m.t.Errorf("seed %d: message %d has %d results and the dead letters %q, want 0 and %q", m.seed, sequence, len(parts), in.reasons, why)
+			m.errorf("message %d has %d results and the dead letters %q, want 0 and %q", sequence, len(parts), in.reasons, why)
 		}
 		return
 	}
 	if len(in.reasons) > 0 || len(parts) == 0 {
-		m.t.Errorf("seed %d: message %d has %d results and the dead letters %q", m.seed, sequence, len(parts), in.reasons)
+		m.errorf("message %d has %d results and the dead letters %q", sequence, len(parts), in.reasons)
 		return
 	}
 	if in.framed {
@@ -153,7 +149,7 @@ func (m *model) checkStored(sequence uint64, in *modelInput) {
 	}
 	want := table.Reference(m.o.Operators, in.records, nil).AppendSingle(nil, m.o.Format)
 	if len(parts) != 1 || !bytes.Equal(m.decoded(parts[0]), want) {
-		m.t.Errorf("seed %d: message %d of one record has %d results, or another result than the reference", m.seed, sequence, len(parts))
+		m.errorf("message %d of one record has %d results, want one equal to the reference", sequence, len(parts))
 	}
 }
 
@@ -166,7 +162,7 @@ func (m *model) collect(sequence uint64) (result, letters []modelStored) {
 	for _, msg := range messages {
 		parts, err := c.Add(msg.Header, msg)
 		if err != nil || parts != nil && result != nil {
-			m.t.Errorf("seed %d: message %d has a result of %d parts, and then one of %d: %v", m.seed, sequence, len(result), len(parts), err)
+			m.errorf("message %d has a result of %d parts, and then one of %d: %v", sequence, len(result), len(parts), err)
 		}
 		if parts != nil {
 			result = parts
@@ -191,10 +187,10 @@ func (m *model) checkFrame(sequence uint64, in *modelInput, parts, letters []mod
 			to, _ = strconv.Atoi(parts[n+1].Header.Get(HeaderFirstRecord))
 		}
 		if err := want.Check(m.decoded(p), m.o.Format, from, to); err != nil {
-			m.t.Errorf("seed %d: part %d of %d of the result of message %d: %v", m.seed, n+1, len(parts), sequence, err)
+			m.errorf("part %d of %d of the result of message %d: %v", n+1, len(parts), sequence, err)
 		}
 		if p.at > last.at {
-			m.t.Errorf("seed %d: part %d of the result of message %d is stored after the last one", m.seed, n+1, sequence)
+			m.errorf("part %d of the result of message %d is stored after the last one", n+1, sequence)
 		}
 		from = to
 	}
@@ -202,16 +198,20 @@ func (m *model) checkFrame(sequence uint64, in *modelInput, parts, letters []mod
 		i, _ := strconv.Atoi(l.Header.Get(HeaderRecord))
 		switch {
 		case l.at > last.at:
-			m.t.Errorf("seed %d: the dead letter of record %d of message %d is stored after its result", m.seed, i, sequence)
+			m.errorf("the dead letter of record %d of message %d is stored after its result", i, sequence)
 		case !statuses[i].Failed() || l.Header.Get(HeaderReason) != statuses[i].String() || !m.hasPayload(l, in, i):
-			m.t.Errorf("seed %d: record %d of message %d is %v and has the dead letter %v", m.seed, i, sequence, statuses[i], l.Header)
+			m.errorf("record %d of message %d is %v and has the dead letter %v", i, sequence, statuses[i], l.Header)
 		}
-		m.did(map[bool]string{true: "too large", false: "record letter"}[statuses[i] == record.TooLarge])
+		if statuses[i] == record.TooLarge {
+			m.did("too large")
+		} else {
+			m.did("record letter")
+		}
 		statuses[i] = record.OK // makes a second dead letter an error
 	}
 	for i, s := range statuses {
 		if s.Failed() {
-			m.t.Errorf("seed %d: record %d of message %d is %v and has no dead letter", m.seed, i, sequence, s)
+			m.errorf("record %d of message %d is %v and has no dead letter", i, sequence, s)
 		}
 	}
 }
@@ -231,22 +231,20 @@ func (m *model) hasPayload(l modelStored, in *modelInput, i int) bool {
 		return bytes.Equal(m.stream.stored[at-1].Data, in.records[i])
 	}
 	m.did("payload left out")
-	return l.Header.Get(HeaderPayloadDigest) == digest(in.records[i]) && len(in.records[i]) > m.stream.maxLetter && len(in.body) > m.stream.maxLetter
+	fits := len(in.records[i]) <= m.stream.maxLetter || len(in.body) <= m.stream.maxLetter
+	return l.Header.Get(HeaderPayloadDigest) == digest(in.records[i]) && !fits
 }
 
 // decoded returns the decompressed body of a result.
 func (m *model) decoded(p modelStored) []byte {
 	m.t.Helper()
-	e, err := compression.FromHeader(p.Header.Get("Content-Encoding"))
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	e := natstest.Must(compression.FromHeader(p.Header.Get("Content-Encoding")))(m.t)
 	if e == compression.None {
 		return p.Data
 	}
 	body, err := new(compression.Decompressor).Append(nil, e, p.Data, 1<<30)
 	if err != nil {
-		m.t.Errorf("seed %d: %v", m.seed, err)
+		m.errorf("%v", err)
 	}
 	return body
 }
@@ -337,15 +335,17 @@ func (s *modelStream) store(msg *nats.Msg) (known bool) {
 	if at, ok := s.byID[id]; ok && id != "" {
 		s.m.counts["stored again"]++
 		before := s.stored[at]
-		same := before.Header.Get(HeaderCut) == msg.Header.Get(HeaderCut) && before.Header.Get(headerContentEncoding) == msg.Header.Get(headerContentEncoding)
-		if (same || strings.ContainsAny(id, "/#")) && !bytes.Equal(before.Data, msg.Data) {
-			s.m.t.Errorf("seed %d: the message %s is published again with other bytes", s.m.seed, id)
+		equal := func(header string) bool { return before.Header.Get(header) == msg.Header.Get(header) }
+		comparable := strings.ContainsAny(id, "/#") || equal(HeaderCut) && equal(headerContentEncoding)
+		if comparable && !bytes.Equal(before.Data, msg.Data) {
+			s.m.errorf("the message %s is published again with other bytes", id)
 		}
 		return true
 	}
 	s.m.counts["stored"]++
-	s.byID[id] = len(s.stored)
-	s.stored = append(s.stored, modelStored{&nats.Msg{Subject: msg.Subject, Header: msg.Header, Data: bytes.Clone(msg.Data)}, len(s.stored)})
+	at := len(s.stored)
+	s.byID[id] = at
+	s.stored = append(s.stored, modelStored{&nats.Msg{Subject: msg.Subject, Header: msg.Header, Data: bytes.Clone(msg.Data)}, at})
 	return false
 }
 

@@ -20,7 +20,6 @@ import (
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/natsconn"
 	"millrace/internal/ingest/natstest"
-	"millrace/internal/ingest/topology"
 	"millrace/internal/memory"
 	"millrace/internal/operator"
 	"millrace/internal/record"
@@ -39,11 +38,7 @@ func TestFramesSettleOnceWhateverFails(t *testing.T) {
 	r := natstest.New(t, func(o *server.Options) { o.MaxPayload = modelMaxPayload })
 	bounds := history.Bounds{Min: modelMin, Max: modelMax, Parallel: 4, MustHappen: modelMustHappen}
 	history.Run(t, bounds, func(h *history.History) map[string]int {
-		d, err := host.Open(host.Options{Cores: 2, Kernels: operator.HostKernels()})
-		if err != nil {
-			t.Error(err)
-			return nil
-		}
+		d := natstest.Must(host.Open(host.Options{Cores: 2, Kernels: operator.HostKernels()}))(t)
 		defer func() { _ = d.Close() }()
 		m := newModel(t, h, d, r.NC)
 		m.run()
@@ -60,7 +55,8 @@ const (
 
 var modelMustHappen = []string{
 	"settled", "dead letter", "given back", "batch refused", "batch failed", "incomplete", "publish lost", "confirmation lost",
-	"stored", "stored again", "part", "part of another cut", "record letter", "too large", "payload apart", "input apart", "payload left out", "unread", "drain ended", "died", "spread over batches", "ends in a later batch",
+	"stored", "stored again", "part", "part of another cut", "record letter", "too large", "payload apart", "input apart",
+	"payload left out", "unread", "drain ended", "died", "spread over batches", "ends in a later batch",
 }
 
 const (
@@ -93,44 +89,32 @@ type model struct {
 	released sync.WaitGroup
 }
 
+// oneOf returns one of several values.
+func oneOf[T any](random *rand.Rand, values ...T) T { return values[random.IntN(len(values))] }
+
 func newModel(t *testing.T, h *history.History, d device.Device, nc *nats.Conn) *model {
 	t.Helper()
 	m := &model{t: t, seed: h.Seed, random: rand.New(h), counts: map[string]int{}, ended: []string{""}}
-	ops, err := operator.ParseList([]string{"crc32c", "crc32c,minhash?k=4&hashes=8"}[m.random.IntN(2)])
-	if err != nil {
-		t.Fatal(err)
-	}
-	m.o = Options{
-		Topology: topology.Topology{
-			Stream: "INGEST", Subjects: []string{"ingest.>"}, ResultStream: "RESULTS", ResultPrefix: "results", DeadLetterPrefix: "deadletter", CommitPrefix: "commits", ResultIDs: true,
-		},
-		Operators: ops, Format: []operator.Format{operator.JSON, operator.Binary, operator.Arrow}[m.random.IntN(3)],
-		AckWait: time.Minute, Log: slog.New(slog.DiscardHandler), Observer: nobody{}, Progress: func() {},
-	}
-	m.stream = modelStream{m: m, byID: map[string]int{}, maxLetter: []int{modelMaxPayload, 800, 480, 480}[m.random.IntN(4)]}
+	operators := oneOf(m.random, "crc32c", "crc32c,minhash?k=4&hashes=8")
+	m.o = options(t, slog.New(slog.DiscardHandler), operators)
+	m.o.Format = oneOf(m.random, operator.JSON, operator.Binary, operator.Arrow)
+	m.stream = modelStream{m: m, byID: map[string]int{}, maxLetter: oneOf(m.random, modelMaxPayload, 800, 480, 480)}
 	for i := range m.w {
 		o := m.o
-		o.Encoding = []compression.Encoding{compression.None, compression.Zstd, compression.LZ4, compression.Snappy}[m.random.IntN(4)]
-		if m.w[i], err = NewWriter(t.Context(), natsconn.Connections{nc}, o); err != nil {
-			t.Fatal(err)
-		}
-		m.w[i].first, m.w[i].again, m.w[i].js = &m.stream, &m.stream, modelJetStream{m.w[i].js, &m.stream}
-		m.w[i].size.stream.Store([]int64{-1, 2 << 10, 3 << 10}[m.random.IntN(3)])
+		o.Encoding = oneOf(m.random, compression.None, compression.Zstd, compression.LZ4, compression.Snappy)
+		w := natstest.Must(NewWriter(t.Context(), natsconn.Connections{nc}, o))(t)
+		w.first, w.again, w.js = &m.stream, &m.stream, modelJetStream{w.js, &m.stream}
+		w.size.stream.Store(oneOf[int64](m.random, -1, 2<<10, 3<<10))
+		m.w[i] = w
 	}
-	m.pipe, err = streams.New(d, streams.Options{
-		Operators: ops, Lanes: 1 + m.random.IntN(3), BatchPayloads: []int{1, 2, 7, 64}[m.random.IntN(4)],
-		BatchBytes: []int{256, 1024, 8192}[m.random.IntN(3)], ScratchLimit: 64 << 20,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	m.pool, err = inflight.NewPool([]*streams.Pipeline{m.pipe}, memory.Worker{Messages: memory.Messages{
-		Format: m.o.Format, Operators: ops, Decompress: compression.Auto,
+	m.pipe = natstest.Must(streams.New(d, streams.Options{
+		Operators: m.o.Operators, Lanes: 1 + m.random.IntN(3), BatchPayloads: oneOf(m.random, 1, 2, 7, 64),
+		BatchBytes: oneOf(m.random, 256, 1024, 8192), ScratchLimit: 64 << 20,
+	}))(t)
+	m.pool = natstest.Must(inflight.NewPool([]*streams.Pipeline{m.pipe}, memory.Worker{Messages: memory.Messages{
+		Format: m.o.Format, Operators: m.o.Operators, Decompress: compression.Auto,
 		Split: frame.Splitter{Framing: frame.Auto, MaxRecords: modelMaxRecords, MaxBytes: 64 << 10},
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}}))(t)
 	m.pool.Limit = int64(1+m.random.IntN(200)) << 10
 	for i := range modelMessages {
 		m.inputs = append(m.inputs, m.newInput(uint64(i+1)))
@@ -157,22 +141,33 @@ func (m *model) run() {
 		m.t.Error(err)
 	}
 	if len(m.waiting) > 0 {
-		m.t.Errorf("seed %d: after %d rounds %d messages have not ended", m.seed, rounds, len(m.waiting))
+		m.errorf("after %d rounds %d messages have not ended", rounds, len(m.waiting))
 	}
-	m.checkEnded()
-	m.checkMemory()
+	for number, how := range m.ended[1:] {
+		if how == "" {
+			m.errorf("the delivery with the number %d has not ended", number+1)
+		}
+	}
+	if used, batches, bytes := m.pool.Memory().Used, m.pool.InFlight(), m.pool.Memory().Submitted; used != 0 || batches != 0 || bytes != 0 {
+		m.errorf("in the end %d bytes of memory, %d batches and %d submitted bytes are in use", used, batches, bytes)
+	}
 	for i, in := range m.inputs {
+		if in.ends != 1 {
+			m.errorf("message %d has ended %d times", i+1, in.ends)
+		}
 		m.checkStored(uint64(i+1), in)
 	}
 }
 
-// chance reports whether a fault happens, which has a probability of 1/n.
-func (m *model) chance(n int) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.random.IntN(n) == 0 && !m.calm
+func (m *model) errorf(format string, args ...any) {
+	m.t.Helper()
+	m.t.Errorf("seed %d: "+format, append([]any{m.seed}, args...)...)
 }
 
+// chance reports whether a fault happens, which has a probability of 1/n.
+func (m *model) chance(n int) bool { return m.pick(n) == 0 && !m.calm }
+
+// pick returns a random number below n.
 func (m *model) pick(n int) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -191,7 +186,7 @@ func (m *model) round() {
 	defer cancel()
 	inputs := m.waiting
 	m.waiting = nil
-	queue := inflight.NewQueue([]int{0, 3, inflight.QueueMax}[m.random.IntN(3)])
+	queue := inflight.NewQueue(oneOf(m.random, 0, 3, inflight.QueueMax))
 	batcher := m.pool.NewBatcher(m.pipe, queue, time.Millisecond, inflight.NewWindow(1), func(d inflight.Delivery) {
 		m.did("unread")
 		m.giveBack(&d)
@@ -239,14 +234,11 @@ func (m *model) delivery(i int) inflight.Delivery {
 	}
 }
 
-// errModelBatch is the error of a batch that fails.
-var errModelBatch = errors.New("the batch failed")
-
 // pack fills and submits one batch. It returns false if there is none.
 func (m *model) pack(ctx context.Context, batcher *inflight.Batcher) bool {
 	g, err := batcher.Reserve(ctx)
 	if err != nil {
-		m.t.Errorf("seed %d: no batch becomes free: %v; %d in flight", m.seed, err, m.pool.InFlight())
+		m.errorf("no batch becomes free: %v; %d in flight", err, m.pool.InFlight())
 		return false
 	}
 	b, why, err := batcher.Next(g)
@@ -268,14 +260,17 @@ func (m *model) pack(ctx context.Context, batcher *inflight.Batcher) bool {
 			return true
 		}
 	}
-	m.did("batch refused")
-	b.Release()
-	m.fail(g)
+	m.fail(b, g, "batch refused")
 	return true
 }
 
+// errModelBatch is the error of a batch that fails.
+var errModelBatch = errors.New("the batch failed")
+
 // fail gives back the deliveries of a batch that has no results.
-func (m *model) fail(g *inflight.Batch) {
+func (m *model) fail(b *streams.Batch, g *inflight.Batch, what string) {
+	m.did(what)
+	b.Release()
 	m.giveBackAll(g)
 	g.FailOpen(errModelBatch)
 	m.recycle(g)
@@ -305,12 +300,10 @@ func (m *model) settleBatches(over chan struct{}) {
 func (m *model) settle(b *streams.Batch, buffers *Buffers) {
 	g := b.Owner.(*inflight.Batch)
 	if err := b.Err(); err != nil {
-		m.t.Errorf("seed %d: %v", m.seed, err)
+		m.errorf("%v", err)
 	}
 	if m.chance(50) {
-		m.did("batch failed")
-		b.Release()
-		m.fail(g)
+		m.fail(b, g, "batch failed")
 		return
 	}
 	m.markFailing(g)
@@ -392,7 +385,7 @@ func (m *model) end(d *inflight.Delivery, how string) {
 	defer m.mu.Unlock()
 	m.counts[how]++
 	if before := m.ended[d.ConsumerSequence]; before != "" {
-		m.t.Errorf("seed %d: delivery %d of message %d is %s, and was %s already", m.seed, d.NumDelivered, d.Sequence, how, before)
+		m.errorf("delivery %d of message %d is %s, and was %s already", d.NumDelivered, d.Sequence, how, before)
 	}
 	m.ended[d.ConsumerSequence] = how
 	if how == "given back" {
@@ -408,27 +401,5 @@ func (m *model) giveBackAll(g *inflight.Batch) {
 	for _, i := range g.Unsettled() {
 		g.Settle(i)
 		m.giveBack(&g.Items[i])
-	}
-}
-
-// checkEnded checks that every delivery has ended, and that a delivery of every message settled it.
-func (m *model) checkEnded() {
-	m.t.Helper()
-	for number, how := range m.ended[1:] {
-		if how == "" {
-			m.t.Errorf("seed %d: the delivery with the number %d has not ended", m.seed, number+1)
-		}
-	}
-	for i, in := range m.inputs {
-		if in.ends != 1 {
-			m.t.Errorf("seed %d: message %d has ended %d times", m.seed, i+1, in.ends)
-		}
-	}
-}
-
-func (m *model) checkMemory() {
-	m.t.Helper()
-	if used, batches, bytes := m.pool.Memory().Used, m.pool.InFlight(), m.pool.Memory().Submitted; used != 0 || batches != 0 || bytes != 0 {
-		m.t.Errorf("seed %d: in the end %d bytes of memory, %d batches and %d submitted bytes are in use", m.seed, used, batches, bytes)
 	}
 }

@@ -4,7 +4,10 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"os"
+	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,8 +19,66 @@ import (
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/natsconn"
 	"millrace/internal/ingest/natstest"
+	"millrace/internal/ingest/publisher"
 	"millrace/internal/operator"
 )
+
+func TestHeaderTextIsOneBoundedLine(t *testing.T) {
+	t.Parallel()
+	got := headerText(errors.New("one\r\ntwo" + strings.Repeat("x", 1000)))
+	if len(got) != 512 || !strings.HasPrefix(got, "one  twoxxx") {
+		t.Errorf("%d bytes, %q", len(got), got[:20])
+	}
+}
+
+// page returns a page of the documentation.
+func page(t *testing.T, name string) string {
+	t.Helper()
+	return string(natstest.Must(os.ReadFile("../../../docs/" + name))(t))
+}
+
+// TestTheDocumentsTellTheTwoKindsOfTooLargeApart shows that the docs give different remedies for a payload that
+// exceeds a batch and for a result that exceeds the server's limit.
+func TestTheDocumentsTellTheTwoKindsOfTooLargeApart(t *testing.T) {
+	t.Parallel()
+	begins, _, _ := strings.Cut(errUnstorable(errors.New("cause")).Error(), ":")
+	remedies := []string{"`too_large`", "`max_payload`", "`max_msg_size`", "`worker check`", "MILLRACE_RESULT_FORMAT=binary"}
+	for _, name := range []string{"protocol.md", "runbooks/MillraceDeadLetters.md"} {
+		told := false
+		for entry := range strings.Lines(page(t, name)) {
+			if !strings.Contains(entry, "`"+begins+"`") {
+				continue
+			}
+			told = true
+			for _, want := range remedies {
+				if !strings.Contains(entry, want) {
+					t.Errorf("%s lacks %s where it explains %q:\n%s", name, want, begins, entry)
+				}
+			}
+			if strings.Contains(entry, "MILLRACE_BATCH_BYTES") {
+				t.Errorf("%s advises a larger batch for a result that exceeds the server's limit:\n%s", name, entry)
+			}
+		}
+		if !told {
+			t.Errorf("%s doesn't explain a dead letter whose error begins with %q", name, begins)
+		}
+	}
+}
+
+// TestReasonsOfTheProtocol shows that the table in docs/protocol.md has exactly the existing reasons.
+func TestReasonsOfTheProtocol(t *testing.T) {
+	t.Parallel()
+	_, section, _ := strings.Cut(page(t, "protocol.md"), "### Reasons\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	var told []Reason
+	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z_]+)`").FindAllStringSubmatch(section, -1) {
+		told = append(told, Reason(row[1]))
+	}
+	slices.Sort(told)
+	if want := slices.Sorted(slices.Values(Reasons)); !slices.Equal(slices.Compact(told), want) {
+		t.Errorf("the page has the reasons %q, want %q", told, want)
+	}
+}
 
 func TestCarriedHeaders(t *testing.T) {
 	t.Parallel()
@@ -48,23 +109,33 @@ func TestWithheldHeadersAreNamed(t *testing.T) {
 	}
 }
 
-// headed is a message with headers that no server sent.
-type headed struct {
-	inflight.Message
-	header nats.Header
+// TestHeadersThatPassThroughCanBeWritten compares passThrough with the client, which reports no size for an invalid
+// header.
+func TestHeadersThatPassThroughCanBeWritten(t *testing.T) {
+	t.Parallel()
+	for c := range 256 {
+		key := "a" + string([]byte{byte(c)})
+		_, passes := passThrough(nats.Header{key: {"b"}}, 0, true)[key]
+		if writes := (&nats.Msg{Header: nats.Header{key: nil}}).Size() > 0; passes != writes {
+			t.Errorf("header %q passes through: %v; the client writes it: %v", key, passes, writes)
+		}
+	}
+	if got := passThrough(nats.Header{"": {"b"}}, 0, true); len(got) != 0 {
+		t.Errorf("a header without a key passes through: %v", got)
+	}
 }
-
-func (h headed) Headers() nats.Header { return h.header }
 
 // BenchmarkResultHeader makes the headers of results, from inputs without headers and with a few. A map of up to
 // eight headers uses the least memory.
 func BenchmarkResultHeader(b *testing.B) {
 	for name, header := range map[string]nats.Header{
-		"none": nil, "two": {"Trace": {"1"}, "Language": {"en"}}, "three": {"Trace": {"1"}, "Language": {"en"}, "traceparent": {"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}},
+		"none": nil, "two": {"Trace": {"1"}, "Language": {"en"}},
+		"three": {"Trace": {"1"}, "Language": {"en"}, "traceparent": {"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}},
 	} {
 		b.Run(name, func(b *testing.B) {
 			d := inflight.Delivery{
-				Msg: headed{header: header}, Stream: "INGEST", Sequence: 7, Subject: "ingest.web", Stored: time.Unix(1700000000, 123456789), NumDelivered: 1, First: true,
+				Msg: modelMessage{header: header}, Stream: "INGEST", Sequence: 7, Subject: "ingest.web",
+				Stored: time.Unix(1700000000, 123456789), NumDelivered: 1, First: true,
 			}
 			content := newContent(operator.JSON, compression.None)
 			b.ReportAllocs()
@@ -83,19 +154,19 @@ var described = nats.Header{
 
 func TestAResultDescribesItsOwnBody(t *testing.T) {
 	t.Parallel()
-	d := &inflight.Delivery{Msg: headed{header: described}, Stream: "INGEST", First: true}
+	d := &inflight.Delivery{Msg: modelMessage{header: described}, Stream: "INGEST", First: true}
 	for _, c := range []struct {
-		format   operator.Format
-		encoding compression.Encoding
-		framed   bool
-		body     int
-		want     nats.Header
+		format        operator.Format
+		encoding      compression.Encoding
+		framed        bool
+		body          int
+		kind, encoded string // Content-Type and Content-Encoding
 	}{
-		{operator.JSON, compression.None, false, 9, nats.Header{"Content-Type": {"application/json"}}},
-		{operator.JSON, compression.None, true, 9, nats.Header{"Content-Type": {"application/x-ndjson"}}},
-		{operator.Binary, compression.LZ4, false, 9, nats.Header{"Content-Type": {"application/octet-stream"}, "Content-Encoding": {"lz4"}}},
-		{operator.Arrow, compression.Zstd, true, 9, nats.Header{"Content-Type": {"application/vnd.apache.arrow.stream"}, "Content-Encoding": {"zstd"}}},
-		{operator.JSON, compression.Zstd, true, 0, nats.Header{"Content-Type": {"application/x-ndjson"}}},
+		{operator.JSON, compression.None, false, 9, "application/json", ""},
+		{operator.JSON, compression.None, true, 9, "application/x-ndjson", ""},
+		{operator.Binary, compression.LZ4, false, 9, "application/octet-stream", "lz4"},
+		{operator.Arrow, compression.Zstd, true, 9, "application/vnd.apache.arrow.stream", "zstd"},
+		{operator.JSON, compression.Zstd, true, 0, "application/x-ndjson", ""},
 	} {
 		h, content := ResultHeader(d, "crc32c"), newContent(c.format, c.encoding)
 		content.describe(h, c.framed, c.body)
@@ -105,19 +176,24 @@ func TestAResultDescribesItsOwnBody(t *testing.T) {
 			}
 			delete(h, key)
 		}
-		if !maps.EqualFunc(h, c.want, slices.Equal) {
-			t.Errorf("%v, %v, framed %v, %d bytes: the headers are %v, want %v", c.format, c.encoding, c.framed, c.body, h, c.want)
+		want := nats.Header{"Content-Type": {c.kind}}
+		if c.encoded != "" {
+			want["Content-Encoding"] = []string{c.encoded}
+		}
+		if !maps.EqualFunc(h, want, slices.Equal) {
+			t.Errorf("%v, %v, framed %v, %d bytes: the headers are %v, want %v", c.format, c.encoding, c.framed, c.body, h, want)
 		}
 	}
 }
 
-func TestTheDeadLetterOfAMessageDescribesTheInputsBody(t *testing.T) {
+func TestShortSubject(t *testing.T) {
 	t.Parallel()
-	d := &inflight.Delivery{Msg: headed{header: described}, Stream: "INGEST"}
-	h := DeadLetterHeader(d, TooLarge, errors.New("too large"), true)
-	for key, values := range described {
-		if !slices.Equal(h[key], values) {
-			t.Errorf("header %s is %q, want %q", key, h[key], values)
+	whole := strings.Repeat("x", publisher.MaxSubject)
+	for subject, want := range map[string]string{
+		"a.b.": "a.b.", whole: whole, whole + "y": whole, whole[1:] + ".z": whole[1:],
+	} {
+		if got := shortSubject(subject); got != want {
+			t.Errorf("shortSubject of %d bytes has %d, want %d", len(subject), len(got), len(want))
 		}
 	}
 }
@@ -125,14 +201,12 @@ func TestTheDeadLetterOfAMessageDescribesTheInputsBody(t *testing.T) {
 // TestTheLargestMessageIsTheSmallerLimit compares the limits of the server and of the result stream.
 func TestTheLargestMessageIsTheSmallerLimit(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	m := &messageSize{conns: natsconn.Connections{r.NC}}
-	for _, c := range []struct{ stream, want int }{
-		{-1, natstest.MaxPayload}, {0, natstest.MaxPayload}, {1000, 1000}, {natstest.MaxPayload, natstest.MaxPayload}, {natstest.MaxPayload + 1, natstest.MaxPayload},
-	} {
-		m.saw(&jetstream.StreamInfo{Config: jetstream.StreamConfig{MaxMsgSize: int32(c.stream)}})
-		if got := m.maxBytes(); got != c.want {
-			t.Errorf("with max_msg_size %d: %d, want %d", c.stream, got, c.want)
+	const limit = natstest.MaxPayload
+	m := &messageSize{conns: natsconn.Connections{natstest.New(t).NC}}
+	for stream, want := range map[int32]int{-1: limit, 0: limit, 1000: 1000, limit: limit, limit + 1: limit} {
+		m.saw(&jetstream.StreamInfo{Config: jetstream.StreamConfig{MaxMsgSize: stream}})
+		if got := m.maxBytes(); got != want {
+			t.Errorf("with max_msg_size %d: %d, want %d", stream, got, want)
 		}
 	}
 }
@@ -158,33 +232,11 @@ func TestTheClientLearnsMaxPayload(t *testing.T) {
 		{"a larger input", nats.ErrMaxPayload, before + 1, true, after, 1},
 		{"soon afterwards", nats.ErrMaxPayload, after + 1, false, after, 1},
 	} {
-		d := r.input(make([]byte, c.bytes))
+		d := r.input(1, make([]byte, c.bytes))
 		helps := m.learn(r.Ctx(), &d, c.err)
 		if known, again := r.NC.MaxPayload(), r.NC.Stats().Reconnects; helps != c.helps || known != c.known || again != c.again {
-			t.Errorf("%s: helps %v, %d bytes are known, connected again %d times; want %v, %d, %d", c.name, helps, known, again, c.helps, c.known, c.again)
+			t.Errorf("%s: helps %v, %d bytes are known, connected again %d times; want %v, %d, %d",
+				c.name, helps, known, again, c.helps, c.known, c.again)
 		}
-	}
-}
-
-// TestADeadLetterIsWholeOnceItMayBe shows that a dead letter omits only parts that exceed the current max_payload,
-// once the worker has received a larger one.
-func TestADeadLetterIsWholeOnceItMayBe(t *testing.T) {
-	t.Parallel()
-	const before, after = 4 << 10, 64 << 10
-	r, w, counts := letterRig(t, false, before)
-	r.Reload(func(o *server.Options) { o.MaxPayload = after })
-	d := r.letterInput(w, letterCase{bytes: 2 * before, header: 100}, 1)
-	if err := w.PublishDeadLetter(r.Ctx(), &d, TooLarge, errors.New("no")); err != nil {
-		t.Fatal(err)
-	}
-	all := r.Stored("RESULTS_DEADLETTER")
-	if len(all) != 1 {
-		t.Fatalf("%d messages are stored, want one dead letter", len(all))
-	}
-	if len(all[0].Data) != 2*before || all[0].Header.Get("Note") == "" || all[0].Header.Get(HeaderOmitted) != "" {
-		t.Errorf("the dead letter has %d bytes and the headers %v, want everything", len(all[0].Data), all[0].Header)
-	}
-	if n := counts.n.Load(); n > 0 {
-		t.Errorf("%d dead letters without payload are counted", n)
 	}
 }
