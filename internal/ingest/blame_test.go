@@ -2,141 +2,45 @@ package ingest
 
 import (
 	"bytes"
-	"context"
 	"errors"
-	"sync"
+	"fmt"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"millrace/internal/device"
-	"millrace/internal/device/host"
-	"millrace/internal/frame"
+	"millrace/internal/device/sim"
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/quarantine"
 	"millrace/internal/ingest/results"
+	"millrace/internal/ingest/topology"
 	"millrace/internal/operator"
+	"millrace/internal/record"
 	"millrace/internal/streams"
 )
 
-// ailing is a device on which batches fail, starting with number from.
-type ailing struct {
-	device.Device
-	fails error // error of a refused batch; an error that wraps ErrLost loses the device
-	from  int   // number of the first batch that fails, from 1
-	times int   // number of batches that fail; 0 means all
-	lies  *atomic.Bool
-	with  []byte // text in the payloads whose batches fail; nil means all batches
+// operatorError has the headers of the dead letter of a payload on which an operator fails.
+var operatorError = map[string]string{results.HeaderReason: string(results.OperatorError)}
 
-	mu      sync.Mutex
-	batches int
-	lost    error
-}
-
-func (d *ailing) Enqueue(commands []device.Command) error {
-	if d.concerns(commands) {
-		if err := d.next(); err != nil {
-			return err
-		}
-	}
-	return d.Device.Enqueue(commands)
-}
-
-func (d *ailing) concerns(commands []device.Command) bool {
-	for _, c := range commands {
-		if c.Kind == device.DoCopyIn && bytes.Contains(c.Host.Bytes(), d.with) {
-			return true
-		}
-	}
-	return d.with == nil
-}
-
-func (d *ailing) next() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.lost != nil {
-		return d.lost
-	}
-	d.batches++
-	if d.batches < d.from || d.times > 0 && d.batches >= d.from+d.times {
-		return nil
-	}
-	if d.lies != nil {
-		d.lies.Store(true)
-	}
-	if errors.Is(d.fails, device.ErrLost) {
-		d.lost = d.fails
-	}
-	return d.fails
-}
-
-func (d *ailing) Err() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.lost != nil {
-		return d.lost
-	}
-	return d.Device.Err()
-}
-
-func (d *ailing) Check(ctx context.Context) error {
-	if err := d.Err(); err != nil {
-		return err
-	}
-	return d.Device.Check(ctx)
-}
-
-// liar is an operator that computes wrong results once lies is set.
-type liar struct {
-	device.HostKernel
-	lies *atomic.Bool
-}
-
-func (l liar) Bind(params []byte) (device.BoundHostKernel, error) {
-	b, err := l.HostKernel.Bind(params)
-	return liarBound{b, l.lies}, err
-}
-
-type liarBound struct {
-	device.BoundHostKernel
-	lies *atomic.Bool
-}
-
-func (l liarBound) Run(rows []byte, offsets []uint32, scratch, result []byte, parallel device.Parallel) error {
-	err := l.BoundHostKernel.Run(rows, offsets, scratch, result, parallel)
-	if l.lies.Load() {
-		result[0] ^= 1
-	}
-	return err
-}
-
-// eachBlame runs a test in both delivery modes, with streams and quick redeliveries.
+// eachBlame runs a test in both delivery modes, with quick redeliveries. Messages in transit to an ended worker are
+// redelivered after AckWait.
 func eachBlame(t *testing.T, test func(t *testing.T, r *rig)) {
 	t.Helper()
-	eachMode(t, func(t *testing.T, r *rig) {
-		r.opts.Split = frame.Splitter{}
-		// Messages in transit to an ended worker are redelivered after AckWait.
-		r.opts.AckWait = 3 * time.Second
+	eachMode(t, 2, func(t *testing.T, r *rig) {
+		r.opts.AckWait, r.opts.MaxDeliver = 3*time.Second, 3
 		r.provision()
 		test(t, r)
 	})
 }
 
-// openAiling opens a host device for use in an ailing one. It ignores the error of Close, because a pipeline may
-// leave resources open there.
-func openAiling(t testing.TB, kernels []device.HostKernel) device.Device {
-	t.Helper()
-	d, err := host.Open(host.Options{Cores: 2, Kernels: kernels})
-	if err != nil {
-		t.Fatal(err)
+// upTo returns the numbers from 0 to n-1.
+func upTo(n int) (all []int) {
+	for i := range n {
+		all = append(all, i)
 	}
-	t.Cleanup(func() {
-		_ = d.Close()
-		d = nil // as in openHost
-	})
-	return d
+	return all
 }
 
 // TestAnAilingDeviceBlamesNoPayload makes a device fail on good payloads in every known or conceivable way.
@@ -159,36 +63,37 @@ func TestAnAilingDeviceBlamesNoPayload(t *testing.T) {
 		{"loss by no kernel", device.Errorf("launch", "ailing", device.ErrLost, "injected"), 0, false, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
 			eachBlame(t, func(t *testing.T, r *rig) {
+				r.opts.MaxDeliver = 5
 				const n = 240
 				r.publish(n, document)
 				kernels := operator.HostKernels()
 				d := &ailing{fails: c.fails, from: 3, times: c.times}
 				if c.lies {
 					d.lies = &atomic.Bool{}
-					kernels[0] = liar{kernels[0], d.lies}
+					kernels[0] = liar(kernels[0], d.lies)
 				}
 				d.Device = openAiling(t, kernels)
-				first := r.run(d, streams.Options{BatchPayloads: 40})
+				run := r.run(d, streams.Options{BatchPayloads: 40})
 				if c.lost {
-					if err := first.wait(); !errors.Is(err, device.ErrLost) {
-						t.Fatalf("Run = %v, want a lost device", err)
-					}
-					first = r.run(openAiling(t, operator.HostKernels()), streams.Options{BatchPayloads: 40})
+					run.wantLost()
+					run = r.run(openAiling(t, operator.HostKernels()), streams.Options{BatchPayloads: 40})
 				}
-				r.awaitAllStored(t, n)
-				if err := first.drain(); err != nil {
-					t.Fatalf("Run: %v", err)
+				r.awaitAllStored(n)
+				run.finish()
+				if !c.lies {
+					r.wantAll(n, document)
+					return
 				}
 				// The stream has the results that the device computed before its failure was detected.
-				if found := r.stored("results.>"); c.lies {
-					r.wantOnce(n, found)
-				} else {
-					r.wantAll(n, document)
+				found, dead := r.stored("results.>"), r.deadLetters()
+				for i := range n {
+					if of := found[uint64(i+1)]; len(of) != 1 {
+						t.Errorf("input %d has %d results, want 1", i+1, len(of))
+					}
 				}
-				if dead := len(r.storedIn(deadStream, "deadletter.>")); dead > 0 {
-					t.Errorf("%d good payloads were given up", dead)
+				if len(dead) > 0 {
+					t.Errorf("%d good payloads were given up", len(dead))
 				}
 			})
 		})
@@ -197,22 +102,13 @@ func TestAnAilingDeviceBlamesNoPayload(t *testing.T) {
 
 // awaitAllStored returns once n inputs are acknowledged because their results are stored. It waits as long as there
 // is progress, because the worker after a lost device retries quarantined payloads one by one.
-func (r *rig) awaitAllStored(t *testing.T, n int) {
-	t.Helper()
+func (r *rig) awaitAllStored(n int) {
+	r.Helper()
 	for r.tally.stored() < n {
 		select {
 		case <-r.tally.changed:
 		case <-time.After(patience):
-			t.Fatalf("%d of %d stored, and nothing more for %v", r.tally.stored(), n, patience)
-		}
-	}
-}
-
-func (r *rig) wantOnce(n int, found map[uint64][]jetstream.Msg) {
-	r.Helper()
-	for i := range n {
-		if of := found[uint64(i+1)]; len(of) != 1 {
-			r.Errorf("input %d has %d results, want 1", i+1, len(of))
+			r.Fatalf("%d of %d stored, and nothing more for %v", r.tally.stored(), n, patience)
 		}
 	}
 }
@@ -221,219 +117,289 @@ func (r *rig) wantOnce(n int, found map[uint64][]jetstream.Msg) {
 // not in a kernel. The losses outnumber the allowed deliveries. They may be chance, so the worker keeps the payload
 // for a working device.
 func TestALossThatNoKernelCausedBlamesNoPayload(t *testing.T) {
-	t.Parallel()
 	eachBlame(t, func(t *testing.T, r *rig) {
-		r.opts.MaxDeliver = 3
 		const n = 100
 		payload := poisoned(44)
 		r.publish(n, payload)
-		for life := range 2 * r.opts.MaxDeliver {
-			d := &ailing{Device: openAiling(t, operator.HostKernels()), fails: device.Errorf("launch", "ailing", device.ErrLost, "injected"), from: 1, with: marker}
-			run := r.run(d, streams.Options{BatchPayloads: 32})
-			if err := run.wait(); !errors.Is(err, device.ErrLost) {
-				t.Fatalf("life %d: Run = %v, want a lost device", life, err)
-			}
+		for range 2 * r.opts.MaxDeliver {
+			loss := device.Errorf("launch", "ailing", device.ErrLost, "injected")
+			d := &ailing{Device: openAiling(t, operator.HostKernels()), fails: loss, from: 1, with: marker}
+			r.run(d, streams.Options{BatchPayloads: 32}).wantLost()
 		}
 		run := r.run(openAiling(t, operator.HostKernels()), streams.Options{BatchPayloads: 32})
-		r.awaitAllStored(t, n)
-		if err := run.drain(); err != nil {
-			t.Fatalf("Run: %v", err)
-		}
+		r.awaitAllStored(n)
+		run.finish()
 		r.wantAll(n, payload)
-		if dead := len(r.storedIn(deadStream, "deadletter.>")); dead > 0 {
-			t.Errorf("%d payloads were given up", dead)
-		}
 	})
 }
 
-// TestPoisonOneByOne uses batches of one payload, so no batch has a second payload for comparison.
-func TestPoisonOneByOne(t *testing.T) {
+// TestPoisonIsFoundWithoutARestart uses payloads on which an operator fails. They are apart, adjacent, in rows longer
+// than a broken device may fail on, or the only payloads. The worker compares a lone payload only with the probe.
+// Batches are planned once the worker has every input, so they are full. A batch without a good payload would end the
+// worker.
+func TestPoisonIsFoundWithoutARestart(t *testing.T) {
 	t.Parallel()
-	const few, many = 3, 4 * quarantine.MaxInRow
-	t.Run("few", func(t *testing.T) {
-		t.Parallel()
-		eachBlame(t, func(t *testing.T, r *rig) {
-			r.opts.MaxDeliver = 3
-			payload := unfitAt(0, 1, 2)
-			r.publish(few, payload)
-			run := r.run(openAiling(t, pickyKernels()), streams.Options{BatchPayloads: 1})
-			r.tally.await(t, inflight.DeadLettered, few)
-			if err := run.drain(); err != nil {
-				t.Fatalf("Run: %v", err)
-			}
-			r.wantOnlyDead(few, payload, []int{0, 1, 2})
-			if held := run.worker.Status().HeldBack; held != 0 {
-				t.Errorf("%d payloads are held back, and all were given up", held)
-			}
-		})
-	})
-	t.Run("many", func(t *testing.T) {
-		t.Parallel()
-		eachBlame(t, func(t *testing.T, r *rig) {
-			all := make([]int, many)
-			for i := range all {
-				all[i] = i
-			}
-			r.publish(many, unfitAt(all...))
-			run := r.run(openAiling(t, pickyKernels()), streams.Options{BatchPayloads: 1})
-			if err := run.wait(); !errors.Is(err, device.ErrLost) {
-				t.Fatalf("Run = %v, want a lost device", err)
-			}
-			if dead := r.tally.count(inflight.DeadLettered); dead > 0 {
-				t.Errorf("%d payloads were given up", dead)
-			}
-			if held := run.worker.Status().HeldBack; held == 0 {
-				t.Error("no payload counts as held back")
-			}
-		})
-	})
-}
-
-// TestPoisonAmongGoodPayloadsIsFoundWithoutARestart uses payloads on which an operator fails. They are apart,
-// adjacent, or in rows longer than a broken device may fail on. Batches are planned once the worker has every input,
-// so they are full. A batch without a good payload would end the worker.
-func TestPoisonAmongGoodPayloadsIsFoundWithoutARestart(t *testing.T) {
-	t.Parallel()
-	row := make([]int, 3*quarantine.MaxInRow)
-	for i := range row {
-		row[i] = 100 + i
-	}
-	for name, bad := range map[string][]int{"apart": {0, 100, 101, 239}, "in a row": row} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+	row := upTo(100 + 3*quarantine.MaxInRow)[100:]
+	for _, c := range []struct {
+		name     string
+		n, batch int
+		bad      []int
+	}{
+		{"apart", 240, 80, []int{0, 100, 101, 239}}, // fits in the queue
+		{"in a row", 240, 80, row},
+		{"a lone payload", 1, 80, []int{0}},
+		{"one by one", 3, 1, upTo(3)},
+	} {
+		t.Run(c.name, func(t *testing.T) {
 			eachBlame(t, func(t *testing.T, r *rig) {
-				const n = 240 // fits in the queue
-				payload := unfitAt(bad...)
-				r.publish(n, payload)
+				payload := unfitAt(c.bad...)
+				r.publish(c.n, payload)
 				kernels, w := watchKernels(pickyKernels())
 				r.opts.Linger = 2 * time.Second
-				run := r.prepare(openAiling(t, kernels), streams.Options{Lanes: 1, BatchPayloads: 80})
+				run := r.prepare(openAiling(t, kernels), streams.Options{Lanes: 1, BatchPayloads: c.batch})
 				open := w.holdPlans(t)
 				run.start()
-				minimum := n * run.worker.pool.DeliveryCost(0, 0, nil)
-				for i := range n {
+				minimum := int64(c.n) * run.worker.pool.DeliveryCost(0, 0, nil)
+				for i := range c.n {
 					minimum += int64(len(payload(i)))
 				}
 				until(t, "the worker has every input", func() bool { return run.worker.Memory().Used >= minimum })
 				open()
-				r.tally.await(t, inflight.DeadLettered, len(bad))
-				r.tally.awaitStored(t, n-len(bad))
-				if err := run.drain(); err != nil {
-					t.Fatalf("Run: %v", err)
+				r.tally.await(t, inflight.DeadLettered, len(c.bad))
+				r.publishFrom(c.n, c.n+1, payload)
+				run.finishAfter(c.n + 1 - len(c.bad))
+				r.wantApart(c.n+1, payload, operatorError, c.bad...)
+				if held := run.worker.Status().HeldBack; held != 0 {
+					t.Errorf("%d payloads are held back, and all were given up", held)
 				}
-				r.wantOnlyDead(n, payload, bad)
-				if !r.opts.Exclusive {
-					r.wantSettled(n)
-				}
-				if s := run.worker.Status(); s.InHand != 0 {
-					t.Errorf("%d batches in hand after the end", s.InHand)
+				if !r.opts.Exclusive && c.batch > 1 { // a payload that failed alone is given back until another succeeds
+					r.wantSettled(c.n + 1)
 				}
 			})
 		})
 	}
 }
 
-// wantOnlyDead checks that each payload in bad has a dead letter for an operator failure, and every other payload a result.
-func (r *rig) wantOnlyDead(n int, payload func(int) []byte, bad []int) {
-	r.Helper()
-	found, dead := r.stored("results.>"), r.storedIn(deadStream, "deadletter.>")
-	for _, i := range bad {
-		if of := dead[uint64(i+1)]; len(of) != 1 || of[0].Headers().Get(results.HeaderReason) != string(results.OperatorError) {
-			r.Errorf("payload %d: %d dead letters, want one for an operator's failure", i, len(of))
-		}
-		if len(found[uint64(i+1)]) > 0 {
-			r.Errorf("payload %d has a result", i)
-		}
-	}
-	if len(dead) != len(bad) || len(found) != n-len(bad) {
-		r.Errorf("%d dead letters and %d results, want %d and %d", len(dead), len(found), len(bad), n-len(bad))
-	}
-	for seq, of := range found {
-		if len(of) != 1 {
-			r.Errorf("input %d has %d results", seq, len(of))
-		}
-		if err := r.opts.Format.Check(r.opts.Operators, payload(int(seq)-1), of[0].Data()); err != nil {
-			r.Errorf("result of input %d: %v", seq, err)
-		}
-	}
-}
-
-// TestALonePoisonousPayloadIsGivenUp publishes a single payload. The worker can compare it only with the probe.
-func TestALonePoisonousPayloadIsGivenUp(t *testing.T) {
-	t.Parallel()
-	eachBlame(t, func(t *testing.T, r *rig) {
-		payload := unfitAt(0)
-		run := r.run(openAiling(t, pickyKernels()), streams.Options{})
-		r.publish(1, payload)
-		r.tally.await(t, inflight.DeadLettered, 1)
-		r.publishFrom(1, 50, payload)
-		r.tally.awaitStored(t, 49)
-		if err := run.drain(); err != nil {
-			t.Fatalf("Run: %v", err)
-		}
-		r.wantOnlyDead(50, payload, []int{0})
-	})
-}
-
 // TestAStreamOfPoisonStopsWorkersAndLosesNothing makes an operator fail on every payload except the probe's. More
 // workers end than MaxDeliver allows deliveries, but no worker publishes a dead letter. The next worker processes all
-// payloads.
+// payloads. In batches of one payload, no batch has a second payload for comparison.
 func TestAStreamOfPoisonStopsWorkersAndLosesNothing(t *testing.T) {
 	t.Parallel()
-	eachBlame(t, func(t *testing.T, r *rig) {
-		r.opts.MaxDeliver = 3
-		const n = 32
-		all := make([]int, n)
-		for i := range all {
-			all[i] = i
+	for _, c := range []struct{ batch, maxDeliver, lives int }{
+		{1, 5, 1}, // payloads that failed alone too often would be given up in a later life
+		{16, 3, 5},
+	} {
+		t.Run(fmt.Sprintf("batches of %d", c.batch), func(t *testing.T) {
+			eachBlame(t, func(t *testing.T, r *rig) {
+				r.opts.MaxDeliver = c.maxDeliver
+				const n = 4 * quarantine.MaxInRow
+				payload := unfitAt(upTo(n)...)
+				r.publish(n, payload)
+				for life := range c.lives {
+					run := r.run(openAiling(t, pickyKernels()), streams.Options{Lanes: 1, BatchPayloads: c.batch})
+					run.wantLost()
+					if dead := r.tally.count(inflight.DeadLettered); dead > 0 {
+						t.Fatalf("life %d: %d payloads were given up", life, dead)
+					}
+					if held := run.worker.Status().HeldBack; c.batch == 1 && held == 0 {
+						t.Error("no payload counts as held back")
+					}
+				}
+				run := r.run(openAiling(t, operator.HostKernels()), streams.Options{})
+				r.awaitAllStored(n)
+				run.finish()
+				r.wantAll(n, payload)
+			})
+		})
+	}
+}
+
+// TestWantOfMemoryIsNoPayloadsFault makes the device refuse scratch repeatedly while the worker bisects a failed
+// batch.
+func TestWantOfMemoryIsNoPayloadsFault(t *testing.T) {
+	r := provisioned(t, func(o *Options) { o.MaxDeliver = 1000 })
+	const n, bad = 300, 100
+	payload := unfitAt(bad)
+	r.publish(n, payload)
+	d := openSim(t, pickyKernels(), sim.Fault{Kind: sim.OutOfMemory, Probability: 0.4})
+	r.process(d, streams.Options{Lanes: 1, BatchPayloads: 30})
+	r.wantApart(n, payload, operatorError, bad)
+	if r.tally.count(inflight.Nacked) == 0 {
+		t.Error("no batch was refused for want of memory: nothing was shown")
+	}
+}
+
+// failing are operators that fail on records of unfit bytes. One fails for a whole batch, which is then bisected.
+var failing = map[string]struct {
+	open  func(r *rig, t testing.TB) device.Device
+	error string // header of the dead letter
+	fault string // reported for each record; empty for none
+}{
+	"that the device refuses":   {func(_ *rig, t testing.TB) device.Device { return openHost(t, pickyKernels()) }, "", ""},
+	"that the operator refuses": {(*rig).refuse, "operator crc32c: " + notFitting, ""},
+	"that spoil a batch":        {(*rig).spoil, "operator crc32c: a pass failed", "crc32c out_of_bounds"},
+}
+
+// TestAPayloadThatFailsIsADeadLetter shows that no other payload of its batch is lost, with and without commit markers.
+func TestAPayloadThatFailsIsADeadLetter(t *testing.T) {
+	t.Parallel()
+	for name, c := range failing {
+		for _, batch := range []int{1, 16, 1024} {
+			t.Run(fmt.Sprintf("payloads %s, in batches of %d", name, batch), func(t *testing.T) {
+				eachMode(t, 2, func(t *testing.T, r *rig) {
+					d := c.open(r, t)
+					if batch == 16 {
+						r.opts.ExactlyOnce = topology.Off // which matters only to exclusive delivery
+					}
+					r.provision()
+					const n = 60
+					bad := []int{0, 17, 18, 59}
+					payload := unfitAt(bad...)
+					r.publish(n, payload)
+					r.process(d, streams.Options{BatchPayloads: batch})
+					headers := map[string]string{results.HeaderReason: string(results.OperatorError)}
+					if c.error != "" {
+						headers[results.HeaderError], headers[results.HeaderOperator] = c.error, "crc32c"
+					}
+					r.wantApart(n, payload, headers, bad...)
+					if r.opts.Exclusive {
+						r.wantInOrder()
+					}
+					if got := r.tally.count(inflight.DeadLettered); got != len(bad) {
+						t.Errorf("%d dead letters are reported, want %d", got, len(bad))
+					}
+					if got, want := r.tally.operatorFaults(), slices.Repeat([]string{c.fault}, len(bad)); c.fault != "" && !slices.Equal(got, want) {
+						t.Errorf("faults %v, want %v", got, want)
+					}
+				})
+			})
 		}
-		payload := unfitAt(all...)
+	}
+}
+
+// TestARefusedPayloadBesideOneThatFails computes a batch again in parts. Each part must keep the refusals.
+func TestARefusedPayloadBesideOneThatFails(t *testing.T) {
+	eachMode(t, 2, func(t *testing.T, r *rig) {
+		kernels := r.refuseAlso(noOther)
+		kernels[1] = picky(kernels[1], false)
+		r.provision()
+		const n, fails = 40, 11
+		refuses := []int{3, 12, 30}
+		payload := func(i int) []byte {
+			if slices.Contains(refuses, i) {
+				return make([]byte, refused)
+			}
+			return unfitAt(fails)(i)
+		}
 		r.publish(n, payload)
-		for life := range 5 {
-			run := r.run(openAiling(t, pickyKernels()), streams.Options{Lanes: 1, BatchPayloads: 16})
-			if err := run.wait(); !errors.Is(err, device.ErrLost) {
-				t.Fatalf("life %d: Run = %v, want a lost device", life, err)
+		r.process(openHost(t, kernels), streams.Options{BatchPayloads: 16})
+		r.wantApart(n, payload, operatorError, append(refuses, fails)...)
+		for input, letters := range r.deadLetters() {
+			h, want := letters[0].Headers(), "operator crc32c: "+notFitting
+			if input == fails+1 {
+				want = "the results need"
 			}
-			if dead := r.tally.count(inflight.DeadLettered); dead > 0 {
-				t.Fatalf("life %d: %d payloads were given up", life, dead)
+			if h.Get(results.HeaderOperator) == "" || !strings.Contains(h.Get(results.HeaderError), want) {
+				t.Errorf("the dead letter of input %d says %q of operator %q, want %q", input,
+					h.Get(results.HeaderError), h.Get(results.HeaderOperator), want)
 			}
 		}
-		run := r.run(openAiling(t, operator.HostKernels()), streams.Options{})
-		r.awaitAllStored(t, n)
-		if err := run.drain(); err != nil {
-			t.Fatalf("Run: %v", err)
-		}
-		r.wantAll(n, payload)
 	})
 }
 
-// TestDeadLettersAreNoProgress shows that publishing only dead letters is not progress. Payloads that are refused on
-// receipt are never in flight.
-func TestDeadLettersAreNoProgress(t *testing.T) {
-	t.Parallel()
-	eachBlame(t, func(t *testing.T, r *rig) {
-		run := r.run(openAiling(t, pickyKernels()), streams.Options{BatchBytes: 2 * unfit})
-		payload := func(i int) []byte {
-			return bytes.Repeat([]byte{'x'}, []int{10, unfit, 2*unfit + 1, 20}[i])
+// poisoned returns a function that makes small payloads. The payloads at the indices in at break the device.
+func poisoned(at ...int) func(i int) []byte {
+	return func(i int) []byte {
+		b := fmt.Appendf(nil, "payload %d", i)
+		if slices.Contains(at, i) {
+			b = append(b, marker...)
 		}
-		r.publishFrom(0, 1, payload)
-		r.tally.awaitStored(t, 1)
-		before := run.worker.Status().Progress
-		for i := 1; i <= 2; i++ {
-			r.publishFrom(i, i+1, payload)
-			r.tally.await(t, inflight.DeadLettered, i)
-			until(t, "nothing is in hand", func() bool { return run.worker.Status().InHand == 0 })
+		return b
+	}
+}
+
+// deviceFault has the headers of the dead letter of a payload that breaks a device.
+var deviceFault = map[string]string{results.HeaderReason: string(results.DeviceFault)}
+
+// supervise runs workers one after another, like a supervisor, until all inputs are settled. It returns the number of
+// workers that lost their device.
+func (r *rig) supervise(start func() *running) (losses int) {
+	r.Helper()
+	const limit = 100 // far more than allowed
+	for ; losses < limit; losses++ {
+		run := start()
+		finished := r.awaitEnd(run)
+		switch err := run.drain(); {
+		case finished && err == nil:
+			return losses
+		case !errors.Is(err, device.ErrLost):
+			r.Fatalf("Run = %v, want a lost device", err)
+		case finished: // the worker died with the last unsettled input
+			return losses + 1
 		}
-		if after := run.worker.Status().Progress; !after.Equal(before) {
-			t.Errorf("two dead letters moved progress by %v", after.Sub(before))
+	}
+	r.Fatalf("%d workers were lost, and the inputs are not settled", losses)
+	return losses
+}
+
+// awaitEnd returns true once all inputs are settled, or false if the worker ends before.
+func (r *rig) awaitEnd(run *running) (finished bool) {
+	r.Helper()
+	r.Until("every input is settled, or the worker has ended", func() bool {
+		if len(run.done) > 0 {
+			return true
 		}
-		r.publishFrom(3, 4, payload)
-		r.tally.awaitStored(t, 2)
-		if after := run.worker.Status().Progress; !after.After(before) {
-			t.Error("a result did not move progress")
+		finished = r.allSettled()
+		return finished
+	})
+	return finished
+}
+
+// TestPoisonIsFoundAndAllElseProcessed uses a device that any batch with a poisonous payload breaks. The device
+// reports its loss before the process ends.
+func TestPoisonIsFoundAndAllElseProcessed(t *testing.T) {
+	eachMode(t, 3, func(t *testing.T, r *rig) {
+		const n, batch = 900, 128
+		r.opts.MaxDeliver = 10
+		r.provision()
+		poison := []int{100, 101, 800}
+		payload := poisoned(poison...)
+		r.publish(n, payload)
+		losses := r.supervise(func() *running { return r.run(poisonedSim(t), streams.Options{BatchPayloads: batch}) })
+		r.wantApart(n, payload, deviceFault, poison...)
+		// one is the number of losses for one payload: when it is new, at each level, and alone again.
+		one := quarantine.Levels{Full: batch, Limit: 10}.AloneLevel() + quarantine.LoneRuns
+		if r.opts.Exclusive {
+			one = 9 // a lease halves the batches that follow the last acknowledgement
 		}
-		if err := run.drain(); err != nil {
-			t.Fatalf("Run: %v", err)
+		if losses < quarantine.LoneRuns || losses > one*len(poison) {
+			t.Errorf("%d devices were lost for %d payloads, want %d to %d", losses, len(poison), quarantine.LoneRuns, one*len(poison))
 		}
+	})
+}
+
+// TestARecordThatLosesTheDeviceFailsAlone lets workers lose their devices one after another, until exactly the
+// records to blame are given up.
+func TestARecordThatLosesTheDeviceFailsAlone(t *testing.T) {
+	eachModeOfFrames(t, func(t *testing.T, r *rig) {
+		r.opts.MaxDeliver = 10
+		var inputs []framed
+		for seed := range uint64(6) {
+			inputs = append(inputs, manyLines(seed, 3*int(seed)))
+		}
+		for n, lethal := range map[int][]int{2: {5, 19}, 4: {0}} {
+			in := lines(slices.Repeat([][]byte{[]byte("record")}, 20)...)
+			in.statuses = make([]record.Status, len(in.records))
+			for _, at := range lethal {
+				in.records[at], in.statuses[at] = bytes.Clone(marker), record.DeviceFault
+			}
+			in.body = lines(in.records...).body
+			inputs[n] = in
+		}
+		r.provision()
+		r.publishFrames(inputs)
+		losses := r.supervise(func() *running { return r.run(poisonedSim(t), streams.Options{BatchPayloads: 32}) })
+		t.Logf("%d devices were lost", losses)
+		r.wantFrames(inputs)
 	})
 }

@@ -2,205 +2,130 @@ package ingest
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/device/sim"
+	"millrace/internal/compression"
 	"millrace/internal/ingest/embedded"
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/publisher"
 	"millrace/internal/ingest/results"
 	"millrace/internal/operator"
+	"millrace/internal/record"
 	"millrace/internal/streams"
 )
 
-// deadStream stores dead letters unless a test sets another stream.
-const deadStream = "RESULTS_DEADLETTER"
-
-// deadLetter returns the only dead letter of an input. The test fails if there isn't exactly one.
-func (r *rig) deadLetter(stream string, sequence uint64) jetstream.Msg {
-	r.Helper()
-	all := r.storedIn(stream, "deadletter.>")[sequence]
-	if len(all) != 1 {
-		r.Fatalf("%d dead letters of input %d, want 1", len(all), sequence)
-	}
-	return all[0]
-}
-
-func wantHeaders(t testing.TB, h nats.Header, want map[string]string) {
-	t.Helper()
-	for key, value := range want {
-		if got := h.Get(key); got != value {
-			t.Errorf("header %s is %q, want %q", key, got, value)
-		}
-	}
-}
-
-func TestPayloadLargerThanABatchIsDeadLettered(t *testing.T) {
+// TestAnInputThatCannotBeProcessedIsADeadLetter has such an input between two others, which have results.
+func TestAnInputThatCannotBeProcessedIsADeadLetter(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	r.provision()
-	payload := someBytes(1000, 1001, 999)
-	r.publish(3, payload)
-	run := r.run(hostDevice(t), streams.Options{BatchBytes: 1000})
-	r.tally.await(t, inflight.DeadLettered, 1)
-	r.tally.await(t, inflight.Published, 2)
-	if err := run.drain(); err != nil {
-		t.Fatal(err)
+	long := "ingest." + strings.Repeat("long.", 800) + strings.Repeat("x", 70) // the longest that a server accepts
+	heavy := nats.Header{"Heavy": {strings.Repeat("h", 700)}}
+	for name, c := range map[string]struct {
+		m    nats.Msg
+		says string // part of the error
+	}{
+		"larger than a batch": {
+			nats.Msg{Subject: "ingest.web.1", Data: make([]byte, 1001)}, "payload of 1001 bytes, and a batch takes 1000: raise MILLRACE_BATCH_BYTES",
+		},
+		"its result is too large": {nats.Msg{Subject: "ingest.web.1", Data: []byte("second"), Header: heavy}, "its result cannot be stored"},
+		// A result on that subject would break the connection of every worker that tries to store it.
+		"its subject is too long": {nats.Msg{Subject: long, Data: []byte("payload")}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			eachMode(t, 1, func(t *testing.T, r *rig) {
+				r.provision()
+				r.update("RESULTS", func(c *jetstream.StreamConfig) { c.MaxMsgSize = 800 })
+				r.publishMsg(nil, []byte("first"))
+				check(r.TB, r.NC.PublishMsg(&c.m))
+				r.publishMsg(nil, []byte("third"))
+				run := r.run(hostDevice(t), streams.Options{BatchBytes: 1000})
+				r.tally.await(t, inflight.DeadLettered, 1)
+				run.finishAfter(2)
+				m := r.deadLetter(2)
+				says := m.Headers().Get(results.HeaderError)
+				wantHeaders(t, m.Headers(), map[string]string{
+					results.HeaderReason: "too_large", results.HeaderDeliveries: "1", results.HeaderStream: "INGEST", results.HeaderSequence: "2",
+					results.HeaderSubject: c.m.Subject, jetstream.MsgIDHeader: fmt.Sprintf("INGEST:2:%d:too_large", r.storedAt(2).UnixNano()),
+					"Heavy": c.m.Header.Get("Heavy"),
+				})
+				if !bytes.Equal(m.Data(), c.m.Data) || !strings.Contains(says, c.says) {
+					t.Errorf("the dead letter has %d bytes and the error %q, want the payload and %q", len(m.Data()), says, c.says)
+				}
+				want := strings.Replace(c.m.Subject, "ingest", "deadletter", 1)
+				if got := m.Subject(); got != want && (c.m.Subject != long || len(got) > publisher.MaxSubject || !strings.HasPrefix(got, want[:100])) {
+					t.Errorf("the dead letter is on %q of %d bytes, want %q, shortened if it is too long", got, len(got), want)
+				}
+				if got := r.stored("results.>"); len(got) != 2 || len(got[1]) != 1 || len(got[3]) != 1 {
+					t.Errorf("%d and %d results of the other inputs, want one each", len(got[1]), len(got[3]))
+				}
+				r.wantSettled(3)
+			})
+		})
 	}
-	m := r.deadLetter(deadStream, 2)
-	if !bytes.Equal(m.Data(), payload(1)) {
-		t.Errorf("the dead letter has %d bytes that are not the payload's 1001", len(m.Data()))
+}
+
+// TestPayloadAsLargeAsTheServerTakesIsNotLost uses a payload that leaves no space for the headers of a dead letter. The
+// payload is stored on the subject of the dead letter, which names it.
+func TestPayloadAsLargeAsTheServerTakesIsNotLost(t *testing.T) {
+	r := provisioned(t)
+	payload := bytes.Repeat([]byte{'x'}, embedded.MaxPayload)
+	r.publishMsg(nil, payload)
+	r.process(hostDevice(t), streams.Options{BatchBytes: 1000})
+	all := r.Stored(deadStream)
+	if len(all) != 2 {
+		t.Fatalf("%d messages in the dead-letter stream, want the payload and its dead letter", len(all))
 	}
-	wantHeaders(t, m.Headers(), map[string]string{
-		results.HeaderReason: "too_large", results.HeaderDeliveries: "1", results.HeaderStream: "INGEST", results.HeaderSequence: "2",
-		results.HeaderSubject: "ingest.web.1", results.HeaderError: "payload of 1001 bytes, and a batch takes 1000: raise MILLRACE_BATCH_BYTES",
-		"Trace": "1", "Nats-Msg-Id": fmt.Sprintf("INGEST:2:%d:too_large", r.storedAt(2).UnixNano()),
+	wantHeaders(t, all[1].Header, map[string]string{
+		results.HeaderReason: "too_large", results.HeaderOmitted: "payload", results.HeaderPayloadSequence: fmt.Sprint(all[0].Sequence),
 	})
-	if m.Subject() != "deadletter.web.1" {
-		t.Errorf("the dead letter is on %q", m.Subject())
+	if !bytes.Equal(all[0].Data, payload) || all[0].Subject != all[1].Subject {
+		t.Errorf("message %d on %q is not the payload of the dead letter on %q", all[0].Sequence, all[0].Subject, all[1].Subject)
 	}
-	r.wantSettled(3)
 }
 
 // TestPayloadIsKeptBeforeTheServerStopsDelivering uses a consumer with its own delivery limit. At the last delivery
 // the worker dead-letters the payload instead of trying it.
 func TestPayloadIsKeptBeforeTheServerStopsDelivering(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.provision()
-	r.limitConsumer(2)
-	r.publish(1, someBytes(100))
-	run := r.run(simDevice(t, noScratch...), streams.Options{})
-	r.tally.await(t, inflight.DeadLettered, 1)
-	if err := run.drain(); err != nil {
-		t.Fatal(err)
-	}
-	wantHeaders(t, r.deadLetter(deadStream, 1).Headers(), map[string]string{
+	r := provisioned(t)
+	r.updateConsumer(func(c *jetstream.ConsumerConfig) { c.MaxDeliver = 2 })
+	payload := someBytes(100)
+	r.publish(1, payload)
+	r.process(simDevice(t, noScratch...), streams.Options{})
+	r.wantApart(1, payload, map[string]string{
 		results.HeaderReason: "max_deliver", results.HeaderDeliveries: "2", "Trace": "0",
 		results.HeaderError: "delivery 2, and the consumer's own MaxDeliver allows no more",
-	})
-	r.awaitFinished(1)
-	if r.tally.count(inflight.Nacked) != 1 || len(r.stored("results.>")) != 0 {
-		t.Errorf("%d given back and %d results, want 1 and none", r.tally.count(inflight.Nacked), len(r.stored("results.>")))
-	}
-}
-
-// TestCountOfDeliveriesAloneGivesNothingUp delivers good payloads more often than MILLRACE_MAX_DELIVER. All of them
-// have results.
-func TestCountOfDeliveriesAloneGivesNothingUp(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.provision()
-	r.opts.MaxDeliver = 2
-	const n = 5
-	r.publish(n, document)
-	c := r.Consumer(r.opts.Stream, r.opts.Consumer)
-	for range 4 { // number of deliveries of each payload
-		for range n {
-			m, err := c.Next(jetstream.FetchMaxWait(patience))
-			if err == nil {
-				err = m.Nak()
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	run := r.run(hostDevice(t), streams.Options{})
-	r.tally.awaitStored(t, n)
-	if err := run.drain(); err != nil {
-		t.Fatal(err)
-	}
-	r.awaitFinished(n)
-	r.wantAll(n, document)
-	if dead := r.tally.count(inflight.DeadLettered); dead != 0 {
-		t.Errorf("%d good payloads were given up", dead)
+	}, 0)
+	if back := r.tally.count(inflight.Nacked); back != 1 {
+		t.Errorf("%d given back, want 1", back)
 	}
 }
 
 // TestPayloadThatNoDeviceHasMemoryForIsDeadLettered delivers a payload that needs more memory than a working device
 // has. It is dead-lettered after too many deliveries.
 func TestPayloadThatNoDeviceHasMemoryForIsDeadLettered(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.provision()
-	r.opts.MaxDeliver = 2
+	r := provisioned(t, func(o *Options) { o.MaxDeliver = 2 })
 	const n, greedy = 40, 17
 	payload := unfitAt(greedy)
 	r.publish(n, payload)
 	kernels := operator.HostKernels()
-	kernels[0] = picky{kernels[0], true}
-	run := r.run(openHost(t, kernels), streams.Options{BatchPayloads: 10})
-	r.tally.await(t, inflight.DeadLettered, 1)
-	r.tally.awaitStored(t, n-1)
-	if err := run.drain(); err != nil {
-		t.Fatal(err)
-	}
-	wantHeaders(t, r.deadLetter(deadStream, greedy+1).Headers(), map[string]string{results.HeaderReason: "max_deliver", results.HeaderDeliveries: "3"})
-	if got := len(r.stored("results.>")); got != n-1 {
-		t.Errorf("%d results, want %d", got, n-1)
-	}
-}
-
-// TestResultThatCannotBeStoredIsDeadLettered has one result in a batch that exceeds the result stream's size limit.
-func TestResultThatCannotBeStoredIsDeadLettered(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.Create(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>"}, MaxMsgSize: 800})
-	r.provision()
-	heavy := nats.Header{"Heavy": {strings.Repeat("h", 700)}}
-	r.publishMsg(nil, []byte("first"))
-	r.publishMsg(heavy, []byte("second"))
-	r.publishMsg(nil, []byte("third"))
-	run := r.run(hostDevice(t), streams.Options{})
-	r.tally.await(t, inflight.Published, 2)
-	r.tally.await(t, inflight.DeadLettered, 1)
-	if err := run.drain(); err != nil {
-		t.Fatal(err)
-	}
-	m := r.deadLetter(deadStream, 2)
-	wantHeaders(t, m.Headers(), map[string]string{results.HeaderReason: "too_large", "Heavy": heavy.Get("Heavy")})
-	if string(m.Data()) != "second" || !strings.Contains(m.Headers().Get(results.HeaderError), "its result cannot be stored") {
-		t.Errorf("dead letter %q: %q", m.Data(), m.Headers().Get(results.HeaderError))
-	}
-	if got := r.stored("results.>"); len(got[1]) != 1 || len(got[2]) != 0 || len(got[3]) != 1 {
-		t.Errorf("%d, %d, %d results of the three inputs, want 1, 0, 1", len(got[1]), len(got[2]), len(got[3]))
-	}
-	r.wantSettled(3)
-}
-
-// TestDeadLetterSavesThePayloadBeforeTheHeaders uses an input with large headers. With Millrace's own headers they
-// would exceed the 64 KiB that JetStream accepts.
-func TestDeadLetterSavesThePayloadBeforeTheHeaders(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.provision()
-	r.publishMsg(nats.Header{"Heavy": {strings.Repeat("h", 65450)}}, []byte("payload"))
-	run := r.run(hostDevice(t), streams.Options{})
-	r.tally.await(t, inflight.DeadLettered, 1)
-	if err := run.drain(); err != nil {
-		t.Fatal(err)
-	}
-	m := r.deadLetter(deadStream, 1)
-	wantHeaders(t, m.Headers(), map[string]string{results.HeaderReason: "too_large", results.HeaderSequence: "1", "Heavy": ""})
-	if string(m.Data()) != "payload" {
-		t.Errorf("the dead letter is %q", m.Data())
-	}
-	r.wantSettled(1)
+	kernels[0] = picky(kernels[0], true)
+	r.process(openHost(t, kernels), streams.Options{BatchPayloads: 10})
+	r.wantApart(n, payload, map[string]string{results.HeaderReason: "max_deliver", results.HeaderDeliveries: "3"}, greedy)
 }
 
 func TestWithoutAStreamForDeadLettersThePayloadComesBack(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.Create(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>"}})
-	r.provision()
-	config := r.StreamConfig(deadStream)
-	r.Delete(deadStream)
+	r := provisioned(t)
+	restore := r.remove(deadStream)
 	payload := someBytes(1001, 5)
 	r.publish(2, payload)
 	run := r.run(hostDevice(t), streams.Options{BatchBytes: 1000})
@@ -209,126 +134,198 @@ func TestWithoutAStreamForDeadLettersThePayloadComesBack(t *testing.T) {
 	if info := r.consumerInfo(); info.NumAckPending == 0 || info.AckFloor.Stream != 0 {
 		t.Errorf("the payload without a dead letter is settled: %d unacknowledged, floor %d", info.NumAckPending, info.AckFloor.Stream)
 	}
-	r.Create(config)
+	restore()
 	r.tally.await(t, inflight.DeadLettered, 1)
-	if err := run.drain(); err != nil {
-		t.Fatal(err)
-	}
-	if m := r.deadLetter(deadStream, 1); !bytes.Equal(m.Data(), payload(0)) {
-		t.Errorf("the dead letter has %d bytes that are not the payload's", len(m.Data()))
-	}
-	r.awaitFinished(2)
+	run.finish()
+	r.wantApart(2, payload, map[string]string{results.HeaderReason: "too_large"}, 0)
+	r.awaitSettled()
 }
 
-func (r *rig) publishMsg(h nats.Header, data []byte) {
-	r.Helper()
-	if _, err := r.JS.PublishMsg(r.Ctx(), &nats.Msg{Subject: "ingest.web.0", Header: h, Data: data}); err != nil {
-		r.Fatal(err)
-	}
-}
-
-func (r *rig) limitConsumer(deliveries int) {
-	r.Helper()
-	c := r.consumerInfo().Config
-	c.MaxDeliver = deliveries
-	if _, err := r.JS.UpdateConsumer(r.Ctx(), r.opts.Stream, c); err != nil {
-		r.Fatal(err)
-	}
-}
-
-// simDevice opens a simulated device without delays and with the given faults.
-func simDevice(t testing.TB, faults ...sim.Fault) *sim.Device {
-	t.Helper()
-	d, err := sim.Open(sim.Options{Kernels: operator.HostKernels(), Faults: faults})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := d.Close(); err != nil && d.Err() == nil { // a lost device cannot be closed without an error
-			t.Errorf("closing the device: %v", err)
+// TestDeadLettersAreNoProgress shows that publishing only dead letters is not progress. Payloads that are
+// refused on receipt are never in flight.
+func TestDeadLettersAreNoProgress(t *testing.T) {
+	eachMode(t, 2, func(t *testing.T, r *rig) {
+		r.opts.AckWait = 3 * time.Second
+		r.provision()
+		run := r.run(openAiling(t, pickyKernels()), streams.Options{BatchBytes: 2 * unfit})
+		payload := func(i int) []byte { return bytes.Repeat([]byte{'x'}, []int{10, unfit, 2*unfit + 1, 20}[i]) }
+		r.publishFrom(0, 1, payload)
+		r.tally.awaitStored(t, 1)
+		before := run.worker.Status().Progress
+		for i := 1; i <= 2; i++ {
+			r.publishFrom(i, i+1, payload)
+			r.tally.await(t, inflight.DeadLettered, i)
+			until(t, "nothing is in hand", func() bool { return run.worker.Status().InHand == 0 })
 		}
-		d = nil // as in openHost
+		if after := run.worker.Status().Progress; !after.Equal(before) {
+			t.Errorf("two dead letters moved progress by %v", after.Sub(before))
+		}
+		r.publishFrom(3, 4, payload)
+		r.tally.awaitStored(t, 2)
+		if after := run.worker.Status().Progress; !after.After(before) {
+			t.Error("a result did not move progress")
+		}
+		run.finish()
 	})
-	return d
 }
 
-// TestPayloadAsLargeAsTheServerTakesIsNotLost uses payloads that leave no space for all headers of a dead letter, or
-// only for Millrace's own headers.
-func TestPayloadAsLargeAsTheServerTakesIsNotLost(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.provision()
-	fill := func(header nats.Header, left int) []byte {
-		var lines int
-		if header != nil {
-			lines = len("NATS/1.0\r\n\r\n")
-			for key, values := range header {
-				lines += len(key) + len(": \r\n") + len(values[0])
+// limitPayload lets the server accept messages of up to maxPayload bytes, like a reload of its configuration. A client
+// reads this limit only when it connects.
+func (r *rig) limitPayload(maxPayload int32) {
+	r.Helper()
+	r.Reload(func(o *server.Options) { o.MaxPayload = maxPayload })
+}
+
+// TestRecordsThatNoMessageHoldsDelayNothing uses compressed frames whose decompressed records exceed the server's
+// limit. Each frame is stored once for its dead letters. All other records and inputs have results.
+func TestRecordsThatNoMessageHoldsDelayNothing(t *testing.T) {
+	const inputs, maxPayload = 1000, 16 << 10
+	eachModeOfFrames(t, func(t *testing.T, r *rig) {
+		r.limitPayload(maxPayload)
+		r.opts.Decompress = compression.Auto
+		r.provision()
+		large := bytes.Repeat([]byte{'x'}, 3*maxPayload)
+		all, frames := make([]framed, inputs), map[int]bool{}
+		for i := range all {
+			all[i] = lines(fmt.Appendf(nil, "input %d", i), []byte("second"))
+			if i%20 == 7 {
+				all[i] = lines(fmt.Appendf(nil, "input %d", i), large, []byte("third"), large)
+				all[i] = all[i].compressed(compression.Zstd)
+				all[i].header.Set("Trace", strconv.Itoa(i))
+				all[i].statuses = []record.Status{record.OK, record.TooLarge, record.OK, record.TooLarge}
+				frames[i] = true
 			}
 		}
-		return bytes.Repeat([]byte{'x'}, embedded.MaxPayload-lines-left)
-	}
-	own := nats.Header{"Trace": {string(bytes.Repeat([]byte{'t'}, 2000))}}
-	payloads := [][]byte{fill(nil, 0), fill(nil, 100), fill(own, 0)}
-	for i, payload := range payloads {
-		var h nats.Header
-		if i == 2 {
-			h = own
+		r.publishFrames(all)
+		r.process(hostDevice(t), streams.Options{BatchBytes: 8 << 10})
+		got := r.stored("results.>")
+		for i, in := range all {
+			r.wantFrame(uint64(i+1), in, got[uint64(i+1)])
 		}
-		r.publishMsg(h, payload)
-	}
-	run := r.run(hostDevice(t), streams.Options{BatchBytes: 1000})
-	r.tally.await(t, inflight.DeadLettered, len(payloads))
-	if err := run.drain(); err != nil {
-		t.Fatal(err)
-	}
-	letters := r.letters()
-	for i, payload := range payloads {
-		all := letters[strconv.Itoa(i+1)]
-		if len(all) != 1 {
-			t.Fatalf("%d letters of input %d, want 1", len(all), i+1)
+		r.wantWithin(all, frames)
+		r.wantReported(all)
+		if r.tally.leftOut > 0 {
+			t.Errorf("%d dead letters have no payload", r.tally.leftOut)
 		}
-		r.wantPayload(all[0], payload, []string{"payload", "payload", "headers"}[i])
-	}
-	r.wantSettled(len(payloads))
+	})
 }
 
-// letters returns the messages of the dead-letter stream by source sequence. It skips messages without a source
-// sequence.
-func (r *rig) letters() map[string][]*jetstream.RawStreamMsg {
+// wantWithin checks that exactly records 1 and 3 of these frames have dead letters. They name a message with the
+// whole frame, which is stored once.
+func (r *rig) wantWithin(all []framed, frames map[int]bool) {
 	r.Helper()
-	stream := r.Stream(deadStream)
-	found := map[string][]*jetstream.RawStreamMsg{}
-	for at := uint64(1); at <= stream.CachedInfo().State.LastSeq; at++ {
-		m, err := stream.GetMsg(r.Ctx(), at)
-		if err != nil {
-			r.Fatal(err)
-		}
-		if input := m.Header.Get(results.HeaderSequence); input != "" {
-			found[input] = append(found[input], m)
+	stored, records := map[string]*jetstream.RawStreamMsg{}, map[string][]string{}
+	for _, m := range r.Stored(deadStream) {
+		switch h := m.Header; {
+		case strings.HasPrefix(m.Subject, "commits."):
+		case h.Get(results.HeaderSequence) == "":
+			stored[strconv.FormatUint(m.Sequence, 10)] = m
+		default:
+			wantHeaders(r.TB, h, map[string]string{results.HeaderReason: "too_large", results.HeaderOmitted: "record"})
+			i, _ := strconv.Atoi(h.Get(results.HeaderSequence))
+			in, found := stored[h.Get(results.HeaderPayloadSequence)]
+			if !found || !frames[i-1] || !bytes.Equal(in.Data, all[i-1].body) ||
+				in.Header.Get("Content-Encoding") != "zstd" || in.Header.Get("Trace") == "" {
+				r.Errorf("a dead letter of input %d names message %q (%v)", i, h.Get(results.HeaderPayloadSequence), in)
+			}
+			records[h.Get(results.HeaderPayloadSequence)] = append(records[h.Get(results.HeaderPayloadSequence)], h.Get(results.HeaderRecord))
 		}
 	}
-	return found
+	for at, of := range records {
+		if !slices.Equal(of, []string{"1", "3"}) {
+			r.Errorf("records %v have dead letters that name message %s", of, at)
+		}
+	}
+	if len(stored) != len(frames) || len(records) != len(frames) {
+		r.Errorf("%d frames are stored, and %d are named, want %d", len(stored), len(records), len(frames))
+	}
 }
 
-// wantPayload checks a dead letter that omits the given part. Its payload must be stored in the same message or in
-// another one.
-func (r *rig) wantPayload(m *jetstream.RawStreamMsg, payload []byte, omitted string) {
-	r.Helper()
-	wantHeaders(r.TB, m.Header, map[string]string{results.HeaderReason: "too_large", results.HeaderOmitted: omitted, "Trace": ""})
-	where := m.Header.Get(results.HeaderPayloadSequence)
-	if omitted != "payload" {
-		if where != "" || !bytes.Equal(m.Data, payload) {
-			r.Errorf("the letter of input %s is not its payload, or says that it is in message %q", m.Header.Get(results.HeaderSequence), where)
-		}
-		return
+// TestMaxPayloadLowered lowers the server's limit, so some payloads no longer fit when they become dead letters.
+// Their dead letters have digests, and all other inputs have results.
+func TestMaxPayloadLowered(t *testing.T) {
+	t.Parallel()
+	const before, after, inputs = 64 << 10, unfit - 1, 300
+	bad := []int{0, 17, 120}
+	for name, computed := range map[string]bool{"while inputs wait": false, "while inputs are computed": true} {
+		t.Run(name, func(t *testing.T) {
+			eachMode(t, 2, func(t *testing.T, r *rig) {
+				r.limitPayload(before)
+				why, batch := results.TooLarge, unfit-1
+				payload := unfitAt(bad...)
+				r.opts.AckWait = 2 * time.Second // a worker whose connection ends can't give inputs back
+				r.provision()
+				r.publish(inputs, payload)
+				kernels, w := watchKernels(r.refuseAlso(noOther))
+				open := w.hold(t)
+				if computed {
+					why, batch = results.OperatorError, 16<<10
+				} else {
+					r.limitPayload(after)
+				}
+				o := streams.Options{BatchBytes: batch, BatchPayloads: 20}
+				run := r.run(openHost(t, kernels), o)
+				if computed {
+					w.awaitAny(t)
+					r.limitPayload(after)
+				}
+				open()
+				// The client has the old limit, so the server ends its connection.
+				if computed {
+					if err := run.wait(); err == nil || !strings.Contains(err.Error(), "Maximum Payload Violation") {
+						t.Fatalf("Run = %v, want an error about max_payload", err)
+					}
+					run = r.run(openHost(t, kernels), o)
+				}
+				r.tally.await(t, inflight.DeadLettered, len(bad))
+				run.finishAfter(inputs - len(bad))
+				for _, i := range bad {
+					sum := sha256.Sum256(payload(i))
+					wantHeaders(t, r.deadLetter(uint64(i+1)).Headers(), map[string]string{
+						results.HeaderReason: string(why), results.HeaderOmitted: "payload", results.HeaderPayloadSequence: "",
+						results.HeaderPayloadBytes: strconv.Itoa(unfit), results.HeaderPayloadDigest: "SHA-256=" + base64.URLEncoding.EncodeToString(sum[:]),
+					})
+				}
+				if r.tally.leftOut != len(bad) {
+					t.Errorf("%d dead letters without payload are counted, want %d", r.tally.leftOut, len(bad))
+				}
+			})
+		})
 	}
-	at, err := strconv.ParseUint(where, 10, 64)
-	if err != nil {
-		r.Fatalf("the letter does not say where its payload is: %v", m.Header)
-	}
-	stream := r.Stream(deadStream)
-	if apart, err := stream.GetMsg(r.Ctx(), at); err != nil || !bytes.Equal(apart.Data, payload) || apart.Subject != m.Subject {
-		r.Errorf("message %d is not the payload of input %s (%v)", at, m.Header.Get(results.HeaderSequence), err)
+}
+
+// TestMaxPayloadRaisedWhileRunning has one input of 3 MiB before 300 small ones. The server's limit was 1 MiB when
+// the worker started. If the large input exceeds a batch, it becomes a dead letter, which the worker's outdated
+// client would refuse.
+func TestMaxPayloadRaisedWhileRunning(t *testing.T) {
+	t.Parallel()
+	const large, small = 3 << 20, 300
+	for name, batchBytes := range map[string]int{"fits a batch": 4 << 20, "dead letter": 1 << 20} {
+		t.Run(name, func(t *testing.T) {
+			eachMode(t, 1, func(t *testing.T, r *rig) {
+				// Messages in transit during a reconnect are redelivered after AckWait.
+				r.opts.AckWait = 2 * time.Second
+				r.limitPayload(1 << 20)
+				r.provision()
+				payload := func(i int) []byte {
+					if i == 1 {
+						return someBytes(large)(i)
+					}
+					return document(i)
+				}
+				r.publish(1, payload)
+				run := r.run(hostDevice(t), streams.Options{BatchBytes: batchBytes})
+				r.tally.awaitStored(t, 1)
+				r.limitPayload(8 << 20)
+				r.publishFrom(1, 2+small, payload)
+				r.awaitSettled()
+				run.finish()
+				if batchBytes < large {
+					r.wantApart(2+small, payload, map[string]string{results.HeaderReason: string(results.TooLarge)}, 1)
+				} else {
+					r.wantAll(2+small, payload)
+				}
+			})
+		})
 	}
 }

@@ -5,150 +5,131 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
+	"millrace/internal/device"
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/natstest"
+	"millrace/internal/ingest/results"
 	"millrace/internal/streams"
 )
 
 // In these tests AckWait is minutes. If a stopping worker neither settles nor gives back an input, the next worker
 // does not receive it in time, and the test fails.
 
-func TestDrainUnderLoadFinishesWhatHasCome(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.provision()
+func wantError(t testing.TB, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("Run = %v, want %v", err, want)
+	}
+}
+
+// drainTimeout returns a change that sets DrainTimeout.
+func drainTimeout(d time.Duration) func(o *Options) { return func(o *Options) { o.DrainTimeout = d } }
+
+// TestDrainFinishesWhatHasCome holds the device until the worker was stopped and has stopped receiving inputs. The
+// received inputs are all computed, once.
+func TestDrainFinishesWhatHasCome(t *testing.T) {
+	r := provisioned(t)
 	const n = 600 // one pull gets all inputs
 	r.publish(n, document)
 	d, w := watchedDevice(t)
+	run := r.prepare(d, streams.Options{BatchPayloads: 50, BatchBytes: 10000})
 	open := w.hold(t)
-	first := r.prepare(d, streams.Options{BatchPayloads: 50, BatchBytes: 10000})
-	first.startAndReceive(n)
+	run.startAndReceive(n)
+	w.awaitAny(t)
+	run.stop()
+	run.wantRunning("the batches on the device")
 	open()
-	r.tally.awaitStored(t, 200)
-	if err := first.drain(); err != nil {
-		t.Fatalf("Run: %v", err)
-	}
-	if s := first.worker.Status(); s.Stage != Stopped || s.InHand != 0 {
-		t.Errorf("after the drain the worker is %v with %d batches in hand", s.Stage, s.InHand)
-	}
-	r.awaitFinished(n)
+	run.finish()
 	r.wantAll(n, document)
+	r.wantSettled(n)
 	if back, again := r.tally.count(inflight.Nacked), r.tally.count(inflight.Duplicate); back != 0 || again != 0 {
 		t.Errorf("%d given back and %d computed twice, want none", back, again)
 	}
 }
 
+// TestDrainOutOfTimeLeavesTheRestToTheNextWorker stops a worker whose device computes nothing.
 func TestDrainOutOfTimeLeavesTheRestToTheNextWorker(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.provision()
-	r.opts.DrainTimeout = 100 * time.Millisecond
+	r := provisioned(t, drainTimeout(100*time.Millisecond))
 	const n = 600
 	r.publish(n, document)
 	d, w := watchedDevice(t)
-	open := w.hold(t)
 	first := r.prepare(d, streams.Options{BatchPayloads: 50, BatchBytes: 10000})
+	open := w.hold(t)
 	first.startAndReceive(n)
-	if err := first.drain(); err != nil {
-		t.Fatalf("Run: %v", err)
+	w.awaitAny(t)
+	if s := first.worker.Status(); s.Stage != Running || !s.Connected || s.InHand == 0 || s.AckWait != r.opts.AckWait {
+		t.Errorf("with a batch on the device the status is %+v", s)
 	}
+	first.finish()
 	open()
 	if back := r.tally.count(inflight.Nacked); back != n {
 		t.Errorf("%d given back, want all %d", back, n)
 	}
-	second := r.run(hostDevice(t), streams.Options{})
-	r.tally.awaitStored(t, n)
-	if err := second.drain(); err != nil {
-		t.Fatalf("Run: %v", err)
-	}
-	r.awaitFinished(n)
+	r.process(hostDevice(t), streams.Options{})
 	r.wantAll(n, document)
-	if back := r.tally.count(inflight.Nacked); r.tally.redelivered() != back {
-		t.Errorf("%d redelivered, want the %d that were given back", r.tally.redelivered(), back)
+	if r.tally.redelivered() != n {
+		t.Errorf("%d redelivered, want the %d that were given back", r.tally.redelivered(), n)
 	}
 }
 
+// TestDrainGivesBackWhatCannotBePublished lets the drain time out while results wait for the result stream. They are
+// the results of batches, or of the halves of a failed batch.
 func TestDrainGivesBackWhatCannotBePublished(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	r.provision()
-	config := r.StreamConfig("RESULTS")
-	r.Delete("RESULTS")
-	r.opts.DrainTimeout = 100 * time.Millisecond
-	const n = 60
-	r.publish(n, document)
-	first := r.prepare(hostDevice(t), streams.Options{BatchPayloads: 10, Lanes: 1})
-	first.startAndReceive(n)
-	r.Log.Await(t, notStored)
-	if err := first.drain(); err != nil {
-		t.Fatalf("Run: %v", err)
+	for name, c := range map[string]struct {
+		o    streams.Options
+		bad  []int // unfit payloads
+		says string
+	}{
+		"batches":                   {streams.Options{BatchPayloads: 10, Lanes: 1}, nil, notStored},
+		"the halves of a bad batch": {streams.Options{Lanes: 1}, []int{30}, "looking for the payload to blame"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := provisioned(t, drainTimeout(100*time.Millisecond))
+			restore := r.remove("RESULTS")
+			const n = 60
+			payload := unfitAt(c.bad...)
+			r.publish(n, payload)
+			first := r.prepare(openHost(t, pickyKernels()), c.o)
+			first.startAndReceive(n)
+			r.Log.Await(t, c.says)
+			r.Log.Await(t, notStored)
+			first.finish()
+			if r.tally.stored() != 0 || r.tally.count(inflight.Nacked) == 0 {
+				t.Errorf("%d acknowledged and %d given back, want none and some", r.tally.stored(), r.tally.count(inflight.Nacked))
+			}
+			restore()
+			r.process(openHost(t, pickyKernels()), streams.Options{})
+			r.wantApart(n, payload, map[string]string{results.HeaderReason: string(results.OperatorError)}, c.bad...)
+		})
 	}
-	if r.tally.stored() != 0 || r.tally.count(inflight.Nacked) == 0 {
-		t.Errorf("%d acknowledged and %d given back, want none and some", r.tally.stored(), r.tally.count(inflight.Nacked))
-	}
-	r.Create(config)
-	second := r.run(hostDevice(t), streams.Options{})
-	r.tally.awaitStored(t, n)
-	if err := second.drain(); err != nil {
-		t.Fatalf("Run: %v", err)
-	}
-	r.awaitFinished(n)
-	r.wantAll(n, document)
 }
 
-func TestDrainGivesBackWhatTheDeviceHolds(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.provision()
-	r.opts.DrainTimeout = 100 * time.Millisecond
+// cutOff starts a worker that holds one payload on its device, and cuts off its connection. open lets the device
+// compute the payload.
+func (r *rig) cutOff(t *testing.T) (run *running, proxy *natstest.Proxy, open func()) {
+	t.Helper()
+	proxy = r.behindProxy()
 	d, w := watchedDevice(t)
-	first := r.prepare(d, streams.Options{Lanes: 1})
-	open := w.hold(t)
-	payload := someBytes(10, 20, 30)
-	r.publish(1, payload)
-	first.start()
-	w.await(t, 1, 10)
-	if s := first.worker.Status(); s.Stage != Running || !s.Connected || s.InHand != 1 || s.AckWait != r.opts.AckWait {
-		t.Errorf("with a batch on the device the status is %+v", s)
-	}
-	if err := first.drain(); err != nil {
-		t.Fatalf("Run: %v", err)
-	}
-	if n := r.tally.count(inflight.Nacked); n != 1 {
-		t.Errorf("%d given back, want 1", n)
-	}
-	if s := first.worker.Status(); s.InHand != 0 {
-		t.Errorf("%d batches in hand after the end", s.InHand)
-	}
-	open()
-	second := r.run(hostDevice(t), streams.Options{})
-	r.tally.awaitStored(t, 1)
-	if err := second.drain(); err != nil {
-		t.Fatalf("Run: %v", err)
-	}
-	r.awaitFinished(1)
-	r.wantAll(1, payload)
-}
-
-func TestDrainWhileDisconnectedEnds(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.provision()
-	proxy := r.behindProxy()
-	r.opts.DrainTimeout = 200 * time.Millisecond
-	d, w := watchedDevice(t)
-	run := r.prepare(d, streams.Options{Lanes: 1})
-	open := w.hold(t)
-	payload := someBytes(10)
-	r.publish(1, payload)
+	run = r.prepare(d, streams.Options{Lanes: 1})
+	open = w.hold(t)
+	r.publish(1, someBytes(10))
 	run.start()
 	w.await(t, 1, 10)
 	proxy.Refuse(true)
 	until(t, "disconnected", func() bool { return !run.nc.IsConnected() })
+	return run, proxy, open
+}
+
+func TestDrainWhileDisconnectedEnds(t *testing.T) {
+	r := provisioned(t, drainTimeout(200*time.Millisecond))
+	run, _, open := r.cutOff(t)
 	open()
 	err := run.drain()
 	if err == nil || !strings.Contains(err.Error(), "may not have reached the server") {
@@ -159,69 +140,82 @@ func TestDrainWhileDisconnectedEnds(t *testing.T) {
 	}
 }
 
-func TestClosedConnectionEndsTheWorker(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.provision()
-	d, w := watchedDevice(t)
-	r.opts.DrainTimeout = 10 * patience // longer than the wait before a failed attempt is repeated
-	run := r.prepare(d, streams.Options{Lanes: 1})
-	open := w.hold(t)
-	r.publish(1, someBytes(10))
-	run.start()
-	w.await(t, 1, 10)
-	run.nc.Close()
+// TestDrainWithoutAServerKeepsWhatItHas shows that a draining worker without a server keeps its inputs, because the
+// server may return.
+func TestDrainWithoutAServerKeepsWhatItHas(t *testing.T) {
+	r := provisioned(t, drainTimeout(patience))
+	run, proxy, open := r.cutOff(t)
+	run.stop()
+	until(t, "draining", func() bool { return run.worker.Status().Stage == Draining })
 	open()
-	err := run.wait()
-	if err == nil || !strings.Contains(err.Error(), "connection closed") {
-		t.Errorf("Run = %v, want that the connection is closed", err)
+	run.wantRunning("the server, with a result in hand") // longer than idleEvery * idleChecks
+	proxy.Refuse(false)
+	run.finish()
+	r.awaitSettled()
+	r.wantAll(1, someBytes(10))
+}
+
+// TestDrainWithoutAServerAndWithoutWorkEndsAtOnce fails if the drain waits for its timeout, which is longer than
+// patience.
+func TestDrainWithoutAServerAndWithoutWorkEndsAtOnce(t *testing.T) {
+	eachMode(t, 2, func(t *testing.T, r *rig) {
+		r.opts.DrainTimeout = 10 * patience
+		r.provision()
+		proxy := r.behindProxy()
+		run := r.run(hostDevice(t), streams.Options{})
+		proxy.Refuse(true)
+		until(t, "disconnected", func() bool { return !run.nc.IsConnected() })
+		run.finish()
+	})
+}
+
+// heldObserver blocks reports of dead letters until it is released.
+type heldObserver struct {
+	*tally
+	reached, free chan struct{}
+	once          sync.Once
+}
+
+func (o *heldObserver) Settled(of inflight.Outcome, in, out int, latency, headroom time.Duration) {
+	if of == inflight.DeadLettered {
+		o.once.Do(func() { close(o.reached) })
+		<-o.free
 	}
+	o.tally.Settled(of, in, out, latency, headroom)
+}
+
+// TestDrainWaitsForDeadLetters stops the worker while a dead letter is not finished.
+func TestDrainWaitsForDeadLetters(t *testing.T) {
+	r := provisioned(t)
+	held := &heldObserver{tally: r.tally, reached: make(chan struct{}), free: make(chan struct{})}
+	r.opts.Observer = held
+	letGo := sync.OnceFunc(func() { close(held.free) })
+	t.Cleanup(letGo)
+	r.publish(1, someBytes(2000))
+	run := r.run(hostDevice(t), streams.Options{BatchBytes: 1000})
+	t.Cleanup(letGo) // runs before the worker is awaited
+	select {
+	case <-held.reached:
+	case <-time.After(patience):
+		t.Fatal("no dead letter")
+	}
+	run.stop()
+	run.wantRunning("the dead letter")
+	letGo()
+	run.finish()
+	r.deadLetter(1)
 }
 
 func TestAWorkerRunsOnce(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.provision()
+	r := provisioned(t)
 	run := r.run(hostDevice(t), streams.Options{})
-	if err := run.drain(); err != nil {
-		t.Fatal(err)
-	}
+	run.finish()
 	if err := run.worker.Run(t.Context()); err == nil {
 		t.Error("a second Run gave no error")
 	}
 	if _, err := NewWorker(r.Ctx(), r.NC, nil, r.opts); err == nil {
 		t.Error("a worker without pipelines gave no error")
 	}
-}
-
-// TestRunLeavesNoGoroutines is not parallel, so every goroutine that it finds belongs to its own worker.
-func TestRunLeavesNoGoroutines(t *testing.T) {
-	r := newRig(t)
-	r.provision()
-	r.publish(500, document)
-	run := r.run(hostDevice(t), streams.Options{})
-	r.tally.awaitStored(t, 500)
-	if err := run.drain(); err != nil {
-		t.Fatal(err)
-	}
-	// A goroutine may still be exiting after its WaitGroup has been released.
-	until(t, "the worker's goroutines are gone", func() bool {
-		return len(goroutines("millrace/internal/ingest.(*"))+len(goroutines("millrace/internal/ingest/shared.")) == 0
-	})
-	run.nc.Close()
-	r.NC.Close()
-	until(t, "the client's goroutines are gone", func() bool { return len(goroutines("nats.go/jetstream.")) == 0 })
-}
-
-func goroutines(text string) (found []string) {
-	all := make([]byte, 1<<22)
-	all = all[:runtime.Stack(all, true)]
-	for _, stack := range strings.Split(string(all), "\n\n")[1:] {
-		if strings.Contains(stack, text) {
-			found = append(found, stack)
-		}
-	}
-	return found
 }
 
 func TestConsumerThatIsNotThere(t *testing.T) {
@@ -236,59 +230,47 @@ func TestConsumerThatIsNotThere(t *testing.T) {
 	}
 }
 
-// TestDrainWithoutAServerAndWithoutWorkEndsAtOnce fails if the drain waits for its timeout, which is longer than
-// patience.
-func TestDrainWithoutAServerAndWithoutWorkEndsAtOnce(t *testing.T) {
-	t.Parallel()
-	for name, exclusive := range map[string]bool{"shared": false, "exclusive": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t)
-			r.opts.Exclusive, r.opts.Partitions = exclusive, 2
-			r.provision()
-			proxy := r.behindProxy()
-			r.opts.DrainTimeout = 10 * patience
-			run := r.prepare(hostDevice(t), streams.Options{})
-			run.start()
-			proxy.Refuse(true)
-			until(t, "disconnected", func() bool { return !run.nc.IsConnected() })
-			if err := run.drain(); err != nil {
-				t.Errorf("Run = %v, want nil: the worker had nothing to acknowledge", err)
-			}
-		})
-	}
-}
-
-// TestDrainWithoutAServerKeepsWhatItHas shows that a draining worker without a server keeps its inputs, because the
-// server may return.
-func TestDrainWithoutAServerKeepsWhatItHas(t *testing.T) {
-	t.Parallel()
+// TestRunLeavesNoGoroutines is not parallel, so every goroutine that it finds belongs to its own worker.
+func TestRunLeavesNoGoroutines(t *testing.T) {
 	r := newRig(t)
 	r.provision()
-	proxy := r.behindProxy()
-	r.opts.DrainTimeout = patience
-	d, w := watchedDevice(t)
-	run := r.prepare(d, streams.Options{Lanes: 1})
-	open := w.hold(t)
-	payload := someBytes(10)
-	r.publish(1, payload)
-	run.start()
-	w.await(t, 1, 10)
-	proxy.Refuse(true)
-	until(t, "disconnected", func() bool { return !run.nc.IsConnected() })
-	drained := make(chan error, 1)
-	go func() { drained <- run.drain() }()
-	until(t, "draining", func() bool { return run.worker.Status().Stage == Draining })
-	open()
-	select {
-	case err := <-drained:
-		t.Fatalf("it ended with a result in hand: %v", err)
-	case <-time.After(idleEvery * idleChecks * 3):
-	}
-	proxy.Refuse(false)
-	if err := <-drained; err != nil {
-		t.Errorf("Run = %v", err)
-	}
-	r.awaitFinished(1)
-	r.wantAll(1, payload)
+	r.publish(500, document)
+	run := r.run(hostDevice(t), streams.Options{})
+	run.finishAfter(500)
+	// A goroutine may still be exiting after its WaitGroup has been released.
+	until(t, "the worker's goroutines are gone", func() bool {
+		return !goroutineIn("millrace/internal/ingest.(*") && !goroutineIn("millrace/internal/ingest/shared.")
+	})
+	run.nc.Close()
+	r.NC.Close()
+	until(t, "the client's goroutines are gone", func() bool { return !goroutineIn("nats.go/jetstream.") })
+}
+
+// goroutineIn reports whether a goroutine, except the caller's, has text in its stack.
+func goroutineIn(text string) bool {
+	all := make([]byte, 1<<22)
+	all = all[:runtime.Stack(all, true)]
+	_, others, _ := strings.Cut(string(all), "\n\n")
+	return strings.Contains(others, text)
+}
+
+// TestALostDeviceIsNotWaitedFor loses a device while the worker holds a quarantined payload. No device is left for
+// its retry, so the worker must not wait.
+func TestALostDeviceIsNotWaitedFor(t *testing.T) {
+	r := provisioned(t, drainTimeout(time.Hour))
+	d := simDevice(t, lossOf(1))
+	release := d.Hold()
+	run := r.run(d, streams.Options{BatchPayloads: 4})
+	until(t, "the worker pulls", func() bool { return r.consumerInfo().NumWaiting > 0 })
+	pulling := r.consumerInfo().NumWaiting
+	mine, err := r.Consumer(r.opts.Stream, r.opts.Consumer).Fetch(1) // one delivery for another client
+	check(r.TB, err)
+	until(t, "another client pulls too", func() bool { return r.consumerInfo().NumWaiting > pulling })
+	r.publish(60, document)
+	suspect := <-mine.Messages()
+	until(t, "fresh payloads are in hand", func() bool { return run.worker.Status().InHand > 0 })
+	nak(t, suspect)
+	until(t, "the quarantined payload came", func() bool { return r.tally.redelivered() == 1 })
+	release()
+	wantError(t, run.wait(), device.ErrLost)
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,17 +14,14 @@ import (
 	"millrace/internal/frame"
 	"millrace/internal/ingest/commit"
 	"millrace/internal/ingest/results"
-	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
 
 // TestExactlyOnceOfFrames stores results in several parts, with some refused records. Connections break while results
 // are stored. Afterwards everything is delivered again.
 func TestExactlyOnceOfFrames(t *testing.T) {
-	t.Parallel()
 	eachCommit(t, 1, func(t *testing.T, r *rig) {
-		r.opts.Format, r.opts.Split.Framing = operator.JSON, frame.NewlineDelimited
-		r.opts.Split.MaxRecords, r.opts.Split.MaxBytes = 1<<16, 64<<20
+		r.opts.Split = frame.Splitter{Framing: frame.NewlineDelimited, MaxRecords: 1 << 16, MaxBytes: 64 << 20}
 		r.update("RESULTS", func(c *jetstream.StreamConfig) { c.MaxMsgSize = 4000 })
 		d := r.refuse(t)
 		cutAfter := r.behindCutter()
@@ -38,10 +34,8 @@ func TestExactlyOnceOfFrames(t *testing.T) {
 		for round := range 6 {
 			cutAfter(4 + 5*round)
 		}
-		until(t, "every input is acknowledged", func() bool { return r.unacknowledged() == 0 })
-		if err := run.drain(); err != nil {
-			t.Fatal(err)
-		}
+		r.awaitSettled()
+		run.finish()
 		r.wantFrames(inputs)
 		r.workerURL = r.URL
 		r.deliverAgain()
@@ -50,107 +44,72 @@ func TestExactlyOnceOfFrames(t *testing.T) {
 	})
 }
 
-// TestExactlyOnceWithResultsThatAreTooLarge shows that results that the stream refuses become dead letters. All other
-// results are stored.
-func TestExactlyOnceWithResultsThatAreTooLarge(t *testing.T) {
-	t.Parallel()
+// TestExactlyOnceInOrderOfDeadLetters uses payloads that are too large for a batch, payloads that an operator refuses,
+// and payloads with results that the stream refuses. Dead letters are stored in the order of their inputs.
+func TestExactlyOnceInOrderOfDeadLetters(t *testing.T) {
 	eachCommit(t, 1, func(t *testing.T, r *rig) {
 		r.update("RESULTS", func(c *jetstream.StreamConfig) { c.MaxMsgSize = 1500 })
-		const n = 120
-		bad := []int{0, 60, 61, 119}
+		d := r.refuse(t)
+		const n = 160
+		var tooLarge, refused []int
+		late := map[uint64]bool{} // inputs whose result is too large, which the worker notices only when it stores results
+		payload := func(i int) []byte {
+			switch i % 40 {
+			case 3, 17, 18:
+				return make([]byte, unfit)
+			case 9, 19, 20:
+				return make([]byte, 40<<10) // larger than a batch
+			}
+			return fmt.Append(nil, "payload ", i)
+		}
 		r.Publish(0, n, func(i int) *nats.Msg {
-			m := &nats.Msg{Subject: fmt.Sprintf("ingest.web.%d", i%3), Data: document(i), Header: nats.Header{}}
-			if slices.Contains(bad, i) {
+			m := &nats.Msg{Subject: fmt.Sprintf("ingest.web.%d", i%3), Data: payload(i), Header: nats.Header{}}
+			switch i % 40 {
+			case 3, 17, 18:
+				refused = append(refused, i)
+			case 9, 19, 20:
+				tooLarge = append(tooLarge, i)
+			case 0, 21, 39:
+				tooLarge = append(tooLarge, i)
+				late[uint64(i+1)] = true
 				m.Header.Set("Long", strings.Repeat("x", 2000)) // results have the headers of their inputs
 			}
 			return m
 		})
-		r.work(streams.Options{BatchPayloads: 48})
-		r.deliverAgain()
-		r.work(streams.Options{BatchPayloads: 48})
-		found, dead := r.stored("results.>"), r.deadLetters()
-		for i := range n {
-			seq, want := uint64(i+1), 0
-			if slices.Contains(bad, i) {
-				want = 1
-			}
-			if len(found[seq]) != 1-want || len(dead[seq]) != want {
-				t.Fatalf("input %d has %d results and %d dead letters", seq, len(found[seq]), len(dead[seq]))
-			}
+		for range 2 {
+			r.process(d, streams.Options{BatchPayloads: 32, BatchBytes: 32 << 10})
+			r.deliverAgain()
 		}
-		for _, i := range bad {
+		r.wantApart(n, payload, nil, append(tooLarge, refused...)...)
+		dead := r.deadLetters()
+		for _, i := range refused {
+			wantHeaders(t, dead[uint64(i+1)][0].Headers(), operatorError)
+		}
+		for _, i := range tooLarge {
 			wantHeader(t, dead[uint64(i+1)][0].Headers(), results.HeaderReason, string(results.TooLarge))
 		}
+		maps.DeleteFunc(dead, func(input uint64, _ []jetstream.Msg) bool { return late[input] })
+		r.wantStoredInOrder("the dead-letter stream", dead)
 		r.wantInOrder()
 	})
 }
 
-// TestExactlyOnceInOrderOfDeadLetters uses payloads that are too large for a batch and payloads that an operator
-// refuses.
-func TestExactlyOnceInOrderOfDeadLetters(t *testing.T) {
-	t.Parallel()
-	r := commitRig(t, 1)
-	r.opts.Split.Framing = frame.None
-	d := r.refuse(t)
-	const n = 160
-	bad := 0
-	r.Publish(0, n, func(i int) *nats.Msg {
-		m := &nats.Msg{Subject: "ingest.web.0", Data: []byte(fmt.Sprint("payload ", i))}
-		switch i % 40 {
-		case 3, 17, 18:
-			bad++
-			m.Data = make([]byte, unfit)
-		case 9, 19, 20:
-			bad++
-			m.Data = make([]byte, 40<<10) // larger than a batch
-		}
-		return m
-	})
-	r.process(d, streams.Options{BatchPayloads: 32, BatchBytes: 32 << 10})
-	r.deliverAgain()
-	r.process(d, streams.Options{BatchPayloads: 32, BatchBytes: 32 << 10})
-	order := map[uint64]uint64{} // input by sequence of the result stream
-	for input, messages := range r.deadLetters() {
-		if len(messages) != 1 {
-			t.Errorf("input %d has %d dead letters", input, len(messages))
-		}
-		meta, err := messages[0].Metadata()
-		if err != nil {
-			t.Fatal(err)
-		}
-		order[meta.Sequence.Stream] = input
-	}
-	last := uint64(0)
-	for _, place := range slices.Sorted(maps.Keys(order)) {
-		if order[place] < last {
-			t.Errorf("the dead letter of input %d is stored after that of %d", order[place], last)
-		}
-		last = order[place]
-	}
-	if got := len(r.stored("results.>")); len(order) != bad || got != n-bad {
-		t.Errorf("%d dead letters and %d results, want %d and %d", len(order), got, bad, n-bad)
-	}
-}
-
 // TestExactlyOnceWhenTheStreamChanges enables and disables the stream's fast batches while a worker runs.
 func TestExactlyOnceWhenTheStreamChanges(t *testing.T) {
-	t.Parallel()
 	r := exclusiveRig(t, 2)
 	run := r.run(hostDevice(t), streams.Options{BatchPayloads: 16})
 	published := 0
 	more := func() {
 		r.publishFrom(published, published+100, document)
 		published += 100
-		until(t, "every input is acknowledged", func() bool { return r.unacknowledged() == 0 })
+		r.awaitSettled()
 	}
 	for round := range 4 {
 		more()
 		r.update("RESULTS", func(c *jetstream.StreamConfig) { c.AllowBatchPublish, c.Duplicates = round%2 == 1, shortWindow })
 		more()
 	}
-	if err := run.drain(); err != nil {
-		t.Fatal(err)
-	}
+	run.finish()
 	r.wantAll(published, document)
 	r.wantInOrder()
 	if !r.Log.Has("the result stream's settings have changed") {
@@ -161,21 +120,16 @@ func TestExactlyOnceWhenTheStreamChanges(t *testing.T) {
 // TestExactlyOnceWithoutIDs keeps the ids of results in another header, so the server remembers none. Operators fail
 // on some payloads.
 func TestExactlyOnceWithoutIDs(t *testing.T) {
-	t.Parallel()
 	r := commitRig(t, 2)
 	r.opts.ResultIDs = false
 	const n = 300
 	bad := []int{7, 57, 107, 157, 207, 257}
 	r.publish(n, unfitAt(bad...))
 	for range 2 {
-		run := r.run(openHost(t, pickyKernels()), streams.Options{BatchPayloads: 25})
-		until(t, "every input is acknowledged", func() bool { return r.unacknowledged() == 0 })
-		if err := run.drain(); err != nil {
-			t.Fatal(err)
-		}
+		r.process(openHost(t, pickyKernels()), streams.Options{BatchPayloads: 25})
 		r.deliverAgain()
 	}
-	r.wantOnlyDead(n, unfitAt(bad...), bad)
+	r.wantApart(n, unfitAt(bad...), operatorError, bad...)
 	for _, stored := range []map[uint64][]jetstream.Msg{r.stored("results.>"), r.deadLetters()} {
 		for input, messages := range stored {
 			h := messages[0].Headers()
@@ -188,14 +142,13 @@ func TestExactlyOnceWithoutIDs(t *testing.T) {
 
 // TestExactlyOnceWhileMarkersAge leaves a partition idle for longer than the result stream keeps messages.
 func TestExactlyOnceWhileMarkersAge(t *testing.T) {
-	t.Parallel()
 	r := commitRig(t, 1)
 	for _, name := range []string{"RESULTS", deadStream} {
 		r.update(name, func(c *jetstream.StreamConfig) { c.MaxAge = 12 * time.Second })
 	}
 	run := r.run(hostDevice(t), streams.Options{})
 	r.publish(10, document)
-	until(t, "every input is acknowledged", func() bool { return r.unacknowledged() == 0 })
+	r.awaitSettled()
 	s := r.Stream("RESULTS")
 	until(t, "the results have expired", func() bool {
 		_, err := s.GetLastMsgForSubject(r.Ctx(), "results.web.0")
@@ -205,10 +158,8 @@ func TestExactlyOnceWhileMarkersAge(t *testing.T) {
 		t.Errorf("the marker of a quiet partition: %v", err)
 	}
 	r.publishFrom(10, 20, document)
-	until(t, "every input is acknowledged", func() bool { return r.unacknowledged() == 0 })
-	if err := run.drain(); err != nil {
-		t.Fatal(err)
-	}
+	r.awaitSettled()
+	run.finish()
 	if r.Log.Has("the last commit marker is gone") {
 		t.Error("the lease ended because its marker was gone")
 	}

@@ -29,24 +29,18 @@ func commitRig(t *testing.T, partitions int) *rig {
 // eachCommit runs test with results in fast batches, and with results in atomic batches unless -short is set. Dead
 // letters always are in atomic batches.
 func eachCommit(t *testing.T, partitions int, test func(t *testing.T, r *rig)) {
+	t.Helper()
+	t.Parallel()
 	for _, way := range []string{"fast", "atomic"} {
 		if testing.Short() && way == "atomic" {
 			continue
 		}
 		t.Run(way, func(t *testing.T) {
-			t.Parallel()
 			r := commitRig(t, partitions)
 			r.update("RESULTS", func(c *jetstream.StreamConfig) { c.AllowBatchPublish = way == "fast" })
 			test(t, r)
 		})
 	}
-}
-
-func (r *rig) update(name string, change func(c *jetstream.StreamConfig)) {
-	r.Helper()
-	c := r.StreamConfig(name)
-	change(&c)
-	r.Create(c)
 }
 
 // deliverAgain makes the server deliver all inputs again, acknowledged or not, once the streams have forgotten the
@@ -61,43 +55,30 @@ func (r *rig) deliverAgain() {
 func (r *rig) rewind() {
 	r.Helper()
 	for p := range r.opts.Partitions {
-		if _, err := r.JS.ResetConsumerToSequence(r.Ctx(), r.opts.Stream, topology.PartitionConsumer(r.opts.Consumer, p), 1); err != nil {
-			r.Fatal(err)
-		}
-	}
-}
-
-func (r *rig) work(o streams.Options) {
-	r.Helper()
-	run := r.run(hostDevice(r.TB), o)
-	r.Until("every input is acknowledged", func() bool { return r.unacknowledged() == 0 })
-	if err := run.drain(); err != nil {
-		r.Fatal(err)
+		_, err := r.JS.ResetConsumerToSequence(r.Ctx(), r.opts.Stream, r.consumerOf(p), 1)
+		check(r.TB, err)
 	}
 }
 
 // TestExactlyOnceAfterTheWindow delivers inputs again when the server has forgotten the ids of their results, and
 // then once more after the results are removed.
 func TestExactlyOnceAfterTheWindow(t *testing.T) {
-	t.Parallel()
 	eachCommit(t, 3, func(t *testing.T, r *rig) {
 		const n = 400
 		r.publish(n, document)
-		r.work(streams.Options{BatchPayloads: 25})
+		r.process(hostDevice(t), streams.Options{BatchPayloads: 25})
 		r.deliverAgain()
-		r.work(streams.Options{BatchPayloads: 25})
+		r.process(hostDevice(t), streams.Options{BatchPayloads: 25})
 		r.wantAll(n, document)
 		r.wantInOrder()
-		if err := r.Stream("RESULTS").Purge(r.Ctx(), jetstream.WithPurgeSubject("results.>")); err != nil {
-			t.Fatal(err)
-		}
+		r.purge("results.>")
 		r.deliverAgain()
-		r.work(streams.Options{})
+		r.process(hostDevice(t), streams.Options{})
 		if stored, again := r.tally.count(inflight.Published), r.tally.count(inflight.Duplicate); stored != n || again != 2*n {
 			t.Errorf("%d results were published and %d inputs were found to have one, want %d and %d", stored, again, n, 2*n)
 		}
 		r.publishFrom(n, n+100, document)
-		r.work(streams.Options{})
+		r.process(hostDevice(t), streams.Options{})
 		if left := len(r.stored("results.>")); left != 100 {
 			t.Errorf("results of %d inputs, want those of the last 100", left)
 		}
@@ -106,7 +87,6 @@ func TestExactlyOnceAfterTheWindow(t *testing.T) {
 
 // TestExactlyOnceWhileConnectionsBreak cuts connections during batches, so the outcome of these batches is unknown.
 func TestExactlyOnceWhileConnectionsBreak(t *testing.T) {
-	t.Parallel()
 	eachCommit(t, 2, func(t *testing.T, r *rig) {
 		cutAfter := r.behindCutter()
 		const rounds, each = 8, 60
@@ -115,10 +95,8 @@ func TestExactlyOnceWhileConnectionsBreak(t *testing.T) {
 			r.publishFrom(round*each, (round+1)*each, document)
 			cutAfter(4 + 5*round)
 		}
-		until(t, "every input is acknowledged", func() bool { return r.unacknowledged() == 0 })
-		if err := run.drain(); err != nil {
-			t.Fatal(err)
-		}
+		r.awaitSettled()
+		run.finish()
 		r.wantAll(rounds*each, document)
 		r.wantInOrder()
 	})
@@ -127,36 +105,29 @@ func TestExactlyOnceWhileConnectionsBreak(t *testing.T) {
 // TestExactlyOnceFromAWorkQueue stores results in a work queue, which removes each result once a reader has
 // acknowledged it.
 func TestExactlyOnceFromAWorkQueue(t *testing.T) {
-	t.Parallel()
 	r := exclusiveRig(t, 2)
 	c := r.StreamConfig("RESULTS")
 	c.Retention, c.Duplicates, c.AllowRollup = jetstream.WorkQueuePolicy, shortWindow, true
 	r.Delete("RESULTS")
 	s := r.Create(c)
-	reader, err := s.CreateConsumer(r.Ctx(), jetstream.ConsumerConfig{Durable: "reader", FilterSubject: "results.>", AckPolicy: jetstream.AckExplicitPolicy})
-	if err != nil {
-		t.Fatal(err)
-	}
+	reader, err := s.CreateConsumer(r.Ctx(), jetstream.ConsumerConfig{
+		Durable: "reader", FilterSubject: "results.>", AckPolicy: jetstream.AckExplicitPolicy,
+	})
+	check(r.TB, err)
 	stored := func(subject string) map[string]uint64 {
 		info, err := s.Info(r.Ctx(), jetstream.WithSubjectFilter(subject))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(r.TB, err)
 		return info.State.Subjects
 	}
 	const n = 200
 	r.publish(n, document)
-	r.work(streams.Options{BatchPayloads: 32})
+	r.process(hostDevice(t), streams.Options{BatchPayloads: 32})
 	inputs := map[string]bool{}
 	batch, err := reader.Fetch(n, jetstream.FetchMaxWait(patience))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(r.TB, err)
 	for m := range batch.Messages() {
 		inputs[m.Headers().Get(results.HeaderSequence)] = true
-		if err := m.Ack(); err != nil {
-			t.Fatal(err)
-		}
+		check(r.TB, m.Ack())
 	}
 	if len(inputs) != n {
 		t.Errorf("results of %d inputs, want %d", len(inputs), n)
@@ -165,7 +136,7 @@ func TestExactlyOnceFromAWorkQueue(t *testing.T) {
 	for range 2 {
 		r.forgotten("RESULTS")
 		r.rewind()
-		r.work(streams.Options{BatchPayloads: 32})
+		r.process(hostDevice(t), streams.Options{BatchPayloads: 32})
 		if again := stored("results.>"); len(again) > 0 {
 			t.Errorf("there are second results: %v", again)
 		}
@@ -177,53 +148,38 @@ func TestExactlyOnceFromAWorkQueue(t *testing.T) {
 	}
 }
 
-// TestExactlyOnceAfterAPurge shows that the partition continues after the last acknowledgement and the worker logs
-// that.
+// TestExactlyOnceAfterAPurge removes all results and markers. The partition continues after the last acknowledgement,
+// and the worker logs that.
 func TestExactlyOnceAfterAPurge(t *testing.T) {
 	t.Parallel()
 	for name, remove := range map[string]func(r *rig){
-		"purged": func(r *rig) {
-			if err := r.Stream("RESULTS").Purge(r.Ctx()); err != nil {
-				r.Fatal(err)
-			}
-		},
-		"made anew": func(r *rig) {
-			c := r.StreamConfig("RESULTS")
-			r.Delete("RESULTS")
-			r.Create(c)
-		},
+		"purged":    func(r *rig) { r.purge(">") },
+		"made anew": func(r *rig) { r.remove("RESULTS")() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			withoutResults(t, remove)
+			eachCommit(t, 1, func(t *testing.T, r *rig) {
+				const n = 60
+				run := r.run(hostDevice(t), streams.Options{})
+				r.publish(n, document)
+				r.awaitSettled()
+				remove(r)
+				r.publishFrom(n, 2*n, document)
+				r.awaitSettled()
+				run.finish()
+				got := r.stored("results.>")
+				for seq := range uint64(2 * n) {
+					if want := seq+1 > n; len(got[seq+1]) > 1 || (len(got[seq+1]) == 1) != want {
+						t.Fatalf("input %d has %d results, want one: %v", seq+1, len(got[seq+1]), want)
+					}
+				}
+				for _, text := range []string{"the last commit marker is gone", "has no commit marker of this partition"} {
+					if !r.Log.Has(text) {
+						t.Errorf("the log does not say that %s", text)
+					}
+				}
+			})
 		})
 	}
-}
-
-func withoutResults(t *testing.T, remove func(r *rig)) {
-	eachCommit(t, 1, func(t *testing.T, r *rig) {
-		const n = 60
-		run := r.run(hostDevice(t), streams.Options{})
-		r.publish(n, document)
-		until(t, "every input is acknowledged", func() bool { return r.unacknowledged() == 0 })
-		remove(r)
-		r.publishFrom(n, 2*n, document)
-		until(t, "every input is acknowledged", func() bool { return r.unacknowledged() == 0 })
-		if err := run.drain(); err != nil {
-			t.Fatal(err)
-		}
-		got := r.stored("results.>")
-		for seq := range uint64(2 * n) {
-			if want := seq+1 > n; len(got[seq+1]) > 1 || (len(got[seq+1]) == 1) != want {
-				t.Fatalf("input %d has %d results, want one: %v", seq+1, len(got[seq+1]), want)
-			}
-		}
-		for _, text := range []string{"the last commit marker is gone", "has no commit marker of this partition"} {
-			if !r.Log.Has(text) {
-				t.Errorf("the log does not say that %s", text)
-			}
-		}
-	})
 }
 
 // TestALostEndOfTheResultStreamIsReported removes the last messages and markers, as if a server without replicas had
@@ -238,22 +194,17 @@ func TestALostEndOfTheResultStreamIsReported(t *testing.T) {
 		"the end is lost": {func(r *rig, middle uint64) {
 			s := r.Stream("RESULTS")
 			for at := middle + 1; at <= s.CachedInfo().State.LastSeq; at++ {
-				if err := s.DeleteMsg(r.Ctx(), at); err != nil {
-					r.Fatal(err)
-				}
+				check(r.TB, s.DeleteMsg(r.Ctx(), at))
 			}
 		}, true},
 		"the input stream is purged": {func(r *rig, _ uint64) {
 			if _, err := r.JS.Publish(r.Ctx(), "elsewhere", nil); err != nil { // reaches no consumer
 				r.Fatal(err)
 			}
-			if err := r.Stream("INGEST").Purge(r.Ctx()); err != nil {
-				r.Fatal(err)
-			}
+			check(r.TB, r.Stream("INGEST").Purge(r.Ctx()))
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			r := commitRig(t, 1)
 			r.update("INGEST", func(c *jetstream.StreamConfig) { c.Subjects = append(c.Subjects, "elsewhere") })
 			r.publish(30, document)
@@ -271,79 +222,61 @@ func TestALostEndOfTheResultStreamIsReported(t *testing.T) {
 	}
 }
 
+// leaveWork publishes inputs from first to end-1, and stops a worker once n of all inputs have results, while it holds
+// others.
+func (r *rig) leaveWork(first, end, n int) {
+	r.Helper()
+	r.publishFrom(first, end, document)
+	run := r.run(hostDevice(r.TB), streams.Options{BatchPayloads: 8})
+	r.tally.awaitStored(r.TB, n)
+	run.stop()
+	_ = run.wait()
+}
+
 // TestExactlyOnceAndBackAgain runs without markers for some time, and then with another number of partitions.
 func TestExactlyOnceAndBackAgain(t *testing.T) {
-	t.Parallel()
 	r := commitRig(t, 3)
 	r.update("RESULTS", func(c *jetstream.StreamConfig) { c.Duplicates = time.Minute })
-	published := 0
-	leave := func() { // stops a worker that holds inputs
-		r.publishFrom(published, published+120, document)
-		published += 120
-		run := r.run(hostDevice(t), streams.Options{BatchPayloads: 8})
-		r.tally.awaitStored(t, published-80)
-		run.stop()
-		_ = run.wait()
-	}
-	for _, once := range []topology.ExactlyOnce{topology.Auto, topology.Off, topology.Auto} {
+	const each = 120
+	for n, once := range []topology.ExactlyOnce{topology.Auto, topology.Off, topology.Auto} {
 		r.opts.ExactlyOnce = once
-		leave()
+		r.leaveWork(n*each, (n+1)*each, n*each+40)
 	}
-	r.work(streams.Options{})
-	r.wantAll(published, document)
+	r.process(hostDevice(t), streams.Options{})
+	r.wantAll(3*each, document)
 
 	r.opts.Partitions = 5
 	r.update("INGEST", func(c *jetstream.StreamConfig) { c.SubjectTransform.Destination = "{{partition(5)}}.>" })
 	r.provision()
-	leave()
+	r.leaveWork(3*each, 4*each, 3*each+40)
 	r.rewind()
-	r.work(streams.Options{})
-	r.wantAll(published, document)
+	r.process(hostDevice(t), streams.Options{})
+	r.wantAll(4*each, document)
 }
 
 // TestExactlyOnceBetweenModes stops workers with exclusive delivery while they hold inputs. Workers with shared
 // delivery process new inputs, and then exclusive workers return. Each input has one result. The shared workers
 // process no input that exclusive workers left.
 func TestExactlyOnceBetweenModes(t *testing.T) {
-	t.Parallel()
 	r := commitRig(t, 2)
-	exclusive, shared := r.opts.Topology, r.opts.Topology
-	shared.Exclusive = false
-	published := 0
-	leave := func(n int) {
-		r.publishFrom(published, published+n, document)
-		published += n
-		stored := r.tally.stored()
-		run := r.run(hostDevice(t), streams.Options{BatchPayloads: 8})
-		r.tally.awaitStored(t, stored+n/40)
-		run.stop()
-		_ = run.wait()
-	}
-	leave(1000)
-	left := r.unacknowledged()
-
-	r.update("INGEST", func(c *jetstream.StreamConfig) { c.SubjectTransform = nil })
-	r.opts.Topology = shared
-	r.provision()
-	r.publishFrom(published, published+200, document)
-	published += 200
-	before := r.tally.stored()
-	run := r.run(hostDevice(t), streams.Options{})
-	r.tally.awaitStored(t, before+200)
-	if err := run.drain(); err != nil {
-		t.Fatal(err)
-	}
-
-	r.update("INGEST", func(c *jetstream.StreamConfig) {
-		c.SubjectTransform = &jetstream.SubjectTransformConfig{Source: ">", Destination: "{{partition(2)}}.>"}
-	})
-	r.opts.Topology = exclusive
-	leave(1000)
-	r.work(streams.Options{})
-	r.deliverAgain()
-	r.work(streams.Options{})
-	r.wantAll(published, document)
-	if left == 0 {
+	exclusive := r.opts.Topology
+	r.leaveWork(0, 1000, 25)
+	if r.allSettled() {
 		t.Error("no work was left in hand")
 	}
+
+	transform := r.update("INGEST", func(c *jetstream.StreamConfig) { c.SubjectTransform = nil }).SubjectTransform
+	r.opts.Exclusive = false
+	r.provision()
+	r.publishFrom(1000, 1200, document)
+	before := r.tally.stored()
+	r.run(hostDevice(t), streams.Options{}).finishAfter(before + 200)
+
+	r.update("INGEST", func(c *jetstream.StreamConfig) { c.SubjectTransform = transform })
+	r.opts.Topology = exclusive
+	r.leaveWork(1200, 2200, before+200+25)
+	r.process(hostDevice(t), streams.Options{})
+	r.deliverAgain()
+	r.process(hostDevice(t), streams.Options{})
+	r.wantAll(2200, document)
 }

@@ -1,234 +1,110 @@
 package ingest
 
 import (
-	"bytes"
-	"errors"
-	"fmt"
-	"slices"
+	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/device/sim"
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/lease"
-	"millrace/internal/ingest/results"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/memory"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
 
-func exclusiveRig(t *testing.T, partitions int) *rig {
-	t.Helper()
-	r := newRig(t)
-	r.opts.Exclusive, r.opts.Partitions = true, partitions
-	r.provision()
-	return r
-}
+func (run *running) wanted() int { return run.worker.mode.(*lease.Exclusive).Wanted() }
 
-// unacknowledged returns the number of unacknowledged inputs in all partitions. A consumer counts an input shortly
-// after the stream stores it. Therefore a partition also counts if its last input was not delivered.
-func (r *rig) unacknowledged() (n int) {
+// partitionsInUse returns the number of partitions with inputs.
+func (r *rig) partitionsInUse() (n int) {
 	r.Helper()
-	s := r.Stream(r.opts.Stream)
 	for p := range r.opts.Partitions {
-		c := r.Consumer(r.opts.Stream, topology.PartitionConsumer(r.opts.Consumer, p))
-		info := c.CachedInfo()
-		n += info.NumAckPending + int(info.NumPending)
-		last, err := s.GetLastMsgForSubject(r.Ctx(), fmt.Sprint(p, ".>"))
-		switch {
-		case errors.Is(err, jetstream.ErrMsgNotFound):
-		case err != nil:
-			r.Fatal(err)
-		case last.Sequence > info.Delivered.Stream:
+		if r.ConsumerInfo(r.opts.Stream, r.consumerOf(p)).Delivered.Consumer > 0 {
 			n++
 		}
 	}
 	return n
 }
 
-func (run *running) wanted() int { return run.worker.mode.(*lease.Exclusive).Wanted() }
-
-func TestExclusiveBringsEveryPayloadBackOnceAndInOrder(t *testing.T) {
-	t.Parallel()
-	r := exclusiveRig(t, 3)
-	const n = 900
-	r.publish(n, document)
-	run := r.run(hostDevice(t), streams.Options{})
-	r.tally.awaitStored(t, n)
-	if err := run.drain(); err != nil {
-		t.Fatalf("Run: %v", err)
-	}
-	r.wantAll(n, document)
-	if left := r.unacknowledged(); left != 0 {
-		t.Errorf("%d inputs are not acknowledged", left)
-	}
-	if d := r.tally.redelivered(); d != 0 {
-		t.Errorf("%d redeliveries", d)
-	}
-	r.wantInOrder()
-}
-
-// wantInOrder checks that the results of each subject are stored in the order of their inputs.
-func (r *rig) wantInOrder() {
-	r.Helper()
-	last := map[string]uint64{}
-	type place struct{ result, input uint64 }
-	bySubject := map[string][]place{}
-	for input, messages := range r.stored("results.>") {
-		meta, err := messages[0].Metadata()
-		if err != nil {
-			r.Fatal(err)
-		}
-		bySubject[messages[0].Subject()] = append(bySubject[messages[0].Subject()], place{meta.Sequence.Stream, input})
-	}
-	for subject, places := range bySubject {
-		slices.SortFunc(places, func(a, b place) int { return int(a.result) - int(b.result) })
-		for _, p := range places {
-			if p.input < last[subject] {
-				r.Fatalf("on %s the result of input %d comes behind that of %d", subject, p.input, last[subject])
-			}
-			last[subject] = p.input
-		}
-	}
-}
-
 // TestExclusivePartitionsMoveToWorkersThatCome shows that results are stored once while workers join and leave, and
-// that every partition finds an owner.
+// that every partition finds an owner. A worker announces its partitions until it gives them up. Otherwise the next
+// owner would wait for it.
 func TestExclusivePartitionsMoveToWorkersThatCome(t *testing.T) {
-	t.Parallel()
 	r := exclusiveRig(t, 4)
-	first := r.run(hostDevice(t), streams.Options{})
+	announced := r.hear("millrace.members.>")
+	claims := map[string]int{} // number of partitions by worker
 	published := 0
 	more := func(n int) {
+		t.Helper()
 		r.publishFrom(published, published+n, document)
 		published += n
-	}
-	more(400)
-	r.tally.awaitStored(t, published)
-	second := r.run(hostDevice(t), streams.Options{})
-	for awaited := false; !awaited; {
-		more(40)
 		r.tally.awaitStored(t, published)
-		awaited = first.wanted() == 2 && second.wanted() == 2
-		if published > 100_000 {
-			t.Fatalf("the partitions are not shared: %d and %d", first.wanted(), second.wanted())
+		for len(announced) > 0 {
+			var said struct {
+				ID   string `json:"id"`
+				Owns []int  `json:"owns"`
+			}
+			check(r.TB, json.Unmarshal((<-announced).Data, &said))
+			claims[said.ID] = len(said.Owns)
 		}
 	}
-	if err := first.drain(); err != nil {
-		t.Fatal(err)
-	}
+	first := r.run(hostDevice(t), streams.Options{})
 	more(400)
-	r.tally.awaitStored(t, published)
-	if err := second.drain(); err != nil {
-		t.Fatal(err)
+	inUse := r.partitionsInUse()
+	if inUse <= 2 {
+		t.Fatalf("%d partitions have inputs, which is as many as one of two workers has", inUse)
+	}
+	second := r.run(hostDevice(t), streams.Options{})
+	until(t, "two workers claim two partitions each at most, and together what is in use", func() bool {
+		more(40)
+		all := 0
+		for _, n := range claims {
+			if n > 2 {
+				return false
+			}
+			all += n
+		}
+		return len(claims) == 2 && all == inUse && first.wanted() == 2 && second.wanted() == 2
+	})
+	first.finish()
+	more(400)
+	second.finish()
+	if !r.allSettled() {
+		t.Error("inputs are not acknowledged after the worker's end")
 	}
 	r.wantAll(published, document)
-	if left := r.unacknowledged(); left != 0 {
-		t.Errorf("%d inputs are not acknowledged", left)
-	}
 }
 
 // TestExclusiveTakesOverWhatADeadWorkerHad cuts a worker's connection permanently. The server can't distinguish this
 // worker from a dead one.
 func TestExclusiveTakesOverWhatADeadWorkerHad(t *testing.T) {
-	t.Parallel()
 	r := exclusiveRig(t, 2)
 	const n = 400
 	r.publish(n, document)
 	slow, err := sim.Open(sim.Options{Kernels: operator.HostKernels()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(r.TB, err)
 	t.Cleanup(func() { _ = slow.Close() }) // the worker on this device dies with work in flight
 	release := slow.Hold()
 	t.Cleanup(release)
 	dying := r.run(slow, streams.Options{})
-	until(t, "the worker that is to die has deliveries", func() bool {
-		in, _ := r.inHandAt(0), r.inHandAt(1)
-		return in > 0
-	})
+	until(t, "the worker that is to die has deliveries", func() bool { return r.consumerInfo().NumAckPending > 0 })
 	dying.nc.Close()
-	heir := r.run(hostDevice(t), streams.Options{})
-	r.tally.awaitStored(t, n)
-	if err := heir.drain(); err != nil {
-		t.Fatal(err)
+	r.run(hostDevice(t), streams.Options{}).finishAfter(n)
+	if !r.allSettled() {
+		t.Error("inputs are not acknowledged after the worker's end")
 	}
 	r.wantAll(n, document)
-	if left := r.unacknowledged(); left != 0 {
-		t.Errorf("%d inputs are not acknowledged", left)
-	}
 	release()
-}
-
-// inHandAt returns the number of delivered and unacknowledged inputs of a partition.
-func (r *rig) inHandAt(p int) int {
-	r.Helper()
-	c := r.Consumer(r.opts.Stream, topology.PartitionConsumer(r.opts.Consumer, p))
-	return c.CachedInfo().NumAckPending
-}
-
-func TestExclusiveDeadLettersOfTooLargePayloads(t *testing.T) {
-	t.Parallel()
-	r := exclusiveRig(t, 1)
-	const n, large = 50, 20
-	r.publish(n, func(i int) []byte {
-		if i == large {
-			return make([]byte, 200<<10)
-		}
-		return document(i)
-	})
-	run := r.run(hostDevice(t), streams.Options{BatchBytes: 100 << 10})
-	r.tally.await(t, inflight.DeadLettered, 1)
-	r.tally.awaitStored(t, n-1)
-	if err := run.drain(); err != nil {
-		t.Fatal(err)
-	}
-	letters := r.storedIn(deadStream, "deadletter.>")
-	if len(letters) != 1 || len(letters[large+1]) != 1 || letters[large+1][0].Headers().Get(results.HeaderReason) != string(results.TooLarge) {
-		t.Errorf("dead letters: %v", letters)
-	}
-	if left := r.unacknowledged(); left != 0 {
-		t.Errorf("%d inputs are not acknowledged", left)
-	}
-}
-
-// TestExclusiveRecoversFromAnAcknowledgementWithAHighNumber simulates a crashed server that has an acknowledgement,
-// but not its delivery. The server then ignores acknowledgements with lower numbers. The acknowledgement covers only
-// settled inputs.
-func TestExclusiveRecoversFromAnAcknowledgementWithAHighNumber(t *testing.T) {
-	t.Parallel()
-	r := exclusiveRig(t, 1)
-	r.publish(10, document)
-	run := r.run(hostDevice(t), streams.Options{})
-	r.tally.awaitStored(t, 10)
-	until(t, "all are acknowledged", func() bool { return r.unacknowledged() == 0 })
-	late := fmt.Sprintf("$JS.ACK.%s.%s.1.%d.%d.%d.0", r.opts.Stream, topology.PartitionConsumer(r.opts.Consumer, 0), 11, 5000, time.Now().UnixNano())
-	r.publishFrom(10, 11, document)
-	r.tally.awaitStored(t, 11)
-	if err := r.NC.Publish(late, nil); err != nil {
-		t.Fatal(err)
-	}
-	r.publishFrom(11, 200, document)
-	r.tally.awaitStored(t, 200)
-	for i := 200; i < 203; i++ { // one after another
-		until(t, "all are acknowledged", func() bool { return r.unacknowledged() == 0 })
-		r.publishFrom(i, i+1, document)
-		r.tally.awaitStored(t, i+1)
-	}
-	until(t, "all are acknowledged", func() bool { return r.unacknowledged() == 0 })
-	if err := run.drain(); err != nil {
-		t.Fatal(err)
-	}
-	r.wantAll(203, document)
 }
 
 // TestExclusiveKeepsItsPinWhileTheDeviceIsBehind shows that a worker keeps its partition while a slow device stops
 // its pulls for longer than the server pins an idle client.
 func TestExclusiveKeepsItsPinWhileTheDeviceIsBehind(t *testing.T) {
-	t.Parallel()
 	r := exclusiveRig(t, 1)
 	const n = 3 * inflight.QueueMax // more than the queue and the pulled messages can hold
 	large := someBytes(4 * memory.RequestBytes / n)
@@ -239,19 +115,15 @@ func TestExclusiveKeepsItsPinWhileTheDeviceIsBehind(t *testing.T) {
 	until(t, "the worker has its hands full", func() bool { return run.worker.Status().InHand == run.worker.pipes[0].Slots() })
 	<-time.After(2 * topology.PinnedFor) // no event may occur in that time
 	release()
-	r.tally.awaitStored(t, n)
-	if err := run.drain(); err != nil {
-		t.Fatalf("Run: %v", err)
-	}
+	run.finishAfter(n)
 	r.wantAll(n, large)
 	if r.Log.Has("the server gave the partition to another worker") {
-		t.Error("the worker lost its turn")
+		t.Error("the worker lost its partition")
 	}
 }
 
 // TestExclusiveHasMorePartitionsThanBatches shows that idle partitions leave the batches to active partitions.
 func TestExclusiveHasMorePartitionsThanBatches(t *testing.T) {
-	t.Parallel()
 	r := exclusiveRig(t, 16)
 	const n = 500
 	run := r.run(hostDevice(t), streams.Options{Lanes: 1})
@@ -260,39 +132,105 @@ func TestExclusiveHasMorePartitionsThanBatches(t *testing.T) {
 	}
 	until(t, "it has all partitions", func() bool { return run.wanted() == 16 })
 	r.publish(n, document)
-	r.tally.awaitStored(t, n)
-	if err := run.drain(); err != nil {
-		t.Fatalf("Run: %v", err)
-	}
+	run.finishAfter(n)
 	r.wantAll(n, document)
 }
 
-// TestExclusiveDeadLettersOfOperatorErrors shows that a payload on which an operator fails is dead-lettered, and all
-// other payloads of its partition are processed.
-func TestExclusiveDeadLettersOfOperatorErrors(t *testing.T) {
+// annotationOwner and annotationAlone are the keys of annotations on a partition's consumer. See
+// docs/adr/0017-exclusive-delivery.md.
+const (
+	annotationOwner = "millrace-owner"
+	annotationAlone = "millrace-alone"
+)
+
+// TestExclusiveAnnotationsLeaveTheRestAsItIs changes a partition's consumer while it has a worker. The worker removes
+// only its own annotations. After another worker has begun a lease, the worker changes none of the annotations.
+func TestExclusiveAnnotationsLeaveTheRestAsItIs(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	r.opts.Exclusive, r.opts.Partitions = true, 1
-	r.Create(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>", "deadletter.>"}})
-	r.provision()
-	const n, bad = 100, 40
-	payload := unfitAt(bad)
-	r.publish(n, payload)
-	run := r.run(pickySim(t), streams.Options{Lanes: 1, BatchPayloads: 16})
-	r.tally.await(t, inflight.DeadLettered, 1)
-	r.tally.awaitStored(t, n-1)
-	until(t, "every input is acknowledged", func() bool { return r.unacknowledged() == 0 })
-	if err := run.drain(); err != nil {
-		t.Fatalf("Run: %v", err)
+	for name, c := range map[string]struct {
+		change       map[string]string // annotations
+		owner, alone string            // annotations after the end
+	}{
+		"a description":      {nil, "", ""},
+		"of another's lease": {map[string]string{annotationOwner: "another", annotationAlone: "11"}, "another", "11"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := exclusiveRig(t, 1)
+			run := r.run(hostDevice(t), streams.Options{})
+			r.publish(10, document)
+			r.tally.awaitStored(t, 10)
+			r.updateConsumer(func(of *jetstream.ConsumerConfig) {
+				if of.Metadata[annotationOwner] == "" {
+					t.Errorf("with a worker at it the consumer has the annotations %v, want %s among them", of.Metadata, annotationOwner)
+				}
+				of.Description = "changed meanwhile"
+				for key, value := range c.change {
+					of.Metadata[key] = value
+				}
+			})
+			run.finish()
+			after := r.consumerInfo().Config
+			if after.Description != "changed meanwhile" {
+				t.Errorf("the consumer's description is %q, want the changed one", after.Description)
+			}
+			if after.Metadata[annotationOwner] != c.owner || after.Metadata[annotationAlone] != c.alone {
+				t.Errorf("the annotations are %v, want the owner %q and alone %q", after.Metadata, c.owner, c.alone)
+			}
+		})
 	}
-	found := r.stored("results.>")
-	if len(found) != n-1 || len(found[bad+1]) != 0 {
-		t.Errorf("results of %d inputs, and %d of the one that no operator takes; want %d and none", len(found), len(found[bad+1]), n-1)
+}
+
+// TestAWorkerOwnsAPartitionFromItsFirstInputOn shows that a worker without inputs owns none of its assigned
+// partitions. The server pins a consumer to a worker with its first message. The metric's help text must explain
+// that.
+func TestAWorkerOwnsAPartitionFromItsFirstInputOn(t *testing.T) {
+	r := exclusiveRig(t, 2)
+	run := r.run(hostDevice(t), streams.Options{})
+	r.Until("the worker waits for inputs of both partitions", func() bool {
+		waiting := 0
+		for p := range r.opts.Partitions {
+			waiting += r.ConsumerInfo(r.opts.Stream, r.consumerOf(p)).NumWaiting
+		}
+		return waiting == 2
+	})
+	if n := run.worker.Status().Partitions; n != 0 {
+		t.Errorf("it owns %d partitions before it has an input", n)
 	}
-	m := r.deadLetter("RESULTS", bad+1)
-	wantHeaders(t, m.Headers(), map[string]string{results.HeaderReason: string(results.OperatorError)})
-	if !bytes.Equal(m.Data(), payload(bad)) {
-		t.Error("the dead letter is not the payload")
+	r.publish(1, document)
+	r.tally.awaitStored(t, 1)
+	if n := run.worker.Status().Partitions; n != 1 {
+		t.Errorf("it owns %d partitions after an input of one", n)
 	}
-	r.wantInOrder()
+	run.finish()
+}
+
+// TestTheLastAcknowledgementComesBeforeTheHandover shows that a worker acknowledges its last inputs before it unpins
+// itself. Otherwise they would be redelivered to the next worker.
+func TestTheLastAcknowledgementComesBeforeTheHandover(t *testing.T) {
+	r := exclusiveRig(t, 1)
+	heard := r.hear("$JS.ACK.INGEST.>", "$JS.API.CONSUMER.UNPIN.>")
+	const n = 20
+	run := r.run(hostDevice(t), streams.Options{})
+	r.publish(n, document)
+	run.finishAfter(n)
+	confirmed := false
+	for deadline := time.After(patience); ; {
+		var m *nats.Msg
+		select {
+		case m = <-heard:
+		case <-deadline:
+			t.Fatal("the partition was not handed over")
+		}
+		switch {
+		case string(m.Data) == "-NAK":
+			t.Error("an input is handed over: its acknowledgement was not there yet")
+		case strings.HasPrefix(m.Subject, "$JS.ACK."):
+			// The last acknowledgement requests an answer.
+			confirmed = confirmed || m.Reply != "" && strings.Split(m.Subject, ".")[5] == "20"
+		case !confirmed:
+			t.Fatal("the partition was handed over before the server had confirmed the last acknowledgement")
+		default:
+			return
+		}
+	}
 }

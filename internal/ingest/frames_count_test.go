@@ -3,10 +3,7 @@ package ingest
 import (
 	"bytes"
 	"fmt"
-	"iter"
-	"math/rand/v2"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,7 +16,6 @@ import (
 	"millrace/internal/frame"
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/results"
-	"millrace/internal/operator"
 	"millrace/internal/record"
 	"millrace/internal/streams"
 )
@@ -54,24 +50,17 @@ func (r *rig) wantCounted(want []inflight.FrameStats) {
 // TestFramesAreCountedExactly shows that each frame is counted once, with its failed records, parts and bytes. A
 // message that is neither a frame nor compressed is not counted.
 func TestFramesAreCountedExactly(t *testing.T) {
-	t.Parallel()
-	eachMode(t, func(t *testing.T, r *rig) {
+	eachModeOfFrames(t, func(t *testing.T, r *rig) {
 		r.opts.Split.Framing, r.opts.Decompress = frame.Auto, compression.Auto
-		ndjson := func(in framed) framed {
-			in.header = nats.Header{"Content-Type": {"application/x-ndjson"}}
-			return in
-		}
-		large := manyLines(3, 200) // its result has several parts
-		packed := ndjson(lines([]byte("one"), []byte("two")))
-		unpacked := len(packed.body)
-		packed.body = new(compression.Compressor).Append(nil, compression.Zstd, packed.body)
-		packed.header.Set("Content-Encoding", "zstd")
-		single := framed{body: new(compression.Compressor).Append(nil, compression.LZ4, []byte("a record")), header: nats.Header{"Content-Encoding": {"lz4"}}}
+		large := manyLines(3, 200).as(ndjson) // its result has several parts
+		plain := lines([]byte("one"), []byte("two")).as(ndjson)
+		packed := plain.compressed(compression.Zstd)
+		single := framed{body: []byte("a record")}.compressed(compression.LZ4)
 		r.provision()
 		r.update("RESULTS", func(c *jetstream.StreamConfig) { c.MaxMsgSize = 4000 })
 		inputs := []framed{
-			ndjson(lines([]byte("a"), []byte("b"), []byte("c"))), ndjson(framed{}), ndjson(large), packed, single,
-			ndjson(lines([]byte("fits"), bytes.Repeat([]byte("x"), 20<<10), []byte("fits too"))),
+			lines([]byte("a"), []byte("b"), []byte("c")).as(ndjson), framed{}.as(ndjson), large, packed, single,
+			lines([]byte("fits"), bytes.Repeat([]byte("x"), 20<<10), []byte("fits too")).as(ndjson),
 			{body: []byte("no frame")},
 			{body: []byte("no zstd"), header: nats.Header{"Content-Encoding": {"zstd"}}},
 		}
@@ -96,7 +85,7 @@ func TestFramesAreCountedExactly(t *testing.T) {
 			{Framed: true, Records: ok(3), Parts: 1},
 			{Framed: true, Parts: 1},
 			{Framed: true, Records: ok(len(large.records)), Parts: parts},
-			{Framed: true, Records: ok(2), Parts: 1, Compressed: len(packed.body), Decompressed: unpacked},
+			{Framed: true, Records: ok(2), Parts: 1, Compressed: len(packed.body), Decompressed: len(plain.body)},
 			{Records: ok(1), Parts: 1, Compressed: len(single.body), Decompressed: len("a record")},
 			{Framed: true, Records: [record.Statuses]int{record.OK: 2, record.TooLarge: 1}, Parts: 1},
 		})
@@ -106,11 +95,7 @@ func TestFramesAreCountedExactly(t *testing.T) {
 // smallFrames returns n frames and their expected statistics. Frame i has i%5 records.
 func smallFrames(n int) (inputs []framed, counts []inflight.FrameStats) {
 	for i := range n {
-		in := framed{}
-		if i%5 > 0 {
-			in = lines(slices.Repeat([][]byte{fmt.Append(nil, "record of ", i)}, i%5)...)
-		}
-		inputs = append(inputs, in)
+		inputs = append(inputs, lines(slices.Repeat([][]byte{fmt.Append(nil, "record of ", i)}, i%5)...))
 		counts = append(counts, inflight.FrameStats{Framed: true, Records: [record.Statuses]int{record.OK: i % 5}, Parts: 1})
 	}
 	return inputs, counts
@@ -132,11 +117,8 @@ func TestAFrameCountsOnce(t *testing.T) {
 		t.Error("no result was stored already when it was published again")
 	}
 	r.wantCounted(counts)
-	if err := r.JS.DeleteConsumer(r.Ctx(), r.opts.Stream, r.opts.Consumer); err != nil {
-		t.Fatal(err)
-	}
-	r.provision()
-	r.giveBackAll(len(inputs))
+	r.forgetConsumers()
+	r.giveBack(len(inputs))
 	r.workerURL = r.URL
 	r.process(hostDevice(t), streams.Options{})
 	if n := r.tally.count(inflight.Duplicate) - again; n != len(inputs) {
@@ -145,114 +127,28 @@ func TestAFrameCountsOnce(t *testing.T) {
 	r.wantCounted(counts)
 }
 
-// giveBackAll receives the first n inputs and gives them back, so a worker receives them as redeliveries.
-func (r *rig) giveBackAll(n int) {
-	r.Helper()
-	c := r.Consumer(r.opts.Stream, r.opts.Consumer)
-	batch, err := c.Fetch(n)
-	if err != nil {
-		r.Fatal(err)
-	}
-	for m := range batch.Messages() {
-		if err := m.Nak(); err != nil {
-			r.Fatal(err)
-		}
-		n--
-	}
-	if n > 0 || batch.Error() != nil {
-		r.Fatalf("%d inputs were not delivered: %v", n, batch.Error())
-	}
-}
-
-// batchesSeen is an inflight.BatchObserver that keeps the records of batches and the sequences of their messages.
-type batchesSeen struct {
-	mu        sync.Mutex
-	records   []inflight.Record
-	sequences [][]uint64
-}
-
-func (s *batchesSeen) BatchEnded(r *inflight.Record, payloads iter.Seq[inflight.Payload]) {
-	var sequences []uint64
-	for p := range payloads {
-		sequences = append(sequences, p.Sequence)
-	}
-	s.mu.Lock()
-	s.records, s.sequences = append(s.records, *r), append(s.sequences, sequences)
-	s.mu.Unlock()
-}
-
 // TestBatchesTellMessagesFromRecords shows that a batch in the middle of a large frame has one message. That message
 // ends in another batch.
 func TestBatchesTellMessagesFromRecords(t *testing.T) {
-	t.Parallel()
-	eachMode(t, func(t *testing.T, r *rig) {
+	eachModeOfFrames(t, func(t *testing.T, r *rig) {
 		const records, batch = 95, 10
-		seen := &batchesSeen{}
-		r.opts.Batches = seen
+		sequences := map[int][]uint64{} // of the messages of each batch
+		seen := r.observePayloads(func(batch int, p inflight.Payload) { sequences[batch] = append(sequences[batch], p.Sequence) })
 		r.provision()
 		r.publishFrames([]framed{lines(slices.Repeat([][]byte{[]byte("one record of many")}, records)...)})
 		r.process(hostDevice(t), streams.Options{BatchPayloads: batch})
 		rows, ended := 0, 0
-		for i, b := range seen.records {
-			if b.Messages != 1 || !slices.Equal(seen.sequences[i], []uint64{1}) {
-				t.Errorf("batch %d has %d messages with the sequences %d, want 1 with 1", b.Batch, b.Messages, seen.sequences[i])
+		for i, b := range seen.all() {
+			if b.Messages != 1 || !slices.Equal(sequences[i], []uint64{1}) {
+				t.Errorf("batch %d has %d messages with the sequences %d, want 1 with 1", b.Batch, b.Messages, sequences[i])
 			}
 			rows += b.Payloads
 			ended += b.Ended
 		}
-		if rows != records || ended != 1 || len(seen.records) != 10 {
-			t.Errorf("%d batches with %d rows, in which %d messages end; want 10 with %d, and 1", len(seen.records), rows, ended, records)
+		if rows != records || ended != 1 || len(seen.all()) != 10 {
+			t.Errorf("%d batches with %d rows, in which %d messages end; want 10 with %d, and 1", len(seen.all()), rows, ended, records)
 		}
 	})
-}
-
-// TestARedeliveredFrameHasTheSameParts shows that one worker may store the first parts of a result, and another
-// worker the remaining parts after a redelivery.
-func TestARedeliveredFrameHasTheSameParts(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	var err error
-	if r.opts.Operators, err = operator.ParseList("crc32c"); err != nil {
-		t.Fatal(err)
-	}
-	r.provision()
-	r.update("RESULTS", func(c *jetstream.StreamConfig) { c.MaxMsgSize = 8000 })
-	r.opts.Split = frame.Splitter{Framing: frame.NewlineDelimited}
-	random := rand.New(rand.NewPCG(6, 6))
-	var inputs []framed
-	for range 3 {
-		records := make([][]byte, 1500)
-		for i := range records {
-			records[i] = []byte("a record of 24 bytes....")[:random.IntN(24)]
-		}
-		inputs = append(inputs, lines(records...))
-	}
-	r.publishFrames(inputs)
-	firstRecords := func() (list []string) {
-		r.process(hostDevice(t), streams.Options{})
-		stored := r.stored("results.>")
-		for i := range inputs {
-			for _, m := range stored[uint64(i+1)] {
-				list = append(list, m.Headers().Get(results.HeaderPart)+" from "+m.Headers().Get(results.HeaderFirstRecord))
-			}
-		}
-		return list
-	}
-	want := firstRecords()
-	if len(want) < 2*len(inputs) {
-		t.Fatalf("the results have %d parts: the test needs several of each", len(want))
-	}
-	stream := r.StreamConfig("RESULTS")
-	r.Delete("RESULTS")
-	r.Create(stream)
-	if err := r.JS.DeleteConsumer(r.Ctx(), r.opts.Stream, r.opts.Consumer); err != nil {
-		t.Fatal(err)
-	}
-	r.provision()
-	r.giveBackAll(len(inputs))
-	if got := firstRecords(); !slices.Equal(got, want) {
-		t.Errorf("the parts are %q after a redelivery, and were %q", got, want)
-	}
 }
 
 // complete returns the messages of an input's only complete result, assembled as a reader does.
@@ -295,8 +191,7 @@ func (r *rig) wantOtherCuts(all, result []jetstream.Msg) {
 // result into fewer parts. A reader gets one complete result, although the stream has forgotten the ids of the first
 // parts. The model of package results covers other cuts.
 func TestAResultThatIsCutInAnotherWay(t *testing.T) {
-	t.Parallel()
-	eachMode(t, func(t *testing.T, r *rig) {
+	eachModeOfFrames(t, func(t *testing.T, r *rig) {
 		inputs := []framed{manyLines(1, 300)}
 		o := streams.Options{BatchPayloads: 32}
 		r.fillInTheMiddle(hostDevice(t), o, inputs, 2)
@@ -318,17 +213,14 @@ func (r *rig) fillInTheMiddle(d device.Device, o streams.Options, inputs []frame
 	r.opts.Partitions = min(r.opts.Partitions, 1)
 	r.forgetful()
 	r.update("RESULTS", func(c *jetstream.StreamConfig) { c.MaxMsgSize = 6500 })
-	stream := r.StreamConfig("RESULTS")
-	full := stream
-	full.Discard, full.MaxMsgs = jetstream.DiscardNew, int64(room)
-	r.Create(full)
+	empty := r.fill(int64(room))
 	r.publishFrames(inputs)
 	run := r.run(d, o)
 	r.Until("the stream is full", func() bool { return r.messages("RESULTS") == uint64(room) })
 	if err := run.drain(); err != nil {
 		r.Logf("the first worker ended with %v", err)
 	}
-	r.Create(stream)
+	empty()
 	r.forgotten("RESULTS")
 	r.opts.DrainTimeout = 10 * time.Second
 }

@@ -9,65 +9,25 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/compression"
-	"millrace/internal/corpus"
 	"millrace/internal/ingest/topology"
-	"millrace/internal/operator"
-	"millrace/internal/record"
 	"millrace/internal/streams"
 )
-
-// manyLines returns a frame of n records of up to 200 bytes. An operator from pickyKernels fails on the records at
-// the indices in bad.
-func manyLines(seed uint64, n int, bad ...int) framed {
-	records := make([][]byte, n)
-	for i := range records {
-		records[i] = bytes.ReplaceAll(corpus.Text(seed<<32+uint64(i), i*7%200), []byte("\n"), []byte(" "))
-	}
-	statuses := make([]record.Status, n)
-	for _, i := range bad {
-		records[i], statuses[i] = bytes.Repeat([]byte{'x'}, unfit), record.OperatorError
-	}
-	in := lines(records...)
-	in.statuses = statuses
-	return in
-}
-
-// TestAFrameThatFailsAltogetherDoesNotEndTheWorker shows that several failed records of one message are the same
-// evidence against the device as one failed record.
-func TestAFrameThatFailsAltogetherDoesNotEndTheWorker(t *testing.T) {
-	t.Parallel()
-	eachMode(t, func(t *testing.T, r *rig) {
-		inputs := []framed{manyLines(1, 3, 0, 1, 2)}
-		r.provision()
-		r.publishFrames(inputs)
-		r.process(openHost(t, pickyKernels()), streams.Options{})
-		r.wantFrames(inputs)
-		r.wantReported(inputs)
-	})
-}
 
 // TestAResultStreamThatIsFullInTheMiddleOfParts lets a worker store only two record dead letters and the first part
 // of a result. The next worker stores the remaining parts after the result stream has forgotten the ids of stored
 // messages.
 func TestAResultStreamThatIsFullInTheMiddleOfParts(t *testing.T) {
-	t.Parallel()
-	eachMode(t, func(t *testing.T, r *rig) {
+	eachModeOfFrames(t, func(t *testing.T, r *rig) {
 		inputs := []framed{manyLines(1, 300, 10, 60)}
 		o := streams.Options{BatchPayloads: 32, BatchBytes: 128 << 10}
 		r.fillInTheMiddle(openHost(t, pickyKernels()), o, inputs, 3)
 		r.process(openHost(t, pickyKernels()), o)
 		r.wantFrame(1, inputs[0], r.stored("results.>")[1])
-		r.wantRecordLetters(1, inputs[0], r.stored("deadletter.>")[1])
+		r.wantRecordLetters(1, inputs[0], r.deadLetters()[1])
 	})
-}
-
-func (r *rig) messages(name string) uint64 {
-	r.Helper()
-	return r.Stream(name).CachedInfo().State.Msgs
 }
 
 // inPartitionOf returns the number of the n inputs that are in the same partition as input seq.
@@ -76,9 +36,7 @@ func (r *rig) inPartitionOf(seq uint64, n int) (same int) {
 	stream := r.Stream(r.opts.Stream)
 	partition := func(seq uint64) string {
 		raw, err := stream.GetMsg(r.Ctx(), seq)
-		if err != nil {
-			r.Fatal(err)
-		}
+		check(r.TB, err)
 		return strings.TrimSuffix(raw.Subject, topology.PartitionSubject(raw.Subject))
 	}
 	mine := partition(seq)
@@ -93,13 +51,11 @@ func (r *rig) inPartitionOf(seq uint64, n int) (same int) {
 // TestFramesWithoutADeadLetterStream fails a record whose dead letter can't be stored. The record's frame has a
 // result later, and all other frames at once.
 func TestFramesWithoutADeadLetterStream(t *testing.T) {
-	t.Parallel()
-	eachMode(t, func(t *testing.T, r *rig) {
+	eachModeOfFrames(t, func(t *testing.T, r *rig) {
 		r.provision()
-		dead := r.StreamConfig(deadStream)
-		r.Delete(deadStream)
-		inputs := []framed{manyLines(1, 5)}
-		for seed := uint64(2); seed < 20; seed++ {
+		restore := r.remove(deadStream)
+		var inputs []framed
+		for seed := range uint64(19) {
 			inputs = append(inputs, manyLines(seed, 5))
 		}
 		const bad = 8
@@ -112,11 +68,9 @@ func TestFramesWithoutADeadLetterStream(t *testing.T) {
 		}
 		r.tally.awaitStored(t, minimum)
 		r.Log.Await(t, "could not store a dead letter")
-		r.Create(dead)
-		until(t, "every input is settled", r.allSettled)
-		if err := run.drain(); err != nil {
-			t.Error(err)
-		}
+		restore()
+		r.awaitSettled()
+		run.finish()
 		r.wantFrames(inputs)
 	})
 }
@@ -124,8 +78,7 @@ func TestFramesWithoutADeadLetterStream(t *testing.T) {
 // TestAPartThatTheStreamRefusesForItsSize lowers the stream's limit after the worker has read it. A retry can't
 // succeed, so the message becomes a dead letter. Its neighbors have results.
 func TestAPartThatTheStreamRefusesForItsSize(t *testing.T) {
-	t.Parallel()
-	eachMode(t, func(t *testing.T, r *rig) {
+	eachModeOfFrames(t, func(t *testing.T, r *rig) {
 		r.provision()
 		limit := func(bytes int32) { r.update("RESULTS", func(c *jetstream.StreamConfig) { c.MaxMsgSize = bytes }) }
 		limit(3000)
@@ -133,14 +86,12 @@ func TestAPartThatTheStreamRefusesForItsSize(t *testing.T) {
 		// With exclusive delivery, a lease reads the limit when it begins.
 		early := []framed{manyLines(4, 3), manyLines(5, 100), manyLines(6, 3)}
 		r.publishFrames(early)
-		until(t, "all inputs are settled", r.allSettled)
+		r.awaitSettled()
 		limit(2000)
 		inputs := []framed{manyLines(1, 3), manyLines(2, 100), manyLines(3, 3)}
 		r.publishFrames(inputs)
-		until(t, "all inputs are settled", r.allSettled)
-		if err := run.drain(); err != nil {
-			t.Fatal(err)
-		}
+		r.awaitSettled()
+		run.finish()
 		got, dead := r.stored("results.>"), r.deadLetters()
 		if len(got[2]) < 2 {
 			t.Errorf("the result of 100 records has %d parts below the first limit, want several", len(got[2]))
@@ -158,8 +109,7 @@ func TestAPartThatTheStreamRefusesForItsSize(t *testing.T) {
 
 // TestFramesMoveBetweenWorkers starts and stops workers while frames are unpacked and spread over batches.
 func TestFramesMoveBetweenWorkers(t *testing.T) {
-	t.Parallel()
-	eachMode(t, func(t *testing.T, r *rig) {
+	eachModeOfFrames(t, func(t *testing.T, r *rig) {
 		r.opts.Decompress = compression.Auto
 		if r.opts.Exclusive {
 			r.opts.Partitions = 4
@@ -170,8 +120,7 @@ func TestFramesMoveBetweenWorkers(t *testing.T) {
 		for seed := range uint64(60) {
 			in := manyLines(seed, 1+random.IntN(150))
 			if seed%3 == 0 {
-				in.body = new(compression.Compressor).Append(nil, compression.LZ4, in.body)
-				in.header = nats.Header{"Content-Encoding": {"lz4"}}
+				in = in.compressed(compression.LZ4)
 			}
 			inputs = append(inputs, in)
 		}
@@ -187,18 +136,15 @@ func TestFramesMoveBetweenWorkers(t *testing.T) {
 				t.Log(err)
 			}
 		}
-		until(t, "every input is settled", r.allSettled)
-		if err := stays.drain(); err != nil {
-			t.Error(err)
-		}
+		r.awaitSettled()
+		stays.finish()
 		r.wantFrames(inputs)
 	})
 }
 
 // TestFramesOnTwoDevices shows that each frame is processed on one device, and both devices process frames.
 func TestFramesOnTwoDevices(t *testing.T) {
-	t.Parallel()
-	eachMode(t, func(t *testing.T, r *rig) {
+	eachModeOfFrames(t, func(t *testing.T, r *rig) {
 		if r.opts.Exclusive {
 			r.opts.Partitions = 4
 		}
@@ -210,34 +156,32 @@ func TestFramesOnTwoDevices(t *testing.T) {
 			}
 			inputs = append(inputs, in)
 		}
+		seen := r.observeRecords()
 		r.provision()
-		run := r.withDevices(streams.Options{BatchPayloads: 20, BatchBytes: 64 << 10}, openHost(t, pickyKernels()), openHost(t, pickyKernels()))
+		run := r.prepareOn(streams.Options{BatchPayloads: 20, BatchBytes: 64 << 10},
+			named{openHost(t, pickyKernels()), "a"}, named{openHost(t, pickyKernels()), "b"})
 		run.start()
 		r.publishFrames(inputs)
-		until(t, "every input is settled", r.allSettled)
-		if err := run.drain(); err != nil {
-			t.Error(err)
-		}
+		r.awaitSettled()
+		run.finish()
 		r.wantFrames(inputs)
+		if a, b := len(seen.of("a")), len(seen.of("b")); a == 0 || b == 0 {
+			t.Errorf("the devices computed %d and %d batches, want some on each", a, b)
+		}
 	})
 }
 
 // TestBombsStayWithinTheMemory decompresses every message to many times the memory limit. With one device, the
 // decompressed bytes exceed the limit by at most one frame.
 func TestBombsStayWithinTheMemory(t *testing.T) {
-	t.Parallel()
-	eachMode(t, func(t *testing.T, r *rig) {
-		var err error
-		if r.opts.Operators, err = operator.ParseList("crc32c"); err != nil {
-			t.Fatal(err)
-		}
+	eachModeOfFrames(t, func(t *testing.T, r *rig) {
+		r.operators("crc32c")
 		r.opts.Decompress = compression.Zstd
 		const n, size = 10, 1 << 20
 		var inputs []framed
 		for seed := range uint64(n) {
 			in := lines(slices.Repeat([][]byte{bytes.Repeat([]byte{byte('a' + seed%26)}, 15000)}, size/15000)...)
-			in.body = new(compression.Compressor).Append(nil, compression.Zstd, in.body)
-			inputs = append(inputs, in)
+			inputs = append(inputs, in.compressed(compression.Zstd))
 		}
 		r.provision()
 		r.publishFrames(inputs)
@@ -258,52 +202,12 @@ func TestBombsStayWithinTheMemory(t *testing.T) {
 			}
 		}()
 		run.start()
-		until(t, "every input is settled", r.allSettled)
+		r.awaitSettled()
 		close(stop)
-		if err := run.drain(); err != nil {
-			t.Error(err)
-		}
+		run.finish()
 		if bound := int64(limit + size + size/4); maximum.Load() > bound {
 			t.Errorf("up to %d bytes were in use, and %d are allowed with one frame more", maximum.Load(), bound)
 		}
 		r.wantFrames(inputs)
-	})
-}
-
-// TestFramesThroughTheSmallestBudget lets a worker hold one delivery at a time.
-func TestFramesThroughTheSmallestBudget(t *testing.T) {
-	t.Parallel()
-	eachMode(t, func(t *testing.T, r *rig) {
-		r.opts.Decompress = compression.Auto
-		var inputs []framed
-		for seed := range uint64(50) {
-			in := manyLines(seed, 1+int(seed)%50)
-			if seed%2 == 0 {
-				in.body = new(compression.Compressor).Append(nil, compression.Zstd, in.body)
-				in.header = nats.Header{"Content-Encoding": {"zstd"}}
-			}
-			inputs = append(inputs, in)
-		}
-		inputs[30] = framed{body: []byte("no zstd"), header: nats.Header{"Content-Encoding": {"zstd"}}}
-		inputs[40] = manyLines(40, 20, 7)
-		r.provision()
-		r.publishFrames(inputs)
-		run := r.prepare(openHost(t, pickyKernels()), streams.Options{BatchPayloads: 16})
-		run.worker.pool.Limit = 1
-		run.start()
-		until(t, "every input is settled", r.allSettled)
-		if err := run.drain(); err != nil {
-			t.Error(err)
-		}
-		got, dead := r.stored("results.>"), r.deadLetters()
-		for i, in := range inputs {
-			if i != 30 {
-				r.wantFrame(uint64(i+1), in, got[uint64(i+1)])
-				r.wantRecordLetters(uint64(i+1), in, dead[uint64(i+1)])
-			}
-		}
-		if len(dead[31]) != 1 || len(got[31]) != 0 {
-			t.Errorf("the frame that is no zstd has %d dead letters and %d results, want 1 and 0", len(dead[31]), len(got[31]))
-		}
 	})
 }

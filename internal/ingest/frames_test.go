@@ -2,8 +2,6 @@ package ingest
 
 import (
 	"bytes"
-	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -14,9 +12,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/client/arrow"
 	"millrace/internal/compression"
 	"millrace/internal/corpus"
-	"millrace/internal/device"
 	"millrace/internal/frame"
 	"millrace/internal/ingest/results"
 	"millrace/internal/operator"
@@ -34,26 +32,66 @@ type framed struct {
 }
 
 func lines(records ...[]byte) framed {
-	return framed{body: append(bytes.Join(records, []byte("\n")), '\n'), records: records}
-}
-
-// randomLines returns a frame of up to maximum records of up to 400 bytes each.
-func randomLines(random *rand.Rand, maximum int) framed {
-	records := make([][]byte, random.IntN(maximum+1))
-	for i := range records {
-		records[i] = bytes.ReplaceAll(corpus.Text(random.Uint64(), random.IntN(400)), []byte("\n"), []byte(" "))
-	}
 	if len(records) == 0 {
 		return framed{}
 	}
-	return lines(records...)
+	return framed{body: append(bytes.Join(records, []byte("\n")), '\n'), records: records}
 }
+
+// manyLines returns a frame of n records of up to 200 bytes. The operators in failing fail on the records at the
+// indices in bad.
+func manyLines(seed uint64, n int, bad ...int) framed {
+	records := make([][]byte, n)
+	for i := range records {
+		records[i] = bytes.ReplaceAll(corpus.Text(seed<<32+uint64(i), i*7%200), []byte("\n"), []byte(" "))
+	}
+	statuses := make([]record.Status, n)
+	for _, i := range bad {
+		records[i], statuses[i] = bytes.Repeat([]byte{'x'}, unfit), record.OperatorError
+	}
+	in := lines(records...)
+	in.statuses = statuses
+	return in
+}
+
+// compressed returns in with a compressed body and the header that names the encoding.
+func (in framed) compressed(e compression.Encoding) framed {
+	if e == compression.None {
+		return in
+	}
+	in.body = new(compression.Compressor).Append(nil, e, in.body)
+	h := nats.Header{"Content-Encoding": {e.ContentEncoding()}}
+	maps.Copy(h, in.header)
+	in.header = h
+	return in
+}
+
+// as returns in with a Content-Type, for a worker that selects the framing by it.
+func (in framed) as(contentType string) framed {
+	in.header = nats.Header{"Content-Type": {contentType}}
+	return in
+}
+
+const ndjson = "application/x-ndjson"
 
 func (r *rig) publishFrames(inputs []framed) {
 	r.Helper()
 	r.Publish(0, len(inputs), func(i int) *nats.Msg {
 		return &nats.Msg{Subject: fmt.Sprintf("ingest.web.%d", i%3), Data: inputs[i].body, Header: inputs[i].header}
 	})
+}
+
+// wantTable returns the expected results of an input. If the first operator is refusing, it refused the records with
+// an error.
+func (r *rig) wantTable(in framed) *table.Table {
+	want := table.Reference(r.opts.Operators, in.records, in.statuses)
+	_, refuses := r.opts.Operators[0].(refusing)
+	for i := range in.records {
+		if refuses && want.Status(i) == record.OperatorError {
+			want.Refuse(i, 0, notFitting)
+		}
+	}
+	return want
 }
 
 // wantFrames checks that every input has exactly one result for all its records, in one or several parts. Each failed
@@ -68,16 +106,9 @@ func (r *rig) wantFrames(inputs []framed) {
 		delete(got, seq)
 		delete(dead, seq)
 	}
-	for seq := range got {
-		r.Errorf("there are results of an input %d that does not exist", seq)
+	if len(got)+len(dead) > 0 {
+		r.Errorf("there are %d results and %d dead letters of inputs that do not exist", len(got), len(dead))
 	}
-	for seq := range dead {
-		r.Errorf("there are dead letters of an input %d that does not exist", seq)
-	}
-}
-
-func (r *rig) deadLetters() map[uint64][]jetstream.Msg {
-	return r.storedIn(r.opts.ResultStream+"_DEADLETTER", "deadletter.>")
 }
 
 // wantFrame checks the parts of one input's result.
@@ -96,36 +127,30 @@ func (r *rig) wantFrame(seq uint64, in framed, parts []jetstream.Msg) {
 			if n+1 < len(parts) {
 				to, _ = strconv.Atoi(parts[n+1].Headers().Get(results.HeaderFirstRecord))
 			}
-			wantHeader(r.TB, h, results.HeaderPart, fmt.Sprintf("%d/%d", n+1, len(parts)))
-			wantHeader(r.TB, h, results.HeaderFirstRecord, strconv.Itoa(from))
-			wantHeader(r.TB, h, results.HeaderCut, parts[0].Headers().Get(results.HeaderCut))
+			wantHeaders(r.TB, h, map[string]string{
+				results.HeaderPart: fmt.Sprintf("%d/%d", n+1, len(parts)), results.HeaderFirstRecord: strconv.Itoa(from),
+				results.HeaderCut: parts[0].Headers().Get(results.HeaderCut),
+			})
 			if h.Get(results.HeaderCut) == "" {
 				r.Errorf("part %d of the result of input %d names no cut", n+1, seq)
 			}
 		}
-		wantHeader(r.TB, h, results.HeaderRecords, strconv.Itoa(len(in.records)))
-		wantHeader(r.TB, h, "Content-Type", table.ContentType(r.opts.Format, true))
-		body := m.Data()
+		body, encoding := m.Data(), ""
 		if e := r.opts.Compress; e != compression.None && len(body) > 0 {
-			wantHeader(r.TB, h, "Content-Encoding", e.ContentEncoding())
+			encoding = e.ContentEncoding()
 			var err error
 			if body, err = new(compression.Decompressor).Append(nil, e, body, 1<<30); err != nil {
 				r.Errorf("the result of input %d: %v", seq, err)
 			}
-		} else {
-			wantHeader(r.TB, h, "Content-Encoding", "")
 		}
+		wantHeaders(r.TB, h, map[string]string{
+			results.HeaderRecords: strconv.Itoa(len(in.records)), "Content-Encoding": encoding,
+			"Content-Type": table.ContentType(r.opts.Format, true),
+		})
 		if err := want.Check(body, r.opts.Format, from, to); err != nil {
 			r.Errorf("part %d of the result of input %d: %v", n+1, seq, err)
 		}
 		from = to
-	}
-}
-
-func wantHeader(t testing.TB, h nats.Header, key, want string) {
-	t.Helper()
-	if got := h.Get(key); got != want {
-		t.Errorf("%s is %q, want %q", key, got, want)
 	}
 }
 
@@ -147,9 +172,8 @@ func (r *rig) wantRecordLetters(seq uint64, in framed, dead []jetstream.Msg) {
 			continue
 		}
 		delete(missing, at)
-		wantHeader(r.TB, m.Headers(), results.HeaderReason, s.String())
 		i, _ := strconv.Atoi(at)
-		wantHeader(r.TB, m.Headers(), results.HeaderError, want.Message(i))
+		wantHeaders(r.TB, m.Headers(), map[string]string{results.HeaderReason: s.String(), results.HeaderError: want.Message(i)})
 		if !bytes.Equal(m.Data(), in.records[i]) {
 			r.Errorf("the dead letter of record %s of input %d has %d bytes, want its %d", at, seq, len(m.Data()), len(in.records[i]))
 		}
@@ -178,76 +202,28 @@ func (r *rig) wantReported(inputs []framed) {
 	}
 }
 
-// eachMode runs a test with shared and with exclusive delivery.
-func eachMode(t *testing.T, test func(t *testing.T, r *rig)) {
-	for _, exclusive := range []bool{false, true} {
-		t.Run(fmt.Sprintf("exclusive=%v", exclusive), func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t)
-			if exclusive {
-				r.opts.Exclusive, r.opts.Partitions = true, 2
-			}
-			r.opts.Split = frame.Splitter{Framing: frame.NewlineDelimited, MaxRecords: 65536, MaxBytes: 64 << 20}
-			test(t, r)
-		})
-	}
-}
-
-func (r *rig) process(d device.Device, o streams.Options) {
-	r.Helper()
-	run := r.run(d, o)
-	r.Until("every input is settled", r.allSettled)
-	if err := run.drain(); err != nil {
-		r.Error(err)
-	}
-}
-
-// allSettled reports whether the consumers have no unsettled inputs. It ignores the temporary consumers with which
-// workers read inputs again.
-func (r *rig) allSettled() bool {
-	stream, err := r.JS.Stream(r.Ctx(), r.opts.Stream)
-	if err != nil {
-		return false
-	}
-	settled, consumers := true, stream.ListConsumers(r.Ctx())
-	for info := range consumers.Info() {
-		settled = settled && (info.Config.Durable == "" || info.NumPending == 0 && info.NumAckPending == 0 && r.knowsLast(stream, info))
-	}
-	return settled && consumers.Err() == nil
-}
-
-// knowsLast reports whether a consumer has delivered its last input. A consumer counts a new input shortly after the
-// stream stores it. Until then the consumer seems to have no inputs left.
-func (r *rig) knowsLast(stream jetstream.Stream, consumer *jetstream.ConsumerInfo) bool {
-	filters := consumer.Config.FilterSubjects
-	if len(filters) == 0 {
-		filters = []string{cmp.Or(consumer.Config.FilterSubject, ">")}
-	}
-	for _, filter := range filters {
-		last, err := stream.GetLastMsgForSubject(r.Ctx(), filter)
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			continue
-		}
-		if err != nil || consumer.Delivered.Stream < last.Sequence {
-			return false
-		}
-	}
-	return true
-}
-
 // TestFramesHaveOneResultEach shows that frames of any number of records have the reference results, in each format.
-// One frame has many times the bytes of a batch. The model of package results covers other sizes of batches.
+// One frame has many times the bytes of a batch. Frames are decompressed according to their headers, and results are
+// compressed. The model of package results covers other sizes of batches.
 func TestFramesHaveOneResultEach(t *testing.T) {
 	t.Parallel()
-	for _, format := range []operator.Format{operator.JSON, operator.Binary, operator.Arrow} {
-		t.Run(format.String(), func(t *testing.T) {
-			t.Parallel()
-			eachMode(t, func(t *testing.T, r *rig) {
-				r.opts.Format = format
+	for _, c := range []struct {
+		format   operator.Format
+		compress compression.Encoding
+	}{{operator.JSON, compression.None}, {operator.Binary, compression.None}, {operator.Arrow, compression.None},
+		{operator.Arrow, compression.Zstd}} {
+		t.Run(fmt.Sprint(c.format, ", ", c.compress), func(t *testing.T) {
+			eachModeOfFrames(t, func(t *testing.T, r *rig) {
+				r.opts.Format, r.opts.Compress = c.format, c.compress
+				encodings := []compression.Encoding{compression.None}
+				if c.compress != compression.None {
+					r.opts.Decompress, r.opts.Split = compression.Auto, frame.Splitter{Framing: frame.NewlineDelimited} // default limits
+					encodings = append(encodings, compression.Zstd, compression.LZ4, compression.Snappy)
+				}
 				random := rand.New(rand.NewPCG(7, 1))
 				inputs := []framed{manyLines(1, 500)}
-				for range 20 {
-					inputs = append(inputs, randomLines(random, 40))
+				for n := range 20 {
+					inputs = append(inputs, manyLines(random.Uint64(), random.IntN(41)).compressed(encodings[n%len(encodings)]))
 				}
 				r.provision()
 				r.publishFrames(inputs)
@@ -258,55 +234,23 @@ func TestFramesHaveOneResultEach(t *testing.T) {
 	}
 }
 
-// TestCompressedFramesAreDecompressed shows that frames are decompressed according to their headers, and results are
-// compressed.
-func TestCompressedFramesAreDecompressed(t *testing.T) {
-	t.Parallel()
-	eachMode(t, func(t *testing.T, r *rig) {
-		r.opts.Decompress, r.opts.Compress, r.opts.Format = compression.Auto, compression.Zstd, operator.Arrow
-		r.opts.Split = frame.Splitter{Framing: frame.NewlineDelimited} // default limits
-		random := rand.New(rand.NewPCG(4, 4))
-		var inputs []framed
-		for n := range 12 {
-			in := randomLines(random, 100)
-			e := []compression.Encoding{compression.None, compression.Zstd, compression.LZ4, compression.Snappy}[n%4]
-			if e != compression.None {
-				in.body = new(compression.Compressor).Append(nil, e, in.body)
-				in.header = nats.Header{"Content-Encoding": {e.ContentEncoding()}}
-			}
-			inputs = append(inputs, in)
-		}
-		r.provision()
-		r.publishFrames(inputs)
-		r.process(hostDevice(t), streams.Options{BatchPayloads: 64})
-		r.wantFrames(inputs)
-	})
-}
-
 // TestResultsOfPlainMessagesAreCompressed shows that the result of a message without framing is compressed too.
 func TestResultsOfPlainMessagesAreCompressed(t *testing.T) {
-	t.Parallel()
-	eachMode(t, func(t *testing.T, r *rig) {
-		r.opts.Split.Framing, r.opts.Compress = frame.None, compression.Zstd
+	eachMode(t, 2, func(t *testing.T, r *rig) {
+		r.opts.Compress = compression.Zstd
 		r.provision()
 		const n = 20
-		for i := range n {
-			m := &nats.Msg{Subject: "ingest.web.0", Header: nats.Header{"Content-Type": {"text/plain"}, "content-encoding": {"br"}}, Data: document(i)}
-			if _, err := r.JS.PublishMsg(r.Ctx(), m); err != nil {
-				t.Fatal(err)
-			}
-		}
+		r.Publish(0, n, func(i int) *nats.Msg {
+			h := nats.Header{"Content-Type": {"text/plain"}, "content-encoding": {"br"}}
+			return &nats.Msg{Subject: "ingest.web.0", Header: h, Data: document(i)}
+		})
 		r.process(hostDevice(t), streams.Options{})
 		found := r.stored("results.>")
 		for i := range n {
 			m := found[uint64(i+1)][0]
-			wantHeader(t, m.Headers(), "Content-Type", "application/json")
-			wantHeader(t, m.Headers(), "Content-Encoding", "zstd")
-			wantHeader(t, m.Headers(), "content-encoding", "")
+			wantHeaders(t, m.Headers(), map[string]string{"Content-Type": "application/json", "Content-Encoding": "zstd", "content-encoding": ""})
 			body, err := new(compression.Decompressor).Append(nil, compression.Zstd, m.Data(), 1<<20)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(r.TB, err)
 			if err := r.opts.Format.Check(r.opts.Operators, document(i), body); err != nil {
 				t.Errorf("the result of payload %d: %v", i, err)
 			}
@@ -314,27 +258,64 @@ func TestResultsOfPlainMessagesAreCompressed(t *testing.T) {
 	})
 }
 
-// TestARecordThatAnOperatorCannotTakeFailsAlone shows that bisection finds failing records in frames that span
-// batches. Failing records are adjacent in two batches, the first or the last of a frame, or its only ones.
-func TestARecordThatAnOperatorCannotTakeFailsAlone(t *testing.T) {
+// TestARecordThatFailsFailsAlone shows that all other records of its frame have results, even in other batches.
+// Failing records are adjacent in two batches, the first or the last of a frame, or its only ones. Several failed
+// records of one message are the same evidence against the device as one, so a frame of them doesn't end the worker.
+func TestARecordThatFailsFailsAlone(t *testing.T) {
 	t.Parallel()
-	eachMode(t, func(t *testing.T, r *rig) {
-		var inputs []framed
-		for seed := range uint64(14) {
-			in := manyLines(seed, 1+int(seed)*2)
-			switch seed {
-			case 3:
-				in = manyLines(seed, 36, 0, 12, 13, 14, 15, 35)
-			case 7:
-				in = manyLines(seed, 36, 17)
-			case 9:
-				in = manyLines(seed, 2, 0, 1)
-			}
-			inputs = append(inputs, in)
+	for name, c := range failing {
+		for _, batch := range []int{1, 7, 1024} {
+			t.Run(fmt.Sprintf("records %s, in batches of %d", name, batch), func(t *testing.T) {
+				eachModeOfFrames(t, func(t *testing.T, r *rig) {
+					d := c.open(r, t)
+					inputs := []framed{manyLines(0, 20), manyLines(1, 36, 0, 12, 13, 14, 15, 35), manyLines(2, 1, 0), manyLines(3, 2, 0, 1)}
+					for seed := range uint64(9) { // without good records the worker would end
+						inputs = append(inputs, manyLines(10+seed, 1+2*int(seed)))
+					}
+					r.provision()
+					r.publishFrames(inputs)
+					r.process(d, streams.Options{BatchPayloads: batch, BatchBytes: 128 << 10})
+					r.wantFrames(inputs)
+					r.wantReported(inputs)
+				})
+			})
 		}
+	}
+}
+
+// TestAFrameThatFailsAltogetherDoesNotEndTheWorker publishes no good record.
+func TestAFrameThatFailsAltogetherDoesNotEndTheWorker(t *testing.T) {
+	eachModeOfFrames(t, func(t *testing.T, r *rig) {
+		inputs := []framed{manyLines(1, 3, 0, 1, 2)}
 		r.provision()
 		r.publishFrames(inputs)
-		r.process(openHost(t, pickyKernels()), streams.Options{BatchPayloads: 14, BatchBytes: 128 << 10})
+		r.process(openHost(t, pickyKernels()), streams.Options{})
+		r.wantFrames(inputs)
+		r.wantReported(inputs)
+	})
+}
+
+// TestARecordThatIsNotComputedIsNotRefused uses an operator that refuses empty records. The operator gets an empty
+// record in place of a null and of a record that exceeds a batch.
+func TestARecordThatIsNotComputedIsNotRefused(t *testing.T) {
+	eachModeOfFrames(t, func(t *testing.T, r *rig) {
+		r.opts.Split.Framing = frame.Auto
+		kernels := r.refuseAlso(0)
+		large := lines([]byte("fits"), bytes.Repeat([]byte("x"), 20<<10), []byte{}, []byte("fits too")).as(ndjson)
+		large.statuses = []record.Status{record.OK, record.TooLarge, record.OperatorError, record.OK}
+		f := arrow.NewFrame("record")
+		f.AppendNull()
+		for _, text := range []string{"a", ""} {
+			check(r.TB, f.Append([]byte(text)))
+		}
+		body, err := f.Encode(nil)
+		check(r.TB, err)
+		nulls := framed{body: body, records: [][]byte{nil, []byte("a"), {}}}
+		nulls.statuses = []record.Status{record.Null, record.OK, record.OperatorError}
+		inputs := []framed{large, nulls.as("application/vnd.apache.arrow.stream")}
+		r.provision()
+		r.publishFrames(inputs)
+		r.process(openHost(t, kernels), streams.Options{BatchBytes: 16 << 10})
 		r.wantFrames(inputs)
 	})
 }
@@ -342,25 +323,25 @@ func TestARecordThatAnOperatorCannotTakeFailsAlone(t *testing.T) {
 // TestAFrameThatCannotBeReadIsADeadLetter shows that the whole message becomes a dead letter that names the byte. Its
 // neighbors have results.
 func TestAFrameThatCannotBeReadIsADeadLetter(t *testing.T) {
-	bomb := new(compression.Compressor).Append(nil, compression.Zstd, make([]byte, 8<<20))
+	bomb := framed{body: make([]byte, 8<<20)}.compressed(compression.Zstd)
+	zstd := nats.Header{"Content-Encoding": {"zstd"}}
 	cases := []struct {
 		name   string
-		body   []byte
-		header nats.Header
+		in     framed
 		reason results.Reason
 	}{
-		{"a length beyond the end", []byte("\x00\x00\x00\x09abc"), nil, results.InvalidFrame},
-		{"an unknown encoding", []byte("x"), nats.Header{"Content-Encoding": {"br"}}, results.InvalidEncoding},
-		{"not what its header says", []byte("x"), nats.Header{"Content-Encoding": {"zstd"}}, results.InvalidEncoding},
-		{"a bomb", bomb, nats.Header{"Content-Encoding": {"zstd"}}, results.TooLarge},
-		{"too many records", bytes.Repeat([]byte("\x00\x00\x00\x00"), 1001), nil, results.TooLarge},
+		{"a length beyond the end", framed{body: []byte("\x00\x00\x00\x09abc")}, results.InvalidFrame},
+		{"an unknown encoding", framed{body: []byte("x"), header: nats.Header{"Content-Encoding": {"br"}}}, results.InvalidEncoding},
+		{"not what its header says", framed{body: []byte("x"), header: zstd}, results.InvalidEncoding},
+		{"a bomb", bomb, results.TooLarge},
+		{"too many records", framed{body: bytes.Repeat([]byte("\x00\x00\x00\x00"), 1001)}, results.TooLarge},
 	}
-	eachMode(t, func(t *testing.T, r *rig) {
+	eachMode(t, 2, func(t *testing.T, r *rig) {
 		r.opts.Split = frame.Splitter{Framing: frame.LengthDelimited, MaxRecords: 1000, MaxBytes: 1 << 20}
 		r.opts.Decompress = compression.Auto
 		var inputs []framed
 		for _, c := range cases {
-			inputs = append(inputs, framed{body: []byte("\x00\x00\x00\x03one"), records: [][]byte{[]byte("one")}}, framed{body: c.body, header: c.header})
+			inputs = append(inputs, framed{body: []byte("\x00\x00\x00\x03one"), records: [][]byte{[]byte("one")}}, c.in)
 		}
 		r.provision()
 		r.publishFrames(inputs)
@@ -374,9 +355,8 @@ func TestAFrameThatCannotBeReadIsADeadLetter(t *testing.T) {
 				continue
 			}
 			h := dead[bad][0].Headers()
-			wantHeader(t, h, results.HeaderReason, string(c.reason))
-			wantHeader(t, h, results.HeaderRecord, "")
-			if !bytes.Equal(dead[bad][0].Data(), c.body) {
+			wantHeaders(t, h, map[string]string{results.HeaderReason: string(c.reason), results.HeaderRecord: ""})
+			if !bytes.Equal(dead[bad][0].Data(), c.in.body) {
 				t.Errorf("%s: its dead letter has another body", c.name)
 			}
 			if !strings.Contains(h.Get(results.HeaderError), "byte") && c.name != "an unknown encoding" {
@@ -386,52 +366,20 @@ func TestAFrameThatCannotBeReadIsADeadLetter(t *testing.T) {
 	})
 }
 
-// TestARecordThatLosesTheDeviceFailsAlone lets workers lose their devices one after another, until exactly the
-// records to blame are given up.
-func TestARecordThatLosesTheDeviceFailsAlone(t *testing.T) {
-	t.Parallel()
-	eachMode(t, func(t *testing.T, r *rig) {
-		r.opts.MaxDeliver = 10
-		random := rand.New(rand.NewPCG(6, 6))
-		var inputs []framed
-		for range 6 {
-			in := randomLines(random, 20)
-			in.statuses = make([]record.Status, len(in.records))
-			inputs = append(inputs, in)
-		}
-		for n, lethal := range map[int][]int{2: {5, 19}, 4: {0}} {
-			records := make([][]byte, 20)
-			for i := range records {
-				records[i] = fmt.Appendf(nil, "record %d", i)
-			}
-			for _, at := range lethal {
-				records[at] = bytes.Clone(marker)
-			}
-			in := lines(records...)
-			in.statuses = make([]record.Status, len(in.records))
-			for _, at := range lethal {
-				in.statuses[at] = record.DeviceFault
-			}
-			inputs[n] = in
-		}
+// TestARefusedCompressedPayloadIsADeadLetter covers the separate code for a compressed message without framing.
+func TestARefusedCompressedPayloadIsADeadLetter(t *testing.T) {
+	eachMode(t, 2, func(t *testing.T, r *rig) {
+		r.opts.Decompress = compression.Auto
+		d := r.refuse(t)
 		r.provision()
-		r.publishFrames(inputs)
-		losses := 0
-		for settled := false; !settled; losses++ {
-			if losses > 60 {
-				t.Fatal("60 devices were lost")
-			}
-			run := r.run(poisonedSim(r), streams.Options{BatchPayloads: 32})
-			until(t, "every input is settled or the device is lost", func() bool {
-				settled = r.allSettled()
-				return settled || len(run.done) > 0
-			})
-			run.stop()
-			if err := run.wait(); err != nil && !errors.Is(err, device.ErrLost) {
-				t.Fatal(err)
-			}
+		r.publishFrames([]framed{framed{body: unfitAt(0)(0)}.compressed(compression.Zstd)})
+		r.process(d, streams.Options{})
+		wantHeaders(t, r.deadLetter(1).Headers(), map[string]string{
+			results.HeaderReason: string(results.OperatorError), results.HeaderOperator: "crc32c",
+			results.HeaderError: "operator crc32c: " + notFitting,
+		})
+		if found := r.stored("results.>"); len(found) != 0 {
+			t.Errorf("%d results, want none", len(found))
 		}
-		t.Logf("%d devices were lost", losses-1)
-		r.wantFrames(inputs)
 	})
 }

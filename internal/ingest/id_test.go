@@ -1,35 +1,31 @@
 package ingest
 
 import (
+	"errors"
 	"fmt"
-	"iter"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/ingest/embedded"
 	"millrace/internal/ingest/inflight"
-	"millrace/internal/ingest/publisher"
 	"millrace/internal/ingest/pull"
 	"millrace/internal/ingest/results"
-	"millrace/internal/ingest/topology"
+	"millrace/internal/ingest/trim"
 	"millrace/internal/streams"
 )
 
 func TestIDsSayWhichMessageItIs(t *testing.T) {
 	t.Parallel()
 	stored := time.Unix(1700000000, 123456789)
-	m := pull.Stored(nil, "IN", "millrace-0", 3, &jetstream.RawStreamMsg{Subject: "0.ingest.a", Sequence: 7, Time: stored.UTC(), Header: nats.Header{}})
-	d, err := inflight.NewDelivery(m, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := &jetstream.RawStreamMsg{Subject: "0.ingest.a", Sequence: 7, Time: stored.UTC(), Header: nats.Header{}}
+	d, err := inflight.NewDelivery(pull.Stored(nil, "IN", "millrace-0", 3, raw), time.Now())
+	check(t, err)
 	const id = "IN:7:1700000000123456789"
 	h := results.ResultHeader(&d, "crc32c")
 	wantHeaders(t, h, map[string]string{jetstream.MsgIDHeader: id, results.HeaderSequence: "7", results.HeaderStream: "IN"})
@@ -63,33 +59,13 @@ func (r *rig) workOff(acknowledged int) {
 	r.Helper()
 	run := r.run(hostDevice(r.TB), streams.Options{})
 	r.tally.awaitAcknowledged(r.TB, acknowledged)
-	if err := run.drain(); err != nil {
-		r.Fatalf("Run: %v", err)
-	}
-}
-
-// eachDelivery runs a test with shared delivery, and with exclusive delivery of one partition.
-func eachDelivery(t *testing.T, test func(t *testing.T, r *rig)) {
-	t.Parallel()
-	for _, exclusive := range []bool{false, true} {
-		t.Run("exclusive "+strconv.FormatBool(exclusive), func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t)
-			r.opts.Exclusive = exclusive
-			if exclusive {
-				r.opts.Partitions = 1
-			}
-			test(t, r)
-		})
-	}
+	run.finish()
 }
 
 // TestARecreatedStreamUnderAWorker recreates the input stream. Its first sequences already have results in the result
 // stream.
 func TestARecreatedStreamUnderAWorker(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.provision()
+	r := provisioned(t)
 	const n = 50
 	r.publish(n, document)
 	run := r.run(hostDevice(t), streams.Options{})
@@ -97,57 +73,50 @@ func TestARecreatedStreamUnderAWorker(t *testing.T) {
 	r.Delete("INGEST")
 	r.provision()
 	r.publish(n, otherDocument)
-	r.tally.awaitStored(t, 2*n)
-	if err := run.drain(); err != nil {
-		t.Fatalf("Run: %v", err)
-	}
+	run.finishAfter(2 * n)
 	r.wantBoth(n)
 	if again := r.tally.count(inflight.Duplicate); again != 0 {
 		t.Errorf("%d results were dropped as duplicates", again)
 	}
 }
 
-func TestARecreatedStreamBetweenWorkers(t *testing.T) {
-	eachDelivery(t, func(t *testing.T, r *rig) {
-		r.provision()
-		const n = 50
-		r.publish(n, document)
-		r.workOff(n)
-		r.Delete("INGEST")
-		r.provision()
-		r.publish(n, otherDocument)
-		r.workOff(2 * n)
-		r.wantBoth(n)
-	})
-}
-
-// TestAStreamRestoredFromAnOlderCopy restores the input stream. It then reuses sequences and keeps its creation time.
-func TestAStreamRestoredFromAnOlderCopy(t *testing.T) {
-	eachDelivery(t, func(t *testing.T, r *rig) {
-		r.provision()
-		const n = 50
-		copied := filepath.Join(t.TempDir(), "copy")
-		r.offline(func(stored string) { mustCopy(t, copied, stored) })
-		created := r.Stream("INGEST").CachedInfo().Created
-		r.publish(n, document)
-		r.workOff(n)
-		r.offline(func(stored string) {
-			if err := os.RemoveAll(stored); err != nil {
-				t.Fatal(err)
-			}
-			mustCopy(t, stored, copied)
+// TestAnotherStreamBetweenWorkers recreates the input stream, or restores an older copy of it. A restored stream reuses
+// sequences and keeps its creation time.
+func TestAnotherStreamBetweenWorkers(t *testing.T) {
+	t.Parallel()
+	for _, restored := range []bool{false, true} {
+		t.Run(fmt.Sprintf("restored %t", restored), func(t *testing.T) {
+			eachMode(t, 1, func(t *testing.T, r *rig) {
+				r.provision()
+				const n = 50
+				copied := filepath.Join(t.TempDir(), "copy")
+				if restored {
+					r.offline(func(stored string) error { return os.CopyFS(copied, os.DirFS(stored)) })
+				}
+				created := r.Stream("INGEST").CachedInfo().Created
+				r.publish(n, document)
+				r.workOff(n)
+				if restored {
+					r.offline(func(stored string) error {
+						return errors.Join(os.RemoveAll(stored), os.CopyFS(stored, os.DirFS(copied)))
+					})
+				} else {
+					r.Delete("INGEST")
+					r.provision()
+				}
+				if now := r.Stream("INGEST").CachedInfo().Created; now.Equal(created) != restored {
+					t.Fatalf("the stream was created at %v, and before at %v", now, created)
+				}
+				r.publish(n, otherDocument)
+				r.workOff(2 * n)
+				r.wantBoth(n)
+			})
 		})
-		if now := r.Stream("INGEST").CachedInfo().Created; !now.Equal(created) {
-			t.Fatalf("the restored stream was created at %v, want the unchanged %v", now, created)
-		}
-		r.publish(n, otherDocument)
-		r.workOff(2 * n)
-		r.wantBoth(n)
-	})
+	}
 }
 
 // offline stops the server, changes the files of the input stream, and starts it again.
-func (r *rig) offline(change func(stored string)) {
+func (r *rig) offline(change func(stored string) error) {
 	r.Helper()
 	r.Stop()
 	r.Until("the client has noticed that the server is gone", func() bool { return !r.NC.IsConnected() })
@@ -155,221 +124,128 @@ func (r *rig) offline(change func(stored string)) {
 	if err != nil || len(found) != 1 {
 		r.Fatalf("the files of the input stream are in %v (%v), want one folder", found, err)
 	}
-	change(found[0])
+	check(r.TB, change(found[0]))
 	r.Restart()
 	r.Until("the client is connected again", r.NC.IsConnected)
-}
-
-func mustCopy(t testing.TB, to, from string) {
-	t.Helper()
-	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// TestIDsStayWhenAWorkQueueLosesItsFirstResult uses a work queue as result stream that is older than the input
-// stream. The work queue loses its first messages before a second worker receives the inputs.
-func TestIDsStayWhenAWorkQueueLosesItsFirstResult(t *testing.T) {
-	eachDelivery(t, func(t *testing.T, r *rig) {
-		r.Create(jetstream.StreamConfig{
-			Name: "RESULTS", Subjects: []string{"results.>", "deadletter.>"}, Retention: jetstream.WorkQueuePolicy, AllowBatchPublish: true,
-		})
-		r.provision()
-		const n = 50
-		r.publish(n, document)
-		r.workOff(n)
-		queue, err := r.JS.CreateConsumer(r.Ctx(), "RESULTS", jetstream.ConsumerConfig{Durable: "reader", AckPolicy: jetstream.AckExplicitPolicy})
-		if err != nil {
-			t.Fatal(err)
-		}
-		first, err := queue.Next()
-		if err == nil {
-			err = first.DoubleAck(r.Ctx())
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.forgetConsumers()
-		r.workOff(2 * n)
-		s := r.Stream("RESULTS")
-		if state := s.CachedInfo().State; state.LastSeq != n {
-			t.Errorf("the result stream has stored %d results of %d inputs", state.LastSeq, n)
-		}
-	})
-}
-
-// forgetConsumers recreates the worker's consumers, so every input is delivered again.
-func (r *rig) forgetConsumers() {
-	r.Helper()
-	s := r.Stream(r.opts.Stream)
-	names := s.ConsumerNames(r.Ctx())
-	for name := range names.Name() {
-		if err := s.DeleteConsumer(r.Ctx(), name); err != nil {
-			r.Fatal(fmt.Errorf("delete consumer %s: %w", name, err))
-		}
-	}
-	if err := names.Err(); err != nil {
-		r.Fatal(err)
-	}
-	r.provision()
 }
 
 // TestHeadersAreBounded shows that headers count towards a batch's limit of bytes. Empty payloads with large headers
 // use no more memory than large payloads.
 func TestHeadersAreBounded(t *testing.T) {
-	t.Parallel()
-	for name, partitions := range map[string]int{"shared": 0, "exclusive": 1} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t)
-			r.opts.Exclusive, r.opts.Partitions = partitions > 0, partitions
-			r.provision()
-			const n, batchBytes, headerBytes = 200, 256 << 10, 60 << 10 // a stream accepts at most 64 KiB of headers
-			for range n {
-				m := &nats.Msg{Subject: "ingest.web.0", Header: nats.Header{"Much": {strings.Repeat("x", headerBytes)}}}
-				if _, err := r.JS.PublishMsg(r.Ctx(), m); err != nil {
-					t.Fatal(err)
-				}
+	eachMode(t, 1, func(t *testing.T, r *rig) {
+		seen := r.observeRecords()
+		r.provision()
+		const n, batchBytes, headerBytes = 200, 256 << 10, 60 << 10 // a stream accepts at most 64 KiB of headers
+		header := nats.Header{"Much": {strings.Repeat("x", headerBytes)}}
+		r.Publish(0, n, func(int) *nats.Msg { return &nats.Msg{Subject: "ingest.web.0", Header: header} })
+		r.run(hostDevice(t), streams.Options{BatchBytes: batchBytes}).finishAfter(n)
+		payloads := 0
+		for _, b := range seen.all() {
+			payloads += b.Payloads
+			if b.Payloads > batchBytes/headerBytes {
+				t.Errorf("batch %d has %d payloads with headers of %d bytes, more than %d bytes together", b.Batch, b.Payloads, headerBytes, batchBytes)
 			}
-			seen := &records{}
-			r.opts.Records = seen
-			run := r.prepare(hostDevice(t), streams.Options{BatchBytes: batchBytes})
-			run.start()
-			r.tally.awaitStored(t, n)
-			if err := run.drain(); err != nil {
-				t.Fatalf("Run: %v", err)
-			}
-			payloads := 0
-			for _, b := range seen.all() {
-				payloads += b.Payloads
-				if b.Payloads > batchBytes/headerBytes {
-					t.Errorf("batch %d has %d payloads with headers of %d bytes, more than %d bytes together", b.Batch, b.Payloads, headerBytes, batchBytes)
-				}
-			}
-			if payloads != n {
-				t.Errorf("%d payloads in batches, want %d", payloads, n)
-			}
-		})
-	}
-}
-
-// batches is a BatchObserver that keeps the headers of each batch.
-type batches struct {
-	mu   sync.Mutex
-	seen map[uint64]string // traceparent by sequence
-}
-
-func (b *batches) BatchEnded(_ *inflight.Record, payloads iter.Seq[inflight.Payload]) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for p := range payloads {
-		b.seen[p.Sequence] = p.Header["traceparent"][0]
-	}
-}
-
-// TestTraceContextIsCarriedThrough shows that a result has the trace context of its payload, and batch observers
-// receive it.
-func TestTraceContextIsCarriedThrough(t *testing.T) {
-	t.Parallel()
-	for name, partitions := range map[string]int{"shared": 0, "exclusive": 2} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t)
-			r.opts.Exclusive, r.opts.Partitions = partitions > 0, partitions
-			observer := &batches{seen: map[uint64]string{}}
-			r.opts.Batches = observer
-			r.provision()
-			const n = 50
-			parent := func(i int) string { return fmt.Sprintf("00-%032x-%016x-01", i+1, i+1) }
-			for i := range n {
-				m := &nats.Msg{Subject: "ingest.web.0", Header: nats.Header{"traceparent": {parent(i)}, "tracestate": {"vendor=value"}}}
-				if _, err := r.JS.PublishMsg(r.Ctx(), m); err != nil {
-					t.Fatal(err)
-				}
-			}
-			run := r.run(hostDevice(t), streams.Options{})
-			r.tally.awaitStored(t, n)
-			if err := run.drain(); err != nil {
-				t.Fatalf("Run: %v", err)
-			}
-			found := r.stored("results.>")
-			for i := range n {
-				seq := uint64(i + 1)
-				if h := found[seq][0].Headers(); len(h["traceparent"]) != 1 || h.Get("traceparent") != parent(i) || h.Get("tracestate") != "vendor=value" {
-					t.Errorf("the result of %d has %v", seq, h)
-				}
-				if got := observer.seen[seq]; got != parent(i) {
-					t.Errorf("who observes batches sees %q with input %d, want %q", got, seq, parent(i))
-				}
-			}
-		})
-	}
-}
-
-// TestSubjectTooLongForAResult publishes an input on the longest subject that a server accepts. A result on that
-// subject would break the connection of every worker that tries to store it.
-func TestSubjectTooLongForAResult(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.provision()
-	subject := "ingest." + strings.Repeat("long.", 800) + strings.Repeat("x", 70)
-	if err := r.NC.Publish(subject, []byte("payload")); err != nil {
-		t.Fatal(err)
-	}
-	r.publish(1, document)
-	run := r.run(hostDevice(t), streams.Options{})
-	r.tally.await(t, inflight.DeadLettered, 1)
-	r.tally.await(t, inflight.Published, 1)
-	if err := run.drain(); err != nil {
-		t.Fatal(err)
-	}
-	m := r.deadLetter(deadStream, 1)
-	if string(m.Data()) != "payload" || len(m.Subject()) > publisher.MaxSubject || !strings.HasPrefix(m.Subject(), "deadletter.long.") {
-		t.Errorf("the dead letter has %q and is on a subject of %d bytes", m.Data(), len(m.Subject()))
-	}
-	wantHeaders(t, m.Headers(), map[string]string{results.HeaderReason: "too_large", results.HeaderSubject: subject})
-	r.wantSettled(2)
+		}
+		if payloads != n {
+			t.Errorf("%d payloads in batches, want %d", payloads, n)
+		}
+	})
 }
 
 // TestDeleteMarkersAreNoInputs shows that the server's marker in place of an expired message has no result and is
 // acknowledged.
 func TestDeleteMarkersAreNoInputs(t *testing.T) {
+	eachMode(t, 1, func(t *testing.T, r *rig) {
+		r.opts.Kept.AskedEverything = true // a second worker must find the last marker
+		r.provision()
+		marker := nats.Header{"Nats-Marker-Reason": {"MaxAge"}}
+		r.publishMsg(marker, nil)
+		r.publishMsg(nil, nil)
+		r.publishMsg(marker, []byte("a publisher's header"))
+		r.publishMsg(marker, nil)
+		r.process(hostDevice(t), streams.Options{})
+		if got := r.stored("results.>"); len(got) != 2 || len(got[2]) != 1 || len(got[3]) != 1 {
+			t.Errorf("results of the inputs %v, want 2 and 3", got)
+		}
+		if floor := r.consumerInfo().AckFloor.Stream; floor != 4 {
+			t.Errorf("inputs up to %d are acknowledged, want all 4 with the markers", floor)
+		}
+		r.publishMsg(nil, []byte("more"))
+		r.run(hostDevice(t), streams.Options{}).finishAfter(3)
+		if r.Log.Has("more inputs are acknowledged than the last commit marker covers") {
+			t.Error("the acknowledgement of a delete marker counts as that of an input without a result")
+		}
+	})
+}
+
+// TestExclusiveOnAStreamWithInterest shows that the stream removes every input once it is processed. Its retention
+// can be changed while workers run.
+func TestExclusiveOnAStreamWithInterest(t *testing.T) {
 	t.Parallel()
-	for name, partitions := range map[string]int{"shared": 0, "exclusive": 1} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t)
-			r.opts.Exclusive, r.opts.Partitions = partitions > 0, partitions
-			r.opts.Kept.AskedEverything = true // a second worker must find the last marker
-			r.provision()
-			marker := nats.Header{"Nats-Marker-Reason": {"MaxAge"}}
-			r.publishMsg(marker, nil)
-			r.publishMsg(nil, nil)
-			r.publishMsg(marker, []byte("a publisher's header"))
-			r.publishMsg(marker, nil)
-			consumer := r.opts.Consumer
-			if partitions > 0 {
-				consumer = topology.PartitionConsumer(consumer, 0)
-			}
-			acknowledged := func() bool { return r.ConsumerInfo(r.opts.Stream, consumer).AckFloor.Stream == 4 }
-			run := r.run(hostDevice(t), streams.Options{})
-			r.tally.awaitStored(t, 2)
-			r.Until("the markers are acknowledged", acknowledged)
-			if err := run.drain(); err != nil {
-				t.Fatal(err)
-			}
-			if got := r.stored("results.>"); len(got) != 2 || len(got[2]) != 1 || len(got[3]) != 1 {
-				t.Errorf("results of the inputs %v, want 2 and 3", got)
-			}
-			run = r.run(hostDevice(t), streams.Options{})
-			r.publishMsg(nil, []byte("more"))
-			r.tally.awaitStored(t, 3)
-			if err := run.drain(); err != nil {
-				t.Fatal(err)
-			}
-			if r.Log.Has("more inputs are acknowledged than the last commit marker covers") {
-				t.Error("the acknowledgement of a delete marker counts as that of an input without a result")
-			}
-		})
+	r := newRig(t)
+	r.opts.Exclusive, r.opts.Partitions = true, 3
+	if _, err := r.JS.CreateStream(r.Ctx(), jetstream.StreamConfig{
+		Name: "INGEST", Subjects: []string{"ingest.>"}, Retention: jetstream.InterestPolicy,
+		SubjectTransform: &jetstream.SubjectTransformConfig{Source: ">", Destination: "{{partition(3)}}.>"},
+	}); err != nil {
+		t.Fatalf("nats-server %s: %v", embedded.Version, err)
 	}
+	r.provision()
+	const n = 1000
+	r.publish(n, document)
+	run := r.run(hostDevice(t), streams.Options{})
+	r.tally.awaitStored(t, n)
+	r.awaitEmpty("INGEST")
+
+	// Change the stream as the check advises, while the worker runs.
+	r.update("INGEST", func(c *jetstream.StreamConfig) {
+		c.Retention, c.Discard, c.Metadata = jetstream.LimitsPolicy, jetstream.DiscardNew, trim.WithMark(*c, r.opts.Consumers())
+	})
+	r.publishFrom(n, 2*n, document)
+	r.tally.awaitStored(t, 2*n)
+	r.awaitEmpty("INGEST")
+	run.finish()
+	r.wantAll(2*n, document)
+}
+
+// TestProcessedInputsAreRemoved shows that the workers of two deployments on one stream remove an input once both
+// have processed it.
+func TestProcessedInputsAreRemoved(t *testing.T) {
+	eachMode(t, 3, func(t *testing.T, r *rig) {
+		r.opts.Kept.Trim = true
+		r.provision()
+		first := r.opts
+		const n = 1000
+		r.publish(n, document)
+		run := r.run(hostDevice(t), streams.Options{})
+		r.tally.awaitStored(t, n)
+		r.awaitEmpty("INGEST")
+
+		r.opts.Consumer, r.opts.ResultStream, r.opts.ResultPrefix, r.opts.DeadLetterPrefix = "other", "OTHER", "other", "otherdead"
+		r.provision()
+		r.publishFrom(n, 2*n, document)
+		r.tally.awaitStored(t, 2*n)
+		if held := r.Stream("INGEST").CachedInfo().State.Msgs; held != n {
+			t.Errorf("the stream has %d inputs before the second deployment has processed them, want %d", held, n)
+		}
+		also := r.run(hostDevice(t), streams.Options{})
+		r.awaitEmpty("INGEST")
+		for _, run := range []*running{run, also} {
+			run.finish()
+		}
+		if got := r.Stream("OTHER").CachedInfo().State; got.Msgs < n {
+			t.Errorf("the second deployment has stored %d results and markers, want at least %d", got.Msgs, n)
+		}
+		r.opts = first
+		r.wantAll(2*n, document)
+	})
+}
+
+func (r *rig) awaitEmpty(stream string) {
+	r.Helper()
+	s := r.Stream(stream)
+	r.Until("stream "+stream+" is empty", func() bool {
+		info, err := s.Info(r.Ctx())
+		return err == nil && info.State.Msgs == 0
+	})
 }

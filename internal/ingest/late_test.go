@@ -3,9 +3,8 @@ package ingest
 import (
 	"context"
 	"fmt"
-	"iter"
 	"runtime"
-	"sync"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -26,42 +25,24 @@ import (
 // abandon receives n inputs, like a worker that then dies, and passes each input to keep.
 func (r *rig) abandon(n int, keep func(d *inflight.Delivery)) {
 	r.Helper()
-	request := pull.Request{Stream: "INGEST", Consumer: r.opts.Consumer, Messages: n, Bytes: 1 << 20, Expires: time.Second, Heartbeat: time.Second / 2}
+	request := pull.Request{
+		Stream: "INGEST", Consumer: r.consumer(), Messages: n, Bytes: 1 << 20, Expires: time.Second, Heartbeat: time.Second / 2,
+	}
 	if r.opts.Exclusive {
-		request.Consumer, request.Group = topology.PartitionConsumer(r.opts.Consumer, 0), topology.PriorityGroup
+		request.Group = topology.PriorityGroup
 	}
 	p, err := pull.Open(r.Connect(r.URL), request)
-	if err != nil {
-		r.Fatal(err)
-	}
+	check(r.TB, err)
 	defer p.Stop()
 	for range n {
 		m, err := p.Next(r.Ctx())
-		if err != nil {
-			r.Fatal(err)
-		}
+		check(r.TB, err)
 		d, err := inflight.NewDelivery(m, time.Now())
-		if err != nil {
-			r.Fatal(err)
-		}
+		check(r.TB, err)
 		if r.opts.Exclusive {
 			d.Subject = topology.PartitionSubject(d.Subject)
 		}
 		keep(&d)
-	}
-}
-
-func (r *rig) storeResult(d *inflight.Delivery, id string) {
-	r.Helper()
-	h := results.ResultHeader(d, results.OperatorNames(r.opts.Operators))
-	h[jetstream.MsgIDHeader] = []string{id}
-	records := make([][]byte, len(r.opts.Operators))
-	for i, op := range r.opts.Operators {
-		records[i] = op.AppendReference(nil, d.Msg.Data())
-	}
-	m := &nats.Msg{Subject: topology.MapSubject("results", d.Subject), Header: h, Data: r.opts.Format.Append(nil, r.opts.Operators, len(d.Msg.Data()), records)}
-	if _, err := r.JS.PublishMsg(r.Ctx(), m); err != nil {
-		r.Fatal(err)
 	}
 }
 
@@ -83,9 +64,7 @@ func (r *rig) forgotten(streams ...string) {
 			}
 			return !first && !ack.Duplicate
 		})
-		if err := s.Purge(r.Ctx(), jetstream.WithPurgeSubject(subject)); err != nil {
-			r.Fatal(err)
-		}
+		check(r.TB, s.Purge(r.Ctx(), jetstream.WithPurgeSubject(subject)))
 	}
 }
 
@@ -99,59 +78,60 @@ func (r *rig) forgetful() {
 	r.provision()
 }
 
-// TestWhatIsOlderThanTheWindowIsLookedUp lets a worker die after it has stored half of the results. The next worker
-// starts after the result stream has forgotten their ids.
+// storeFor stores the result of an abandoned input, or its dead letter if it exceeds a batch of maxBytes.
+func (r *rig) storeFor(d *inflight.Delivery, maxBytes int) {
+	r.Helper()
+	data := d.Msg.Data()
+	m := &nats.Msg{Subject: topology.MapSubject("results", d.Subject)}
+	m.Header = results.ResultHeader(d, results.OperatorNames(r.opts.Operators))
+	m.Header[jetstream.MsgIDHeader] = []string{results.MessageID(d)}
+	computed := make([][]byte, len(r.opts.Operators))
+	for i, op := range r.opts.Operators {
+		computed[i] = op.AppendReference(nil, data)
+	}
+	m.Data = r.opts.Format.Append(nil, r.opts.Operators, len(data), computed)
+	if len(data) > maxBytes {
+		m.Subject, m.Data = topology.MapSubject("deadletter", d.Subject), data
+		m.Header = results.DeadLetterHeader(d, results.TooLarge, results.ErrExceedsBatch(len(data), maxBytes), true)
+		m.Header[jetstream.MsgIDHeader] = []string{results.DeadLetterID(d, results.TooLarge)}
+	}
+	_, err := r.JS.PublishMsg(r.Ctx(), m)
+	check(r.TB, err)
+}
+
+// TestWhatIsOlderThanTheWindowIsLookedUp lets a worker die after it has stored half of the results and dead letters.
+// The next worker starts after the result stream has forgotten their ids.
 func TestWhatIsOlderThanTheWindowIsLookedUp(t *testing.T) {
-	eachDelivery(t, func(t *testing.T, r *rig) {
+	eachMode(t, 1, func(t *testing.T, r *rig) {
 		r.forgetful()
-		const n = 60
-		r.publish(n, document)
+		const n, maxBytes = 60, 1000
+		large := []int{7, 14}
+		payload := func(i int) []byte {
+			if slices.Contains(large, i) {
+				return someBytes(2 * maxBytes)(i)
+			}
+			return document(i)
+		}
+		r.publish(n, payload)
 		r.abandon(n, func(d *inflight.Delivery) {
 			if d.Sequence%2 == 0 {
-				r.storeResult(d, results.MessageID(d))
+				r.storeFor(d, maxBytes)
 			}
 		})
 		r.forgotten("RESULTS")
-		r.workOff(n)
-		r.wantAll(n, document)
-		if known := r.tally.count(inflight.Duplicate); known != n/2 {
-			t.Errorf("%d results were found, want the %d that were stored", known, n/2)
+		run := r.run(hostDevice(t), streams.Options{BatchBytes: maxBytes})
+		r.tally.awaitAcknowledged(t, n-len(large))
+		r.tally.await(t, inflight.DeadLettered, len(large))
+		run.finish()
+		r.wantApart(n, payload, map[string]string{results.HeaderReason: string(results.TooLarge)}, large...)
+		if known := r.tally.count(inflight.Duplicate); known != n/2-1 {
+			t.Errorf("%d results were found, want the %d that were stored", known, n/2-1)
 		}
 		for sequence, found := range r.stored("results.>") {
 			_, marked := found[0].Headers()[results.HeaderDeliveries]
 			if late := sequence%2 == 1; marked != late {
 				t.Errorf("the result of input %d has the header %s: %v, want %v", sequence, results.HeaderDeliveries, marked, late)
 			}
-		}
-	})
-}
-
-// TestADeadLetterOlderThanTheWindowIsFound shows that a lookup finds dead letters as well as results.
-func TestADeadLetterOlderThanTheWindowIsFound(t *testing.T) {
-	eachDelivery(t, func(t *testing.T, r *rig) {
-		r.forgetful()
-		r.publish(3, someBytes(2000, 10, 2000))
-		r.abandon(3, func(d *inflight.Delivery) {
-			if d.Sequence != 1 {
-				return
-			}
-			h := results.DeadLetterHeader(d, results.TooLarge, results.ErrExceedsBatch(2000, 1000), true)
-			h[jetstream.MsgIDHeader] = []string{results.DeadLetterID(d, results.TooLarge)}
-			m := &nats.Msg{Subject: "deadletter.web.0", Header: h, Data: d.Msg.Data()}
-			if _, err := r.JS.PublishMsg(r.Ctx(), m); err != nil {
-				t.Fatal(err)
-			}
-		})
-		r.forgotten("RESULTS")
-		run := r.run(hostDevice(t), streams.Options{BatchBytes: 1000})
-		r.tally.await(t, inflight.DeadLettered, 2)
-		r.tally.awaitStored(t, 1)
-		if err := run.drain(); err != nil {
-			t.Fatalf("Run: %v", err)
-		}
-		letters := r.stored("deadletter.>")
-		if len(letters[1]) != 1 || len(letters[3]) != 1 {
-			t.Errorf("inputs 1 and 3 have %d and %d dead letters, want one each", len(letters[1]), len(letters[3]))
 		}
 	})
 }
@@ -168,17 +148,14 @@ func TestWithoutALookupResultsArePublished(t *testing.T) {
 	r.provision()
 	const n = 10
 	r.publish(n, document)
-	if _, err := r.JS.CreateConsumer(r.Ctx(), "RESULTS", jetstream.ConsumerConfig{Durable: "reader", AckPolicy: jetstream.AckExplicitPolicy}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := r.JS.CreateConsumer(r.Ctx(), "RESULTS", jetstream.ConsumerConfig{Durable: "reader", AckPolicy: jetstream.AckExplicitPolicy})
+	check(r.TB, err)
 	r.abandon(n, func(*inflight.Delivery) {})
 	r.forgotten("RESULTS")
 	run := r.run(hostDevice(t), streams.Options{})
 	r.tally.awaitStored(t, n)
 	r.Log.Await(t, "published without looking")
-	if err := run.drain(); err != nil {
-		t.Fatalf("Run: %v", err)
-	}
+	run.finish()
 	if stored := r.messages("RESULTS"); stored != n {
 		t.Errorf("%d results are stored, want %d", stored, n)
 	}
@@ -187,14 +164,12 @@ func TestWithoutALookupResultsArePublished(t *testing.T) {
 // TestADeliveryCountsFromBeforeItCame shows that the start time of a delivery that waited in the client is not after
 // its publication.
 func TestADeliveryCountsFromBeforeItCame(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.provision()
+	r := provisioned(t)
 	nc := r.Connect(r.URL)
-	p, err := pull.Open(nc, pull.Request{Stream: "INGEST", Consumer: "millrace", Messages: 10, Bytes: 1 << 20, Expires: 6 * time.Second, Heartbeat: 2 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p, err := pull.Open(nc, pull.Request{
+		Stream: "INGEST", Consumer: "millrace", Messages: 10, Bytes: 1 << 20, Expires: 6 * time.Second, Heartbeat: 2 * time.Second,
+	})
+	check(r.TB, err)
 	defer p.Stop()
 	ctx, cancel := context.WithTimeout(r.Ctx(), 10*time.Millisecond)
 	defer cancel()
@@ -207,9 +182,7 @@ func TestADeliveryCountsFromBeforeItCame(t *testing.T) {
 	r.AwaitDelivered(r.opts.Stream, 4, nc)
 	for i := range 4 {
 		m, err := p.Next(r.Ctx())
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(r.TB, err)
 		if since := m.Since(); since.IsZero() || since.After(published) {
 			t.Errorf("message %d counts from %v after it was published", i, since.Sub(published))
 		} else if i == 0 && before.Sub(since) > time.Second {
@@ -218,51 +191,25 @@ func TestADeliveryCountsFromBeforeItCame(t *testing.T) {
 	}
 }
 
-// headerKeeper tracks headers of inputs without preventing their collection.
-type headerKeeper struct {
-	mu   sync.Mutex
-	seen []weak.Pointer[string]
-}
-
-func (k *headerKeeper) BatchEnded(_ *inflight.Record, payloads iter.Seq[inflight.Payload]) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for p := range payloads {
-		k.seen = append(k.seen, weak.Make(&p.Header["Trace"][0]))
-	}
-}
-
-func (k *headerKeeper) alive() (n int) {
-	runtime.GC()
-	for _, w := range k.seen {
-		if w.Value() != nil {
-			n++
-		}
-	}
-	return n
-}
-
 // TestNothingOfABatchStays shows that the worker frees all messages after it has settled its inputs, although it
 // keeps memory for later batches. A result shares its input's headers, so the headers show whether either is still in
 // memory.
 func TestNothingOfABatchStays(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.provision()
+	r := provisioned(t)
 	const n = 500
 	r.publish(n, document)
-	keeper := &headerKeeper{}
-	r.opts.Batches = keeper
+	var seen []weak.Pointer[string] // headers of inputs
+	r.observePayloads(func(_ int, p inflight.Payload) { seen = append(seen, weak.Make(&p.Header["Trace"][0])) })
 	run := r.run(hostDevice(t), streams.Options{})
-	r.tally.await(t, inflight.Published, n)
-	if err := run.drain(); err != nil {
-		t.Fatal(err)
-	}
+	run.finishAfter(n)
 	run.nc.Close()
-	if len(keeper.seen) != n {
-		t.Errorf("%d headers were seen, want %d", len(keeper.seen), n)
+	if len(seen) != n {
+		t.Errorf("%d headers were seen, want %d", len(seen), n)
 	}
-	until(t, "no header is in memory", func() bool { return keeper.alive() == 0 })
+	until(t, "no header is in memory", func() bool {
+		runtime.GC()
+		return !slices.ContainsFunc(seen, func(w weak.Pointer[string]) bool { return w.Value() != nil })
+	})
 	runtime.KeepAlive(run.worker)
 }
 
@@ -285,9 +232,7 @@ func (r *rig) haunt(fresh bool) (claims *atomic.Int64) {
 		}
 		return r.NC.Publish("millrace.members."+r.opts.Stream+"."+r.opts.Consumer, fmt.Appendf(nil, `{"id":"ghost-%d","owns":[%s]}`, i, all[1:]))
 	}
-	if err := claim(); err != nil {
-		r.Fatal(err)
-	}
+	check(r.TB, claim())
 	go func() {
 		defer close(ended)
 		for retry.Sleep(ctx, time.Second) {
@@ -316,7 +261,6 @@ func TestForgedMembersStarveNoWorker(t *testing.T) {
 		"fresh ghosts while two work": {2, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			r := exclusiveRig(t, partitions)
 			published := 0
 			more := func() {
@@ -341,13 +285,11 @@ func TestForgedMembersStarveNoWorker(t *testing.T) {
 				more()
 			}
 			for _, w := range workers {
-				if err := w.drain(); err != nil {
-					t.Fatalf("Run: %v", err)
-				}
+				w.finish()
 			}
 			r.wantAll(published, document)
-			if left := r.unacknowledged(); left != 0 {
-				t.Errorf("%d inputs are not acknowledged", left)
+			if !r.allSettled() {
+				t.Error("inputs are not acknowledged after the workers' end")
 			}
 		})
 	}

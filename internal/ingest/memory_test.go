@@ -7,98 +7,102 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest/inflight"
-	"millrace/internal/ingest/natstest"
+	"millrace/internal/compression"
+	"millrace/internal/frame"
 	"millrace/internal/memory"
-	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
 
-// TestEveryPayloadGoesThroughTheSmallestBudget lets a worker hold one delivery at a time. Every input must be
-// settled. Some are redelivered, one exceeds a batch, and an operator fails on one.
-func TestEveryPayloadGoesThroughTheSmallestBudget(t *testing.T) {
+// TestEverythingGoesThroughTheSmallestBudget lets a worker hold one delivery at a time. Every message and frame must be
+// settled. Some are redelivered, one exceeds a batch or can't be decompressed, and an operator fails on one.
+func TestEverythingGoesThroughTheSmallestBudget(t *testing.T) {
 	t.Parallel()
-	for name, partitions := range map[string]int{"shared": 0, "exclusive": 4} {
+	const batchBytes = 64 << 10
+	for name, c := range map[string]struct {
+		n, batch int
+		input    func(i int) framed
+		bad      []int // whole messages that become dead letters
+	}{
+		"messages": {150, 1024, func(i int) framed {
+			if i == 30 {
+				return framed{body: make([]byte, batchBytes+1)}
+			}
+			return framed{body: unfitAt(40)(i)}
+		}, []int{30, 40}},
+		"frames": {60, 16, func(i int) framed {
+			switch {
+			case i == 30:
+				return framed{body: []byte("no zstd"), header: nats.Header{"Content-Encoding": {"zstd"}}}
+			case i == 40:
+				return manyLines(40, 20, 7)
+			case i%2 == 0:
+				return manyLines(uint64(i), 1+i%50).compressed(compression.Zstd)
+			}
+			return manyLines(uint64(i), 1+i%50)
+		}, []int{30}},
+	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t)
-			r.opts.Exclusive, r.opts.Partitions = partitions > 0, partitions
-			r.provision()
-			const n, batchBytes = 150, 64 << 10
-			unfit := []int{40}
-			if r.opts.Exclusive {
-				unfit = nil // the lease would restart, which other tests cover
-			}
-			given := unfitAt(unfit...)
-			payload := func(i int) []byte {
-				if i == 70 {
-					return make([]byte, batchBytes+1)
+			eachMode(t, 4, func(t *testing.T, r *rig) {
+				if name == "frames" {
+					r.opts.Split = frame.Splitter{Framing: frame.NewlineDelimited, MaxRecords: 1000, MaxBytes: 1 << 20}
+					r.opts.Decompress = compression.Auto
 				}
-				return given(i)
-			}
-			r.publish(n, payload)
-			if !r.opts.Exclusive {
-				r.deliverBefore(20)
-			}
-			run := r.prepare(openHost(t, pickyKernels()), streams.Options{BatchBytes: batchBytes})
-			run.worker.pool.Limit = 1
-			run.start()
-			r.tally.await(t, inflight.DeadLettered, 1+len(unfit))
-			r.tally.awaitStored(t, n-1-len(unfit))
-			if err := run.drain(); err != nil {
-				t.Fatalf("Run: %v", err)
-			}
-			if m := run.worker.Memory(); m.Waits == 0 {
-				t.Error("nothing ever waited for memory")
-			}
-			found, dead := r.stored("results.>"), r.storedIn(deadStream, "deadletter.>")
-			if len(found) != n-1-len(unfit) || len(dead) != 1+len(unfit) {
-				t.Errorf("results of %d inputs and dead letters of %d, want %d and %d", len(found), len(dead), n-1-len(unfit), 1+len(unfit))
-			}
+				r.provision()
+				var inputs []framed
+				for i := range c.n {
+					inputs = append(inputs, c.input(i))
+				}
+				half := c.n / 2
+				r.publishFrames(inputs[:half])
+				if !r.opts.Exclusive {
+					r.giveBack(20)
+				}
+				run := r.prepare(openHost(t, pickyKernels()), streams.Options{BatchBytes: batchBytes, BatchPayloads: c.batch})
+				run.worker.pool.Limit = 1
+				run.start()
+				r.awaitSettled() // inputs that come while others are isolated don't wait
+				r.Publish(half, c.n, func(i int) *nats.Msg {
+					return &nats.Msg{Subject: fmt.Sprintf("ingest.web.%d", i%3), Data: inputs[i].body, Header: inputs[i].header}
+				})
+				r.awaitSettled()
+				run.finish()
+				if name == "messages" {
+					r.wantApart(c.n, func(i int) []byte { return c.input(i).body }, nil, c.bad...)
+					if m := run.worker.Memory(); m.Waits == 0 {
+						t.Error("nothing ever waited for memory")
+					}
+					return
+				}
+				found, dead := r.stored("results.>"), r.deadLetters()
+				for i, in := range inputs {
+					seq := uint64(i + 1)
+					if !slices.Contains(c.bad, i) {
+						r.wantFrame(seq, in, found[seq])
+						r.wantRecordLetters(seq, in, dead[seq])
+					} else if len(dead[seq]) != 1 || len(found[seq]) != 0 {
+						t.Errorf("the frame that can't be decompressed has %d dead letters and %d results, want 1 and 0", len(dead[seq]), len(found[seq]))
+					}
+				}
+			})
 		})
-	}
-}
-
-func (r *rig) deliverBefore(n int) {
-	r.Helper()
-	c := r.Consumer(r.opts.Stream, r.opts.Consumer)
-	came, err := c.Fetch(n, jetstream.FetchMaxWait(patience))
-	if err != nil {
-		r.Fatal(err)
-	}
-	for m := range came.Messages() {
-		if err := m.Nak(); err != nil {
-			r.Fatal(err)
-		}
-	}
-	if err := came.Error(); err != nil {
-		r.Fatal(err)
 	}
 }
 
 // TestBatchStaysWithinItsShare uses a busy lane, so batches fill, and memory for only a few payloads in each batch.
 func TestBatchStaysWithinItsShare(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.provision()
+	r := provisioned(t)
 	const n, share = 400, 10
-	seen := &records{}
 	payload := func(int) []byte { return []byte("x") }
 	r.publish(n, payload)
-	r.opts.Records = seen
+	seen := r.observeRecords()
 	run := r.prepare(hostDevice(t), streams.Options{})
 	one := run.worker.pool.DeliveryCost(0, 0, nil)
 	run.worker.pool.Limit = 4 * share * one
 	run.start()
-	r.tally.awaitStored(t, n)
-	if err := run.drain(); err != nil {
-		t.Fatalf("Run: %v", err)
-	}
+	run.finishAfter(n)
 	largest := 0
 	for _, b := range seen.all() {
 		largest = max(largest, b.Payloads)
@@ -211,24 +215,16 @@ func manyHeaders(n int) nats.Header {
 // the inputs, in bytes.
 func holdAll(t *testing.T, operators string, n, bytes int, header nats.Header, exclusive bool) (grown, counted int64) {
 	r := newRigAlone(t)
-	var err error
-	if r.opts.Operators, err = operator.ParseList(operators); err != nil {
-		t.Fatal(err)
-	}
+	r.operators(operators)
 	if exclusive {
 		r.opts.Exclusive, r.opts.Partitions = true, 2
 	}
 	r.provision()
-	s := r.Stream(r.opts.ResultStream)
-	open := s.CachedInfo().Config
-	run := r.prepare(hostDevice(t), streams.Options{BatchBytes: 4 << 20, BatchPayloads: 8192, Lanes: 4})
-	run.start()
+	run := r.run(hostDevice(t), streams.Options{BatchBytes: 4 << 20, BatchPayloads: 8192, Lanes: 4})
 	const early = 3 // inputs that make leases begin
 	r.publish(early, document)
 	r.tally.awaitStored(t, early)
-	full := open
-	full.Discard, full.MaxMsgs = jetstream.DiscardNew, 1
-	r.Create(full)
+	empty := r.fill(1)
 	before := quietHeap(t)
 	payload := []byte(strings.Repeat("x", bytes))
 	r.Publish(0, n, func(i int) *nats.Msg {
@@ -243,54 +239,7 @@ func holdAll(t *testing.T, operators string, n, bytes int, header nats.Header, e
 		grown = medianOfLast(looks, 10) // computing and publishing continue, so the heap varies
 		return len(looks) >= 10 && counted <= maxCounted*grown
 	})
-	r.Create(open)
-	r.tally.awaitStored(t, early+n)
-	if err := run.drain(); err != nil {
-		t.Fatal(err)
-	}
+	empty()
+	run.finishAfter(early + n)
 	return grown, counted
-}
-
-// TestMaxPayloadRaisedWhileRunning has one input of 3 MiB before 300 small ones. The server's limit was 1 MiB when
-// the worker started. If the large input exceeds a batch, it becomes a dead letter, which the worker's outdated
-// client would refuse.
-func TestMaxPayloadRaisedWhileRunning(t *testing.T) {
-	t.Parallel()
-	const large, small = 3 << 20, 300
-	for _, mode := range []string{"shared", "exclusive"} {
-		for name, batchBytes := range map[string]int{"fits a batch": 4 << 20, "dead letter": 1 << 20} {
-			t.Run(mode+", "+name, func(t *testing.T) {
-				t.Parallel()
-				s, reload := natstest.Reloading(t, 1<<20)
-				r := newRigAt(t, s.ClientURL())
-				r.opts.Exclusive, r.opts.Partitions = mode == "exclusive", 1
-				// Messages in transit during a reconnect are redelivered after AckWait.
-				r.opts.AckWait = 2 * time.Second
-				r.provision()
-				r.publish(1, document)
-				run := r.run(hostDevice(t), streams.Options{BatchBytes: batchBytes})
-				r.tally.awaitStored(t, 1)
-				reload(8 << 20)
-				r.NC = r.Connect(r.URL) // a client reads max_payload only when it connects
-				r.JS = r.JetStream(r.NC)
-				r.publishFrom(1, 2, someBytes(large))
-				r.publishFrom(2, 2+small, document)
-				found := 2 + small
-				if batchBytes < large {
-					found--
-					r.tally.await(t, inflight.DeadLettered, 1)
-				}
-				r.tally.awaitStored(t, found)
-				if err := run.drain(); err != nil {
-					t.Fatalf("Run: %v", err)
-				}
-				if got := r.stored("results.>"); len(got) != found {
-					t.Errorf("%d results, want %d", len(got), found)
-				}
-				if got := r.storedIn(deadStream, "deadletter.>"); len(got) != 2+small-found || len(got) > 0 && len(got[2]) != 1 {
-					t.Errorf("%d dead letters, want %d", len(got), 2+small-found)
-				}
-			})
-		}
-	}
 }

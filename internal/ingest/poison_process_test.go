@@ -211,23 +211,21 @@ func TestPoisonCannotWedgeProcesses(t *testing.T) {
 				return fmt.Appendf(nil, "payload %d", i)
 			}
 			r.publish(n, payload)
-			deaths := r.superviseProcesses(kind, n)
+			deaths := r.superviseProcesses(kind)
 			t.Logf("%d deaths", deaths)
 			if deaths < quarantine.LoneRuns || deaths > poisonLimit {
 				t.Errorf("%d workers died, want %d to %d", deaths, quarantine.LoneRuns, poisonLimit)
 			}
-			r.wantPoisonApart(n, payload, poison)
+			r.wantApart(n, payload, deviceFault, poison)
 		})
 	}
 }
 
-// superviseProcesses runs workers until all n inputs are settled. It returns the number of workers that died before.
-func (r *rig) superviseProcesses(kind string, n int) (deaths int) {
+// superviseProcesses runs workers until all inputs are settled. It returns the number of workers that died before.
+func (r *rig) superviseProcesses(kind string) (deaths int) {
 	r.Helper()
 	binary, err := os.Executable()
-	if err != nil {
-		r.Fatal(err)
-	}
+	check(r.TB, err)
 	for ; deaths <= poisonLimit; deaths++ {
 		ctx, kill := context.WithTimeout(r.Context(), 4*patience)
 		defer kill()
@@ -235,15 +233,11 @@ func (r *rig) superviseProcesses(kind string, n int) (deaths int) {
 		cmd.Env = append(os.Environ(), envWorker+"="+kind, envServer+"="+r.workerURL)
 		cmd.Stdout, cmd.Stderr = r.Log, r.Log
 		input, err := cmd.StdinPipe()
-		if err != nil {
-			r.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			r.Fatal(err)
-		}
+		check(r.TB, err)
+		check(r.TB, cmd.Start())
 		run := &running{t: r.TB, done: make(chan error, 1)}
 		go func() { run.done <- cmd.Wait() }()
-		finished := r.awaitEnd(run, n)
+		finished := r.awaitEnd(run)
 		if err := input.Close(); err != nil && !errors.Is(err, os.ErrClosed) { // already closed if the worker has ended
 			r.Fatal(err)
 		}

@@ -3,8 +3,8 @@ package ingest
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -14,7 +14,6 @@ import (
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/natstest"
 	"millrace/internal/ingest/results"
-	"millrace/internal/ingest/topology"
 	"millrace/internal/streams"
 )
 
@@ -41,186 +40,135 @@ var serversWords = []nats.Header{
 // TestReadersAreNotStopped uses inputs with these headers and without a payload. Each has a result once and a dead
 // letter once. Every way of reading with nats.go must return all results and dead letters.
 func TestReadersAreNotStopped(t *testing.T) {
-	t.Parallel()
-	for mode, partitions := range map[string]int{"shared": 0, "exclusive": 2} {
-		t.Run(mode, func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t)
-			r.opts.Exclusive, r.opts.Partitions = partitions > 0, partitions
-			r.Create(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>"}, MaxMsgSize: 800})
-			r.provision()
-			n := 0
-			heavy := strings.Repeat("h", 700) // too large for the result stream
-			for i, header := range serversWords {
-				for _, extra := range []string{"", heavy} {
-					h := nats.Header{"Word": {fmt.Sprint(i)}, "Heavy": {extra}}
-					for key, values := range header {
-						h[key] = values
-					}
-					if err := r.NC.PublishMsg(&nats.Msg{Subject: fmt.Sprintf("ingest.web.%d", i%4), Header: h}); err != nil {
-						t.Fatal(err)
-					}
-					n++
+	eachMode(t, 2, func(t *testing.T, r *rig) {
+		r.Create(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>"}, MaxMsgSize: 800})
+		r.provision()
+		n := 0
+		heavy := strings.Repeat("h", 700) // too large for the result stream
+		for i, header := range serversWords {
+			for _, extra := range []string{"", heavy} {
+				h := nats.Header{"Word": {fmt.Sprint(i)}, "Heavy": {extra}}
+				for key, values := range header {
+					h[key] = values
+				}
+				check(r.TB, r.NC.PublishMsg(&nats.Msg{Subject: fmt.Sprintf("ingest.web.%d", i%4), Header: h}))
+				n++
+			}
+		}
+		run := r.run(hostDevice(t), streams.Options{})
+		r.tally.await(t, inflight.Published, n/2)
+		r.tally.await(t, inflight.DeadLettered, n/2)
+		run.finish()
+		for _, stream := range []string{"RESULTS", deadStream} {
+			for way := range readers {
+				for i, h := range r.readAll(stream, way, len(serversWords)) {
+					r.wantHarmless(fmt.Sprintf("%s, read with %s", stream, way), h, serversWords[i])
 				}
 			}
-			run := r.run(hostDevice(t), streams.Options{})
-			r.tally.await(t, inflight.Published, n/2)
-			r.tally.await(t, inflight.DeadLettered, n/2)
-			if err := run.drain(); err != nil {
-				t.Fatal(err)
-			}
-			for _, stream := range []string{"RESULTS", deadStream} {
-				for name, read := range readers {
-					for i, h := range read(r, stream, len(serversWords)) {
-						r.wantHarmless(fmt.Sprintf("%s, read with %s", stream, name), h, serversWords[i])
-					}
-				}
-			}
-		})
-	}
+		}
+	})
 }
 
 // wantHarmless checks the header of a result or dead letter against the header of its input.
 func (r *rig) wantHarmless(what string, h, input nats.Header) {
 	r.Helper()
 	for key := range h {
-		if strings.EqualFold(key, "status") || strings.EqualFold(key, "description") || strings.HasPrefix(strings.ToLower(key), "nats-") && key != jetstream.MsgIDHeader {
+		low := strings.ToLower(key)
+		if low == "status" || low == "description" || strings.HasPrefix(low, "nats-") && key != jetstream.MsgIDHeader {
 			r.Errorf("%s: header %q passes through", what, key)
 		}
 	}
-	if isLetter := h.Get(results.HeaderReason) != ""; !isLetter && h.Get(results.HeaderInput) != "" || isLetter && !slices.Equal(h[results.HeaderInput], results.Withheld(input)) {
+	var withheld []string
+	if h.Get(results.HeaderReason) != "" { // a dead letter
+		withheld = results.Withheld(input)
+	}
+	if !slices.Equal(h[results.HeaderInput], withheld) {
 		r.Errorf("%s: %s is %q, of an input with %v", what, results.HeaderInput, h[results.HeaderInput], input)
 	}
 }
 
-// readers are functions that read the first n messages of a stream with nats.go, each in another way. They return the
-// headers by index in serversWords. A reader that stops or receives an error fails the test.
-var readers = map[string]func(r *rig, stream string, n int) map[int]nats.Header{
-	"Consume": func(r *rig, stream string, n int) map[int]nats.Header {
-		got := newHeaders(r, n)
-		consuming, err := r.reader(stream).Consume(func(m jetstream.Msg) { got.add(m.Headers()) },
+// readers are functions that read the first n messages of a stream with nats.go, each in another way. They pass each
+// header to add, and return a function that ends reading. A reader that receives an error fails the test.
+var readers = map[string]func(r *rig, stream string, n int, add func(nats.Header)) (stop func()){
+	"Consume": func(r *rig, stream string, _ int, add func(nats.Header)) func() {
+		consuming, err := r.reader(stream).Consume(func(m jetstream.Msg) { add(m.Headers()) },
 			jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) { r.Errorf("Consume on %s: %v", stream, err) }))
-		if err != nil {
-			r.Fatal(err)
-		}
-		defer consuming.Stop()
-		return got.await()
+		check(r.TB, err)
+		return consuming.Stop
 	},
-	"Messages": func(r *rig, stream string, n int) map[int]nats.Header {
+	"Messages": func(r *rig, stream string, n int, add func(nats.Header)) func() {
 		messages, err := r.reader(stream).Messages()
-		if err != nil {
-			r.Fatal(err)
-		}
-		defer messages.Stop()
-		got := newHeaders(r, n)
+		check(r.TB, err)
 		for range n {
 			m, err := messages.Next(jetstream.NextMaxWait(patience))
-			if err != nil {
-				r.Fatalf("Messages on %s: %v", stream, err)
-			}
-			got.add(m.Headers())
+			check(r.TB, err)
+			add(m.Headers())
 		}
-		return got.await()
+		return messages.Stop
 	},
-	"Fetch": func(r *rig, stream string, n int) map[int]nats.Header {
+	"Fetch": func(r *rig, stream string, n int, add func(nats.Header)) func() {
 		batch, err := r.reader(stream).Fetch(n, jetstream.FetchMaxWait(patience))
-		if err != nil {
-			r.Fatal(err)
-		}
-		got := newHeaders(r, n)
+		check(r.TB, err)
 		for m := range batch.Messages() {
-			got.add(m.Headers())
+			add(m.Headers())
 		}
-		if batch.Error() != nil {
-			r.Fatalf("Fetch from %s: %v", stream, batch.Error())
-		}
-		return got.await()
+		check(r.TB, batch.Error())
+		return func() {}
 	},
-	"the legacy Fetch": func(r *rig, stream string, n int) map[int]nats.Header {
-		sub := r.legacy(func(js nats.JetStreamContext) (*nats.Subscription, error) {
+	"the legacy Fetch": func(r *rig, stream string, n int, add func(nats.Header)) func() {
+		sub, stop := r.legacy(func(js nats.JetStreamContext) (*nats.Subscription, error) {
 			return js.PullSubscribe("", "", nats.BindStream(stream))
 		})
-		got := newHeaders(r, n)
 		messages, err := sub.Fetch(n, nats.MaxWait(patience))
-		if err != nil {
-			r.Fatalf("Fetch from %s: %v", stream, err)
-		}
+		check(r.TB, err)
 		for _, m := range messages {
-			got.add(m.Header)
+			add(m.Header)
 		}
-		return got.await()
+		return stop
 	},
-	"the legacy Subscribe": func(r *rig, stream string, n int) map[int]nats.Header {
-		got := newHeaders(r, n)
-		r.legacy(func(js nats.JetStreamContext) (*nats.Subscription, error) {
-			return js.Subscribe("", func(m *nats.Msg) { got.add(m.Header) }, nats.BindStream(stream), nats.OrderedConsumer())
+	"the legacy Subscribe": func(r *rig, stream string, _ int, add func(nats.Header)) func() {
+		_, stop := r.legacy(func(js nats.JetStreamContext) (*nats.Subscription, error) {
+			return js.Subscribe("", func(m *nats.Msg) { add(m.Header) }, nats.BindStream(stream), nats.OrderedConsumer())
 		})
-		return got.await()
+		return stop
 	},
 }
 
 func (r *rig) reader(stream string) jetstream.Consumer {
 	r.Helper()
 	c, err := r.JS.CreateConsumer(r.Ctx(), stream, jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy})
-	if err != nil {
-		r.Fatal(err)
-	}
+	check(r.TB, err)
 	return c
 }
 
 // legacy subscribes with the client's older interface.
-func (r *rig) legacy(subscribe func(nats.JetStreamContext) (*nats.Subscription, error)) *nats.Subscription {
+func (r *rig) legacy(subscribe func(nats.JetStreamContext) (*nats.Subscription, error)) (sub *nats.Subscription, stop func()) {
 	r.Helper()
 	js, err := r.NC.JetStream()
-	if err != nil {
-		r.Fatal(err)
-	}
-	sub, err := subscribe(js)
-	if err != nil {
-		r.Fatal(err)
-	}
-	r.Cleanup(func() { _ = sub.Unsubscribe() }) // the connection may already be closed
-	return sub
+	check(r.TB, err)
+	sub, err = subscribe(js)
+	check(r.TB, err)
+	return sub, func() { _ = sub.Unsubscribe() } // an ordered consumer may just be recreated
 }
 
-// headers collects the headers of n messages by index in serversWords.
-type headers struct {
-	r    *rig
-	n    int
-	mu   sync.Mutex
-	by   map[int]nats.Header
-	all  chan struct{}
-	once sync.Once
-}
-
-func newHeaders(r *rig, n int) *headers {
-	return &headers{r: r, n: n, by: map[int]nats.Header{}, all: make(chan struct{})}
-}
-
-func (c *headers) add(h nats.Header) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var i int
-	if _, err := fmt.Sscan(h.Get("Word"), &i); err != nil {
-		c.r.Errorf("a message has no number: %v", h)
-		return
+// readAll reads the first n messages of a stream in one way. It returns their headers by index in serversWords. A reader
+// that stops fails the test.
+func (r *rig) readAll(stream, way string, n int) map[int]nats.Header {
+	r.Helper()
+	headers := make(chan nats.Header, 10*n)
+	defer readers[way](r, stream, n, func(h nats.Header) { headers <- h })()
+	by, over := map[int]nats.Header{}, time.After(patience)
+	for len(by) < n {
+		select {
+		case h := <-headers:
+			i, err := strconv.Atoi(h.Get("Word"))
+			check(r.TB, err)
+			by[i] = h
+		case <-over:
+			r.Fatalf("%d of %d messages of %s were read with %s: the reader was stopped", len(by), n, stream, way)
+		}
 	}
-	c.by[i] = h
-	if len(c.by) == c.n {
-		c.once.Do(func() { close(c.all) })
-	}
-}
-
-func (c *headers) await() map[int]nats.Header {
-	c.r.Helper()
-	select {
-	case <-c.all:
-	case <-time.After(patience):
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.r.Fatalf("%d of %d messages were read: the reader was stopped", len(c.by), c.n)
-	}
-	return c.by
+	return by
 }
 
 // forgedHeaders are header blocks with every header that the worker, the client library or the server reads.
@@ -248,70 +196,64 @@ var forgedHeaders = []string{
 	"NATS/1.0\r\nStatus: 423\r\nStatus: 409\r\nDescription: Consumer Deleted\r\nDescription: Message Size Exceeds MaxBytes\r\n\r\n",
 	"NATS/1.0\r\nstatus: 409\r\nSTATUS: 409\r\ndescription: Consumer Deleted\r\n\r\n",
 	"NATS/1.0\r\nNats-Pending-Messages: 1000000\r\nNats-Pending-Messages: -1\r\nNats-Pending-Bytes: 9223372036854775807\r\n\r\n",
-	"NATS/1.0\r\nMillrace-Stream: OTHER\r\nMillrace-Sequence: 1\r\nMillrace-Sequence: 2\r\nmillrace-subject: a.b\r\nMillrace-Reason: too_large\r\n\r\n",
+	"NATS/1.0\r\nMillrace-Stream: OTHER\r\nMillrace-Sequence: 1\r\nMillrace-Sequence: 2\r\n" +
+		"millrace-subject: a.b\r\nMillrace-Reason: too_large\r\n\r\n",
 	"NATS/1.0\r\nNats-Stream: OTHER\r\nNats-Sequence: 1\r\nNats-Subject: a\r\nNats-Last-Consumer: 1\r\n\r\n",
-	"NATS/1.0\r\ntraceparent: 00-zz-zz-01\r\ntraceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\r\nTraceparent: x\r\ntracestate: =,=,\r\n\r\n",
+	"NATS/1.0\r\ntraceparent: 00-zz-zz-01\r\ntraceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\r\n" +
+		"Traceparent: x\r\ntracestate: =,=,\r\n\r\n",
 }
 
 // TestForgedHeadersSteerNothing publishes every header block with and without a payload, among ordinary inputs,
 // before and while a worker runs. Each input has exactly one result, and no lease restarts.
 func TestForgedHeadersSteerNothing(t *testing.T) {
-	t.Parallel()
-	for _, mode := range []string{"shared", "exclusive"} {
-		t.Run(mode, func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t)
-			r.opts.Exclusive, r.opts.Partitions = mode == "exclusive", 1
-			r.provision()
-			var payloads [][]byte
-			publish := func(pin string) {
-				var inputs []natstest.RawInput
-				for i, block := range forgedHeaders {
-					block = strings.ReplaceAll(block, "PIN", pin)
-					for _, payload := range []string{"", fmt.Sprint("payload ", i), "ordinary"} {
-						in := natstest.RawInput{Subject: "ingest.web.0", Header: block, Payload: []byte(payload)}
-						if payload == "ordinary" {
-							in.Header = ""
-						}
-						inputs = append(inputs, in)
-						payloads = append(payloads, in.Payload)
+	eachMode(t, 1, func(t *testing.T, r *rig) {
+		r.provision()
+		var payloads [][]byte
+		publish := func(pin string) {
+			var inputs []natstest.RawInput
+			for i, block := range forgedHeaders {
+				block = strings.ReplaceAll(block, "PIN", pin)
+				for _, payload := range []string{"", fmt.Sprint("payload ", i), "ordinary"} {
+					in := natstest.RawInput{Subject: "ingest.web.0", Header: block, Payload: []byte(payload)}
+					if payload == "ordinary" {
+						in.Header = ""
 					}
+					inputs = append(inputs, in)
+					payloads = append(payloads, in.Payload)
 				}
-				natstest.PublishRaw(t, r.workerURL, inputs...)
 			}
-			publish("nobody")
-			run := r.run(hostDevice(t), streams.Options{})
-			for range 5 {
-				r.tally.awaitStored(t, len(payloads))
-				pin := "nobody"
-				if mode == "exclusive" {
-					c := r.Consumer(r.opts.Stream, topology.PartitionConsumer(r.opts.Consumer, 0))
-					pin = c.CachedInfo().PriorityGroups[0].PinnedClientID
-				}
-				publish(pin)
-			}
+			natstest.PublishRaw(t, r.workerURL, inputs...)
+		}
+		publish("nobody")
+		run := r.run(hostDevice(t), streams.Options{})
+		for range 5 {
 			r.tally.awaitStored(t, len(payloads))
-			if err := run.drain(); err != nil {
-				t.Fatalf("Run: %v", err)
+			pin := "nobody"
+			if r.opts.Exclusive {
+				c := r.Consumer(r.opts.Stream, r.consumer())
+				pin = c.CachedInfo().PriorityGroups[0].PinnedClientID
 			}
-			found := r.stored("results.>")
-			for i, payload := range payloads {
-				of := found[uint64(i+1)]
-				if len(of) != 1 {
-					t.Fatalf("input %d has %d results, want 1", i+1, len(of))
-				}
-				if err := r.opts.Format.Check(r.opts.Operators, payload, of[0].Data()); err != nil {
-					t.Errorf("result of input %d: %v", i+1, err)
-				}
+			publish(pin)
+		}
+		run.finishAfter(len(payloads))
+		found := r.stored("results.>")
+		for i, payload := range payloads {
+			of := found[uint64(i+1)]
+			if len(of) != 1 {
+				t.Fatalf("input %d has %d results, want 1", i+1, len(of))
 			}
-			if len(found) != len(payloads) || r.tally.count(inflight.Duplicate) > 0 || r.tally.redelivered() > 0 {
-				t.Errorf("%d results of %d inputs, %d duplicates, %d redeliveries", len(found), len(payloads), r.tally.count(inflight.Duplicate), r.tally.redelivered())
+			if err := r.opts.Format.Check(r.opts.Operators, payload, of[0].Data()); err != nil {
+				t.Errorf("result of input %d: %v", i+1, err)
 			}
-			for _, bad := range []string{"beginning the partition anew", "pull interrupted"} {
-				if r.Log.Has(bad) {
-					t.Errorf("the log says %q", bad)
-				}
+		}
+		if len(found) != len(payloads) || r.tally.count(inflight.Duplicate) > 0 || r.tally.redelivered() > 0 {
+			t.Errorf("%d results of %d inputs, %d duplicates, %d redeliveries",
+				len(found), len(payloads), r.tally.count(inflight.Duplicate), r.tally.redelivered())
+		}
+		for _, bad := range []string{"beginning the partition anew", "pull interrupted"} {
+			if r.Log.Has(bad) {
+				t.Errorf("the log says %q", bad)
 			}
-		})
-	}
+		}
+	})
 }

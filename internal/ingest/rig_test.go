@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strconv"
@@ -11,12 +12,12 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/corpus"
 	"millrace/internal/device"
-	"millrace/internal/device/host"
+	"millrace/internal/frame"
 	"millrace/internal/ingest/lease"
 	"millrace/internal/ingest/natsconn"
 	"millrace/internal/ingest/natstest"
-	"millrace/internal/ingest/results"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/memory"
 	"millrace/internal/operator"
@@ -42,21 +43,12 @@ func newRig(t testing.TB) *rig {
 	return rigOf(natstest.New(t))
 }
 
-// newRigAt returns a rig that uses the server at url.
-func newRigAt(t testing.TB, url string) *rig {
-	t.Helper()
-	return rigOf(natstest.At(t, url))
-}
-
 // rigOf adds the default options of workers to server.
 func rigOf(server *natstest.Rig) *rig {
 	server.Helper()
-	ops, err := operator.ParseList("crc32c,minhash?k=4&hashes=4")
-	if err != nil {
-		server.Fatal(err)
-	}
 	r := &rig{Rig: server, workerURL: server.URL, tally: newTally()}
-	r.opts = optionsFor(ops, r.Log.Logger(), r.tally)
+	r.opts = optionsFor(nil, r.Log.Logger(), r.tally)
+	r.operators("crc32c,minhash?k=4&hashes=4")
 	return r
 }
 
@@ -77,10 +69,82 @@ func optionsFor(ops []operator.Operator, log *slog.Logger, observer Observer) Op
 	return o
 }
 
+// provisioned returns the rig of a parallel test with shared delivery. It provisions the streams after the changes.
+func provisioned(t *testing.T, changes ...func(o *Options)) *rig {
+	t.Helper()
+	t.Parallel()
+	r := newRig(t)
+	for _, change := range changes {
+		change(&r.opts)
+	}
+	r.provision()
+	return r
+}
+
+// exclusiveRig is like provisioned, with exclusive delivery of this number of partitions.
+func exclusiveRig(t *testing.T, partitions int) *rig {
+	t.Helper()
+	return provisioned(t, func(o *Options) { o.Exclusive, o.Partitions = true, partitions })
+}
+
+// eachMode runs a test with shared delivery, and with exclusive delivery of this number of partitions. The test
+// provisions the streams.
+func eachMode(t *testing.T, partitions int, test func(t *testing.T, r *rig)) {
+	t.Helper()
+	t.Parallel()
+	for _, mode := range []string{"shared", "exclusive"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			if mode == "exclusive" {
+				r.opts.Exclusive, r.opts.Partitions = true, partitions
+			}
+			test(t, r)
+		})
+	}
+}
+
+// eachModeOfFrames is like eachMode, with newline-delimited frames and two partitions.
+func eachModeOfFrames(t *testing.T, test func(t *testing.T, r *rig)) {
+	t.Helper()
+	eachMode(t, 2, func(t *testing.T, r *rig) {
+		r.opts.Split = frame.Splitter{Framing: frame.NewlineDelimited, MaxRecords: 65536, MaxBytes: 64 << 20}
+		test(t, r)
+	})
+}
+
+// operators sets the rig's operators.
+func (r *rig) operators(list string) {
+	r.Helper()
+	var err error
+	if r.opts.Operators, err = operator.ParseList(list); err != nil {
+		r.Fatal(err)
+	}
+}
+
 func (r *rig) provision() {
 	r.Helper()
-	if err := topology.Provision(r.Ctx(), r.JS, r.opts.Topology, r.opts.Logger); err != nil {
-		r.Fatal(err)
+	check(r.TB, topology.Provision(r.Ctx(), r.JS, r.opts.Topology, r.opts.Logger))
+}
+
+// check fails the test if err isn't nil.
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func document(i int) []byte { return corpus.Text(uint64(i)+1, (i*997)%1000) }
+
+// someBytes returns a function that makes payloads whose sizes cycle through sizes.
+func someBytes(sizes ...int) func(i int) []byte {
+	return func(i int) []byte {
+		b := make([]byte, sizes[i%len(sizes)])
+		for k := range b {
+			b[k] = byte(i + k)
+		}
+		return b
 	}
 }
 
@@ -97,26 +161,123 @@ func (r *rig) publishFrom(first, end int, payload func(i int) []byte) {
 	})
 }
 
-// hostDevice opens a host device. It checks for leaks when the device is closed.
-func hostDevice(t testing.TB) device.Device {
-	t.Helper()
-	return openHost(t, operator.HostKernels())
+func (r *rig) publishMsg(h nats.Header, data []byte) {
+	r.Helper()
+	r.Publish(0, 1, func(int) *nats.Msg { return &nats.Msg{Subject: "ingest.web.0", Header: h, Data: data} })
 }
 
-func openHost(t testing.TB, kernels []device.HostKernel) device.Device {
-	t.Helper()
-	d, err := host.Open(host.Options{Cores: 2, Kernels: kernels})
-	if err != nil {
-		t.Fatal(err)
+// update changes the configuration of a stream, and returns the earlier one.
+func (r *rig) update(name string, change func(c *jetstream.StreamConfig)) (before jetstream.StreamConfig) {
+	r.Helper()
+	before = r.StreamConfig(name)
+	after := before
+	change(&after)
+	r.Create(after)
+	return before
+}
+
+// remove deletes a stream. The returned function creates it again.
+func (r *rig) remove(name string) (restore func()) {
+	r.Helper()
+	c := r.StreamConfig(name)
+	r.Delete(name)
+	return func() { r.Helper(); r.Create(c) }
+}
+
+// fill lets the result stream accept only n messages. The returned function removes that limit.
+func (r *rig) fill(n int64) (empty func()) {
+	r.Helper()
+	before := r.update("RESULTS", func(c *jetstream.StreamConfig) { c.Discard, c.MaxMsgs = jetstream.DiscardNew, n })
+	return func() { r.Helper(); r.Create(before) }
+}
+
+// purge removes the messages on a subject of the result stream.
+func (r *rig) purge(subject string) {
+	r.Helper()
+	check(r.TB, r.Stream("RESULTS").Purge(r.Ctx(), jetstream.WithPurgeSubject(subject)))
+}
+
+// consumer returns the name of the worker's consumer. With exclusive delivery it is the consumer of partition 0.
+func (r *rig) consumer() string { return r.consumerOf(0) }
+
+// consumerOf returns the name of a partition's consumer, or of the only consumer with shared delivery.
+func (r *rig) consumerOf(partition int) string {
+	if r.opts.Exclusive {
+		return topology.PartitionConsumer(r.opts.Consumer, partition)
 	}
-	t.Cleanup(func() {
-		if err := d.Close(); err != nil {
-			t.Errorf("closing the device: %v", err)
+	return r.opts.Consumer
+}
+
+func (r *rig) consumerInfo() *jetstream.ConsumerInfo {
+	r.Helper()
+	return r.ConsumerInfo(r.opts.Stream, r.consumer())
+}
+
+// updateConsumer changes the configuration of the worker's consumer.
+func (r *rig) updateConsumer(change func(c *jetstream.ConsumerConfig)) {
+	r.Helper()
+	c := r.consumerInfo().Config
+	change(&c)
+	_, err := r.JS.UpdateConsumer(r.Ctx(), r.opts.Stream, c)
+	check(r.TB, err)
+}
+
+// forgetConsumers recreates the worker's consumers, so every input is delivered again.
+func (r *rig) forgetConsumers() {
+	r.Helper()
+	for _, name := range r.Consumers(r.opts.Stream) {
+		if err := r.JS.DeleteConsumer(r.Ctx(), r.opts.Stream, name); err != nil {
+			r.Fatalf("delete consumer %s: %v", name, err)
 		}
-		// Package testing keeps this function until the last test has ended, and a device uses megabytes.
-		d = nil
-	})
-	return d
+	}
+	r.provision()
+}
+
+// giveBack receives the first n inputs and gives them back, so a worker receives them as redeliveries.
+func (r *rig) giveBack(n int) {
+	r.Helper()
+	batch, err := r.Consumer(r.opts.Stream, r.consumer()).Fetch(n, jetstream.FetchMaxWait(patience))
+	check(r.TB, err)
+	for m := range batch.Messages() {
+		nak(r.TB, m)
+		n--
+	}
+	if n > 0 || batch.Error() != nil {
+		r.Fatalf("%d inputs were not delivered: %v", n, batch.Error())
+	}
+}
+
+func nak(t testing.TB, m jetstream.Msg) {
+	t.Helper()
+	check(t, m.Nak())
+}
+
+// hear subscribes to subjects, for example of the workers' acknowledgements.
+func (r *rig) hear(subjects ...string) <-chan *nats.Msg {
+	r.Helper()
+	heard := make(chan *nats.Msg, 1<<16)
+	for _, subject := range subjects {
+		_, err := r.NC.ChanSubscribe(subject, heard)
+		check(r.TB, err)
+	}
+	check(r.TB, r.NC.Flush())
+	return heard
+}
+
+// connections adds connections to later workers.
+func (r *rig) connections(n int) {
+	r.Helper()
+	for range n {
+		r.opts.More = append(r.opts.More, r.connection())
+	}
+}
+
+func (r *rig) connection() *nats.Conn {
+	r.Helper()
+	nc, err := natsconn.Open(natsconn.Server{URL: r.workerURL}, "millrace-test", r.opts.Logger, r.tally.Reconnected)
+	check(r.TB, err)
+	r.Cleanup(nc.Close)
+	return nc
 }
 
 type running struct {
@@ -140,19 +301,21 @@ func (r *rig) run(d device.Device, o streams.Options) *running {
 // prepare returns a worker that is not started yet.
 func (r *rig) prepare(d device.Device, o streams.Options) *running {
 	r.Helper()
-	p := r.pipeline(d, o)
-	nc, err := natsconn.Open(natsconn.Server{URL: r.workerURL}, "millrace-test", r.opts.Logger, r.tally.Reconnected)
-	if err != nil {
-		r.Fatal(err)
+	return r.prepareOn(o, d)
+}
+
+// prepareOn is like prepare, with several devices.
+func (r *rig) prepareOn(o streams.Options, devices ...device.Device) *running {
+	r.Helper()
+	var pipes []*streams.Pipeline
+	for _, d := range devices {
+		pipes = append(pipes, r.pipeline(d, o))
 	}
-	w, err := NewWorker(r.Ctx(), nc, []*streams.Pipeline{p}, r.opts)
-	if err != nil {
-		r.Fatal(err)
-	}
+	nc := r.connection()
+	w, err := NewWorker(r.Ctx(), nc, pipes, r.opts)
+	check(r.TB, err)
 	ctx, stop := context.WithCancel(context.Background())
-	run := &running{rig: r, t: r.TB, worker: w, nc: nc, ctx: ctx, stop: stop, done: make(chan error, 1)}
-	r.Cleanup(nc.Close)
-	return run
+	return &running{rig: r, t: r.TB, worker: w, nc: nc, ctx: ctx, stop: stop, done: make(chan error, 1)}
 }
 
 // pipeline returns a small pipeline that is closed before its device.
@@ -172,16 +335,24 @@ func (r *rig) pipeline(d device.Device, o streams.Options) *streams.Pipeline {
 		o.ScratchLimit = 64 << 20
 	}
 	p, err := streams.New(d, o)
-	if err != nil {
-		r.Fatal(err)
-	}
+	check(r.TB, err)
 	r.Cleanup(func() {
 		if err := p.Close(); err != nil {
 			r.Errorf("closing the pipeline: %v", err)
 		}
-		p = nil // as in openHost
+		p = nil // as in closeLast
 	})
 	return p
+}
+
+// process runs a worker until every input is settled, and ends it.
+func (r *rig) process(d device.Device, o streams.Options) {
+	r.Helper()
+	run := r.run(d, o)
+	if !r.awaitEnd(run) {
+		r.Fatalf("the worker ended with %v before every input was settled", run.wait())
+	}
+	run.finish()
 }
 
 // start runs the worker. The worker ends before its resources are closed.
@@ -190,7 +361,7 @@ func (run *running) start() {
 	run.t.Cleanup(func() {
 		run.stop()
 		_ = run.wait()   // the test has already checked the error, or failed
-		run.worker = nil // as in openHost
+		run.worker = nil // as in closeLast
 	})
 }
 
@@ -208,10 +379,55 @@ func (run *running) drain() error {
 	run.t.Helper()
 	run.stop()
 	err := run.wait()
-	if m, ok := run.worker.mode.(*lease.Shared); ok && err == nil && m.InFlight() > 0 {
-		run.t.Errorf("%d inputs are in flight after the end", m.InFlight())
+	if err == nil {
+		run.wantNothingHeld()
 	}
 	return err
+}
+
+// wantNothingHeld checks that an ended worker has neither inputs nor batches in flight.
+func (run *running) wantNothingHeld() {
+	run.t.Helper()
+	if m, ok := run.worker.mode.(*lease.Shared); ok && m.InFlight() > 0 {
+		run.t.Errorf("%d inputs are in flight after the end", m.InFlight())
+	}
+	if s := run.worker.Status(); s.Stage != Stopped || s.InHand != 0 {
+		run.t.Errorf("after the end the worker is %v with %d batches in hand", s.Stage, s.InHand)
+	}
+}
+
+// finish drains the worker, which must end without an error.
+func (run *running) finish() {
+	run.t.Helper()
+	if err := run.drain(); err != nil {
+		run.t.Fatalf("Run: %v", err)
+	}
+}
+
+// finishAfter drains the worker once n inputs are acknowledged because of their results.
+func (run *running) finishAfter(n int) {
+	run.t.Helper()
+	run.rig.tally.awaitStored(run.t, n)
+	run.finish()
+}
+
+// wantLost waits for the worker, which must end because its device is lost.
+func (run *running) wantLost() {
+	run.t.Helper()
+	if err := run.wait(); !errors.Is(err, device.ErrLost) {
+		run.t.Fatalf("Run = %v, want a lost device", err)
+	}
+}
+
+// wantRunning fails the test if a worker ends instead of waiting for an event that doesn't happen.
+func (run *running) wantRunning(waitsFor string) {
+	run.t.Helper()
+	select {
+	case err := <-run.done:
+		run.done <- err
+		run.t.Errorf("the worker has ended (%v), and did not wait for %s", err, waitsFor)
+	case <-time.After(500 * time.Millisecond): // no event may occur in that time
+	}
 }
 
 func (run *running) wait() error {
@@ -229,67 +445,5 @@ func (run *running) wait() error {
 	case <-time.After(patience):
 		run.t.Fatal("the worker did not stop")
 		return nil
-	}
-}
-
-func (r *rig) consumerInfo() *jetstream.ConsumerInfo {
-	r.Helper()
-	return r.ConsumerInfo(r.opts.Stream, r.opts.Consumer)
-}
-
-// stored reads all messages of the result stream under a subject, by source sequence.
-func (r *rig) stored(subject string) map[uint64][]jetstream.Msg {
-	r.Helper()
-	return r.storedIn(r.opts.ResultStream, subject)
-}
-
-func (r *rig) storedIn(name, subject string) map[uint64][]jetstream.Msg {
-	r.Helper()
-	c, err := r.JS.CreateConsumer(r.Ctx(), name, jetstream.ConsumerConfig{FilterSubject: subject, AckPolicy: jetstream.AckNonePolicy})
-	if err != nil {
-		r.Fatal(err)
-	}
-	left := int(c.CachedInfo().NumPending)
-	got := map[uint64][]jetstream.Msg{}
-	for left > 0 {
-		batch, err := c.Fetch(min(left, 500), jetstream.FetchMaxWait(patience))
-		if err != nil {
-			r.Fatal(err)
-		}
-		for m := range batch.Messages() {
-			left--
-			seq, err := strconv.ParseUint(m.Headers().Get(results.HeaderSequence), 10, 64)
-			if err != nil {
-				r.Fatalf("message on %s has no source sequence: %v", m.Subject(), m.Headers())
-			}
-			got[seq] = append(got[seq], m)
-		}
-		if err := batch.Error(); err != nil {
-			r.Fatal(err)
-		}
-	}
-	return got
-}
-
-// wantAll checks that every input from 1 to n has exactly one result, which is correct.
-func (r *rig) wantAll(n int, payload func(i int) []byte) {
-	r.Helper()
-	got := r.stored("results.>")
-	for i := range n {
-		seq := uint64(i + 1)
-		if len(got[seq]) != 1 {
-			r.Errorf("input %d has %d results, want 1", seq, len(got[seq]))
-			continue
-		}
-		m := got[seq][0]
-		if err := r.opts.Format.Check(r.opts.Operators, payload(i), m.Data()); err != nil {
-			r.Errorf("result of input %d: %v", seq, err)
-		}
-		if want := fmt.Sprintf("results.web.%d", i%3); m.Subject() != want {
-			r.Errorf("result of input %d is on %q, want %q", seq, m.Subject(), want)
-		}
-	}
-	if len(got) != n {
-		r.Errorf("results of %d inputs, want %d", len(got), n)
 	}
 }

@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"sync"
 	"testing"
@@ -9,7 +10,6 @@ import (
 
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/trim"
-	"millrace/internal/streams"
 )
 
 // tally is an Observer that counts reports.
@@ -20,8 +20,6 @@ type tally struct {
 	again     int
 	reconnect int
 	stuck     int // number of stalled consumers in the last report
-	anew      int // number of lease restarts
-	trimmed   uint64
 	faults    []inflight.OperatorFault
 	letters   map[string]int // reported dead letters by sequence and record
 	leftOut   int            // dead letters without their payload
@@ -35,49 +33,46 @@ type input struct {
 	stored   int64 // in Unix nanoseconds
 }
 
-func newTally() *tally { return &tally{inputs: map[input]bool{}, changed: make(chan struct{}, 1)} }
+func newTally() *tally {
+	return &tally{inputs: map[input]bool{}, letters: map[string]int{}, changed: make(chan struct{}, 1)}
+}
+
+// note changes c and signals the change.
+func (c *tally) note(change func()) {
+	c.mu.Lock()
+	change()
+	c.mu.Unlock()
+	select {
+	case c.changed <- struct{}{}:
+	default:
+	}
+}
 
 // hasResult implements Options.settled.
 func (c *tally) hasResult(sequence uint64, stored time.Time) {
-	c.mu.Lock()
-	c.inputs[input{sequence, stored.UnixNano()}] = true
-	c.mu.Unlock()
+	c.note(func() { c.inputs[input{sequence, stored.UnixNano()}] = true })
 }
 
 func (c *tally) Settled(o inflight.Outcome, _, _ int, _, _ time.Duration) {
-	c.mu.Lock()
-	c.outcomes[o]++
-	c.mu.Unlock()
-	c.signal()
-}
-
-func (c *tally) Frame(s inflight.FrameStats) {
-	c.mu.Lock()
-	c.frames = append(c.frames, s)
-	c.mu.Unlock()
+	c.note(func() { c.outcomes[o]++ })
 }
 
 func (c *tally) DeadLettered(l inflight.DeadLetter) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.letters == nil {
-		c.letters = map[string]int{}
-	}
-	c.letters[fmt.Sprintf("%d %d %s", l.Sequence, l.Record, l.Reason)]++
+	c.note(func() { c.letters[fmt.Sprintf("%d %d %s", l.Sequence, l.Record, l.Reason)]++ })
 }
 
-func (c *tally) PayloadLeftOut() {
-	c.mu.Lock()
-	c.leftOut++
-	c.mu.Unlock()
-}
-
+func (c *tally) Frame(s inflight.FrameStats) { c.note(func() { c.frames = append(c.frames, s) }) }
+func (c *tally) PayloadLeftOut()             { c.note(func() { c.leftOut++ }) }
 func (c *tally) OperatorFault(f inflight.OperatorFault) {
-	c.mu.Lock()
-	c.faults = append(c.faults, f)
-	c.mu.Unlock()
-	c.signal()
+	c.note(func() { c.faults = append(c.faults, f) })
 }
+func (c *tally) Redelivered()            { c.note(func() { c.again++ }) }
+func (c *tally) Stalled(n int)           { c.note(func() { c.stuck = n }) }
+func (c *tally) Reconnected()            { c.note(func() { c.reconnect++ }) }
+func (c *tally) Trim(uint64, trim.State) {}
+func (c *tally) Restarted()              {}
+func (c *tally) Pending(uint64)          {}
+func (c *tally) Unacknowledged(uint64)   {}
 
 // operatorFaults returns the reported faults of operators, in the form "operator fault" or "operator fault earlier".
 func (c *tally) operatorFaults() (all []string) {
@@ -93,55 +88,16 @@ func (c *tally) operatorFaults() (all []string) {
 	return all
 }
 
-func (c *tally) Redelivered() { c.mu.Lock(); c.again++; c.mu.Unlock(); c.signal() }
-
-func (c *tally) Stalled(n int) { c.mu.Lock(); c.stuck = n; c.mu.Unlock(); c.signal() }
-
-func (c *tally) Trim(removed uint64, _ trim.State) {
-	c.mu.Lock()
-	c.trimmed += removed
-	c.mu.Unlock()
-	c.signal()
-}
-
-func (c *tally) Restarted() { c.mu.Lock(); c.anew++; c.mu.Unlock(); c.signal() }
-
-func (c *tally) Pending(uint64)        {}
-func (c *tally) Unacknowledged(uint64) {}
-
-func (c *tally) Reconnected() { c.mu.Lock(); c.reconnect++; c.mu.Unlock(); c.signal() }
-
-func (c *tally) signal() {
-	select {
-	case c.changed <- struct{}{}:
-	default:
-	}
-}
-
-func (c *tally) count(o inflight.Outcome) int {
+func (c *tally) read(n *int) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.outcomes[o]
+	return *n
 }
 
-func (c *tally) stalledNow() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.stuck
-}
-
-func (c *tally) redelivered() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.again
-}
-
-// reconnects returns the number of restored connections.
-func (c *tally) reconnects() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.reconnect
-}
+func (c *tally) count(o inflight.Outcome) int { return c.read(&c.outcomes[o]) }
+func (c *tally) stalledNow() int              { return c.read(&c.stuck) }
+func (c *tally) redelivered() int             { return c.read(&c.again) }
+func (c *tally) reconnects() int              { return c.read(&c.reconnect) }
 
 // stored returns the number of inputs that were acknowledged because of their result. It counts an input once even if
 // it was delivered and acknowledged twice.
@@ -192,72 +148,59 @@ func (e *deviceErrors) DeviceError(_, kind string) {
 	e.mu.Unlock()
 }
 
-type records struct {
-	mu   sync.Mutex
-	list []inflight.Record
+// batches is an inflight.RecordObserver and an inflight.BatchObserver that keeps the records of batches.
+type batches struct {
+	mu      sync.Mutex
+	list    []inflight.Record
+	payload func(batch int, p inflight.Payload) // is called for each payload; nil for none
 }
 
-func (l *records) BatchDone(r *inflight.Record) {
+// observeRecords makes later workers report their batches.
+func (r *rig) observeRecords() *batches {
+	seen := &batches{}
+	r.opts.Records = seen
+	return seen
+}
+
+// observePayloads makes later workers report their batches and payloads. batch is the index of a record.
+func (r *rig) observePayloads(payload func(batch int, p inflight.Payload)) *batches {
+	seen := &batches{payload: payload}
+	r.opts.Batches = seen
+	return seen
+}
+
+func (l *batches) BatchDone(r *inflight.Record) {
 	l.mu.Lock()
 	l.list = append(l.list, *r)
 	l.mu.Unlock()
 }
 
-// batch returns the record of batch n, counted from 1. That batch must have ended.
-func (l *records) batch(t testing.TB, n uint64) inflight.Record {
-	t.Helper()
-	return batchOf(t, l.all(), n)
-}
-
-func batchOf(t testing.TB, list []inflight.Record, n uint64) inflight.Record {
-	t.Helper()
-	for _, r := range list {
-		if r.Batch == n {
-			return r
-		}
+func (l *batches) BatchEnded(r *inflight.Record, payloads iter.Seq[inflight.Payload]) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for p := range payloads {
+		l.payload(len(l.list), p)
 	}
-	t.Fatalf("no record of batch %d among %d", n, len(list))
-	return inflight.Record{}
+	l.list = append(l.list, *r)
 }
 
-func (l *records) all() []inflight.Record {
+func (l *batches) all() []inflight.Record {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.list)
 }
 
 // of returns all records of a device so far.
-func (l *records) of(device string) []inflight.Record {
+func (l *batches) of(device string) []inflight.Record {
 	return slices.DeleteFunc(l.all(), func(r inflight.Record) bool { return r.Device != device })
 }
 
-// TestStoredCountsInputs delivers every input twice, because the first acknowledgements are lost with their consumer.
-// Each input is settled twice and counted once.
-func TestStoredCountsInputs(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.provision()
-	const n = 20
-	r.publish(n, document)
-	for round := range 2 {
-		run := r.run(hostDevice(t), streams.Options{})
-		r.tally.awaitFunc(t, "settled", (round+1)*n, func() int { return r.tally.count(inflight.Published) + r.tally.count(inflight.Duplicate) })
-		if err := run.drain(); err != nil {
-			t.Fatal(err)
-		}
-		if got := r.tally.stored(); got != n {
-			t.Errorf("round %d: %d inputs are stored, want %d", round, got, n)
-		}
-		if err := r.JS.DeleteConsumer(r.Ctx(), r.opts.Stream, r.opts.Consumer); err != nil {
-			t.Fatal(err)
-		}
-		r.provision()
+// batchOf returns the record of batch n, counted from 1. That batch must have ended.
+func batchOf(t testing.TB, list []inflight.Record, n uint64) inflight.Record {
+	t.Helper()
+	at := slices.IndexFunc(list, func(r inflight.Record) bool { return r.Batch == n })
+	if at < 0 {
+		t.Fatalf("no record of batch %d among %d", n, len(list))
 	}
-	c := newTally()
-	for _, at := range []int64{1, 1, 2} {
-		c.hasResult(7, time.Unix(0, at))
-	}
-	if c.stored() != 2 {
-		t.Errorf("%d inputs, want that of the first stream and that of the second with its number", c.stored())
-	}
+	return list[at]
 }
