@@ -25,14 +25,14 @@ import (
 	"millrace/internal/streams"
 )
 
-// TestModelOfSharedLeases runs shared delivery in several workers against the lease model's server, with the same three parts.
+// TestModelOfSharedDelivery runs shared delivery in several workers against the lease model's server, with the same three parts.
 // Instead of the invariants of a partition, it checks these:
 //   - The server removes an input only if its result or dead letter is stored.
 //   - All results of an input have the same id. Frames have the results and dead letters that the lease model demands.
 //   - An input is given up because of lost devices only if it kills workers, unless workers also die for other reasons.
 //   - A worker that has ended holds no memory of deliveries and no batches.
 //   - In the end all inputs are settled. The number of deaths until the lethal records are found is limited.
-func TestModelOfSharedLeases(t *testing.T) {
+func TestModelOfSharedDelivery(t *testing.T) {
 	t.Parallel()
 	lab := newModelLab(t)
 	history.Run(t, history.Bounds{Min: modelMin, Max: modelMax, MustHappen: sharedMustHappen}, func(h *history.History) map[string]int {

@@ -156,7 +156,7 @@ func TestModelFindsMutations(t *testing.T) {
 func (m mutation) model() string {
 	switch m.file {
 	case "acknowledger.go", "ledger.go", "shared.go", "source.go", "../quarantine/attempts.go", "../quarantine/isolation.go":
-		return "^TestModelOfSharedLeases$"
+		return "^TestModelOfSharedDelivery$"
 	}
 	return "^TestModelOfTheLease$"
 }

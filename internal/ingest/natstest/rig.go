@@ -307,14 +307,6 @@ func Cluster(t testing.TB, n int) (urls string) {
 	return strings.Join(addresses, ",")
 }
 
-// Reloading starts a server with JetStream that accepts messages of up to maxPayload bytes. reload changes this
-// limit while the server runs, like a reload of its configuration.
-func Reloading(t testing.TB, maxPayload int32) (s *server.Server, reload func(maxPayload int32)) {
-	t.Helper()
-	r := New(t, func(o *server.Options) { o.MaxPayload = maxPayload })
-	return r.server, func(maxPayload int32) { r.Reload(func(o *server.Options) { o.MaxPayload = maxPayload }) }
-}
-
 // The pause between two checks of Until grows from firstLook to lastLook, because most conditions query a server, which takes
 // processor time.
 const (
