@@ -16,11 +16,10 @@ import (
 	"millrace/internal/history"
 )
 
-// The model of a chain has one partition. Its owners alternate, and a former owner may not have noticed its
-// successor. Requests are lost or late, and answers are lost. The messages of a fast batch arrive in several parts,
-// between the requests of other owners. In half of the runs the stream is nearly full. It then refuses messages in
-// the middle of a fast batch and stores later ones. Every owner processes the inputs after the position that it
-// finds.
+// The model of a chain has one partition. Its owners alternate, and a former owner may not have noticed its successor. Requests are
+// lost or late, and answers are lost. The messages of a fast batch arrive in several parts, between the requests of other owners.
+// In half of the runs the stream is nearly full. It then refuses messages in the middle of a fast batch and stores later ones.
+// Every owner processes the inputs after the position that it finds.
 //
 // Every input must have at most one result. Unless the stream is nearly full, results must be in the order of their
 // inputs. Every input that an owner considers settled must have a result.

@@ -124,8 +124,7 @@ func TestLettersOfInputsWithTheSameSequence(t *testing.T) {
 	}
 }
 
-// TestLettersAreAddedToACopy shows that add returns a changed copy. A marker that could not be stored therefore has
-// no effect.
+// TestLettersAreAddedToACopy shows that add returns a changed copy. A marker that could not be stored therefore has no effect.
 func TestLettersAreAddedToACopy(t *testing.T) {
 	t.Parallel()
 	in, next := position(1), position(2)

@@ -18,10 +18,7 @@ import (
 
 func start(t *testing.T, addr, dir string) *embedded.Server {
 	t.Helper()
-	s, err := embedded.Start(embedded.Options{Addr: addr, Dir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := natstest.Must(embedded.Start(embedded.Options{Addr: addr, Dir: dir}))(t)
 	t.Cleanup(s.Close)
 	return s
 }
@@ -31,7 +28,7 @@ func TestStreamsOutliveTheServer(t *testing.T) {
 	first := start(t, "127.0.0.1:0", dir)
 	r := natstest.At(t, first.URL())
 	r.Create(jetstream.StreamConfig{Name: "KEPT", Subjects: []string{"kept.>"}})
-	r.Publish(0, 1, func(int) *nats.Msg { return &nats.Msg{Subject: "kept.a", Data: []byte("payload")} })
+	r.Put(&nats.Msg{Subject: "kept.a", Data: []byte("payload")})
 	r.NC.Close()
 	first.Close()
 	first.Close() // has no effect
@@ -53,19 +50,11 @@ func TestMaxPayloadIsWhatClientsAreTold(t *testing.T) {
 }
 
 func TestStartSaysWhatIsWrong(t *testing.T) {
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := taken.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
-	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	taken := natstest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
+	defer func() { natstest.OK(t, taken.Close()) }()
+	dir := t.TempDir() // has a file in place of the folder for the server's streams, which only the server itself detects
+	file := filepath.Join(dir, "jetstream")
+	natstest.OK(t, os.WriteFile(file, nil, 0o600))
 	for _, c := range []struct {
 		name, addr, dir string
 		want            []string
@@ -73,6 +62,7 @@ func TestStartSaysWhatIsWrong(t *testing.T) {
 		{"port taken", taken.Addr().String(), t.TempDir(), []string{taken.Addr().String(), "is one running already", "MILLRACE_NATS_URL"}},
 		{"no folder can be there", "127.0.0.1:0", filepath.Join(file, "below"), []string{file, "MILLRACE_DATA_DIR"}},
 		{"file in its place", "127.0.0.1:0", file, []string{file, "MILLRACE_DATA_DIR"}},
+		{"file in it", "127.0.0.1:0", dir, []string{dir, "MILLRACE_DATA_DIR", "is the folder intact"}},
 		{"no port", "127.0.0.1", t.TempDir(), []string{`address "127.0.0.1"`}},
 		{"bad port", "127.0.0.1:99999", t.TempDir(), []string{`port "99999"`, "0 to 65535"}},
 	} {
@@ -88,21 +78,5 @@ func TestStartSaysWhatIsWrong(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// TestSpoiltFolder puts a file in place of the folder for the server's streams. Only the server itself detects that.
-func TestSpoiltFolder(t *testing.T) {
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "jetstream"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s, err := embedded.Start(embedded.Options{Addr: "127.0.0.1:0", Dir: dir})
-	if err == nil {
-		s.Close()
-		t.Fatal("it started")
-	}
-	if !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), "MILLRACE_DATA_DIR") {
-		t.Errorf("%q does not say which folder, or what to do", err)
 	}
 }

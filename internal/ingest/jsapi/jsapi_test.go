@@ -30,19 +30,13 @@ func TestMessagesAreRead(t *testing.T) {
 		unreadable bool
 		payload    string
 	}{
-		{1, "in.>", 1, "", false, "plain"}, {2, "in.>", 2, "", true, "broken"}, {2, "in.a", 3, "value", false, "headed"}, {4, "in.>", 0, "", false, ""},
-		{1, "in.c", 0, "", false, ""},
+		{1, "in.>", 1, "", false, "plain"}, {2, "in.>", 2, "", true, "broken"}, {2, "in.a", 3, "value", false, "headed"},
+		{4, "in.>", 0, "", false, ""}, {1, "in.c", 0, "", false, ""},
 	} {
-		m, err := Next(r.Ctx(), r.JS, "IN", c.from, c.filter)
-		switch {
-		case err != nil:
-			t.Error(err)
-		case m == nil:
-			if c.want != 0 {
-				t.Errorf("no message from %d on %s", c.from, c.filter)
-			}
-		case m.Sequence != c.want || string(m.Data) != c.payload || m.Header.Get("Key") != c.key || IsUnreadable(m.Header) != c.unreadable || m.Time.IsZero():
-			t.Errorf("from %d on %s: %+v", c.from, c.filter, m)
+		m := natstest.Must(Next(r.Ctx(), r.JS, "IN", c.from, c.filter))(t)
+		if (m != nil) != (c.want > 0) || m != nil && (m.Sequence != c.want || string(m.Data) != c.payload ||
+			m.Header.Get("Key") != c.key || IsUnreadable(m.Header) != c.unreadable || m.Time.IsZero()) {
+			t.Errorf("from %d on %s: %+v, want message %d", c.from, c.filter, m, c.want)
 		}
 	}
 	if m, err := Last(r.Ctx(), r.JS, "IN", "in.a"); err != nil || m.Sequence != 3 {
@@ -59,22 +53,25 @@ func TestAllConsumersAreListed(t *testing.T) {
 	s := r.Create(jetstream.StreamConfig{Name: "IN", Subjects: []string{"in"}})
 	const n = 300 // a page has 256
 	for range n {
-		if _, err := s.CreateConsumer(r.Ctx(), jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy, InactiveThreshold: time.Hour}); err != nil {
-			t.Fatal(err)
-		}
+		c := jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy, InactiveThreshold: time.Hour}
+		natstest.Must(s.CreateConsumer(r.Ctx(), c))(t)
 	}
-	all, unknown, err := Consumers(r.Ctx(), r.JS, "IN")
-	if err != nil || len(unknown) > 0 {
-		t.Fatal(unknown, err)
+	names, unknown := consumers(t, r.JS)
+	slices.Sort(names)
+	if len(slices.Compact(names)) != n || len(unknown) > 0 {
+		t.Errorf("%d consumers and the unknown ones %q, want %d", len(names), unknown, n)
 	}
-	var names []string
+}
+
+// consumers returns the names in the list of a stream's consumers.
+func consumers(t *testing.T, js jetstream.JetStream) (names, unknown []string) {
+	t.Helper()
+	all, unknown, err := Consumers(t.Context(), js, "IN")
+	natstest.OK(t, err)
 	for _, c := range all {
 		names = append(names, c.Name)
 	}
-	slices.Sort(names)
-	if len(slices.Compact(names)) != n {
-		t.Errorf("%d consumers, want %d", len(names), n)
-	}
+	return names, unknown
 }
 
 // TestConsumersThatTheServerCanNotTell simulates a cluster with unavailable servers. The list then names consumers
@@ -84,23 +81,11 @@ func TestConsumersThatTheServerCanNotTell(t *testing.T) {
 	nc := natstest.New(t).NC
 	const prefix = "CLUSTER."
 	pages := map[string]string{
-		`{"offset":0}`: `{"total":4,"consumers":[{"name":"a"},{"name":"away"},{"name":""}],"missing":["away","offline"]}`, `{"offset":3}`: `{"total":4,"consumers":[{"name":"b"}]}`,
+		`{"offset":0}`: `{"total":4,"consumers":[{"name":"a"},{"name":"away"},{"name":""}],"missing":["away","offline"]}`,
+		`{"offset":3}`: `{"total":4,"consumers":[{"name":"b"}]}`,
 	}
-	if _, err := nc.Subscribe(prefix+"CONSUMER.LIST.IN", func(m *nats.Msg) { _ = m.Respond([]byte(pages[string(m.Data)])) }); err != nil {
-		t.Fatal(err)
-	}
-	js, err := jetstream.NewWithAPIPrefix(nc, prefix)
-	if err != nil {
-		t.Fatal(err)
-	}
-	all, unknown, err := Consumers(t.Context(), js, "IN")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var names []string
-	for _, c := range all {
-		names = append(names, c.Name)
-	}
+	natstest.Must(nc.Subscribe(prefix+"CONSUMER.LIST.IN", func(m *nats.Msg) { _ = m.Respond([]byte(pages[string(m.Data)])) }))(t)
+	names, unknown := consumers(t, natstest.Must(jetstream.NewWithAPIPrefix(nc, prefix))(t))
 	if want, away := []string{"a", "b"}, []string{"away", "offline"}; !slices.Equal(names, want) || !slices.Equal(unknown, away) {
 		t.Errorf("the consumers are %q, and unknown are %q; want %q, %q", names, unknown, want, away)
 	}
@@ -110,41 +95,23 @@ func TestConsumersThatTheServerCanNotTell(t *testing.T) {
 func TestRequestsFollowTheClient(t *testing.T) {
 	t.Parallel()
 	nc := natstest.New(t).NC
-	domain, err := jetstream.NewWithDomain(nc, "hub")
-	if err != nil {
-		t.Fatal(err)
-	}
-	prefix, err := jetstream.NewWithAPIPrefix(nc, "from.afar")
-	if err != nil {
-		t.Fatal(err)
-	}
-	dotted, err := API{Prefix: "from.afar."}.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	plain, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for js, want := range map[jetstream.JetStream]string{
-		plain: "$JS.API.STREAM.INFO.IN", domain: "$JS.hub.API.STREAM.INFO.IN", prefix: "from.afar.STREAM.INFO.IN", dotted: "from.afar.STREAM.INFO.IN",
+	for want, js := range map[string]jetstream.JetStream{
+		"$JS.API.STREAM.INFO.IN":           natstest.Must(jetstream.New(nc))(t),
+		"$JS.hub.API.STREAM.INFO.IN":       natstest.Must(jetstream.NewWithDomain(nc, "hub"))(t),
+		"from.afar.STREAM.INFO.IN":         natstest.Must(jetstream.NewWithAPIPrefix(nc, "from.afar"))(t),
+		"from.farther.away.STREAM.INFO.IN": natstest.Must(API{Prefix: "from.farther.away."}.New(nc))(t),
 	} {
 		if got := Of(js).Subject("STREAM.INFO.IN"); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
-		asked, err := nc.SubscribeSync(want)
-		if err != nil {
-			t.Fatal(err)
-		}
+		asked := natstest.Must(nc.SubscribeSync(want))(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() { _, _ = js.Stream(ctx, "IN") }() // sends the client's own request
 		if _, err := asked.NextMsg(natstest.Patience); err != nil {
 			t.Errorf("the client doesn't use %q: %v", want, err)
 		}
 		cancel()
-		if err := asked.Unsubscribe(); err != nil {
-			t.Error(err)
-		}
+		natstest.OK(t, asked.Unsubscribe())
 	}
 }
 
@@ -152,7 +119,8 @@ func TestReleases(t *testing.T) {
 	t.Parallel()
 	for version, want := range map[string]bool{
 		"2.14.0": true, "2.15.2": true, "2.14.0-RC.1": true, "3.0.0": true, "10.1": true,
-		"2.13.9": false, "2.9.25": false, "1.14": false, "": false, "2": false, "unknown": false, "2.x": false, "3.x": false, "3": false, "15": false,
+		"2.13.9": false, "2.9.25": false, "1.14": false, "": false, "2": false, "unknown": false, "2.x": false, "3.x": false, "3": false,
+		"15": false,
 	} {
 		if got := (Release{2, 14}).In(version); got != want {
 			t.Errorf("%q: %v, want %v", version, got, want)

@@ -15,15 +15,16 @@ import (
 	"millrace/internal/ingest/natstest"
 )
 
-// rig has a server with streams RESULTS and DEAD, and a lookup in both.
+// rig has a server with streams RESULTS and DEAD, and a lookup in both. There is one input per second, and input 10000 is stored now.
 type rig struct {
 	*natstest.Rig
 	*Results
+	now time.Time
 }
 
 func newRig(t *testing.T, bySubject bool) *rig {
 	t.Helper()
-	r := &rig{Rig: natstest.New(t)}
+	r := &rig{Rig: natstest.New(t), now: time.Now()}
 	for name, subjects := range map[string]string{"RESULTS": "results.>", "DEAD": "deadletter.>"} {
 		r.Create(jetstream.StreamConfig{Name: name, Subjects: []string{subjects}})
 	}
@@ -32,23 +33,36 @@ func newRig(t *testing.T, bySubject bool) *rig {
 }
 
 func settings(bySubject bool) Options {
-	return Options{Input: "IN", Streams: []string{"RESULTS", "DEAD"}, BySubject: bySubject, Deliveries: "Late", Log: slog.New(slog.DiscardHandler)}
+	return Options{
+		Input: "IN", Streams: []string{"RESULTS", "DEAD"}, BySubject: bySubject, Deliveries: "Late", Part: "Part",
+		Log: slog.New(slog.DiscardHandler),
+	}
 }
 
-// storedAt returns the time at which the input with a sequence was stored, in nanoseconds. There is one input per
-// second, and input 10000 is stored now.
-func storedAt(now time.Time, sequence uint64) int64 {
-	return now.Add(-time.Duration(10000-sequence) * time.Second).UnixNano()
+func (r *rig) input(sequence uint64) Input {
+	return Input{sequence, r.now.Add(-time.Duration(10000-sequence) * time.Second).UnixNano()}
 }
 
-func (r *rig) store(subject, id string, late bool) {
+// id returns the id of an input's message, which ends with rest.
+func (r *rig) id(sequence uint64, rest string) string {
+	return fmt.Sprintf("IN:%d:%d%s", sequence, r.input(sequence).Stored, rest)
+}
+
+// store stores a message with an id, and more headers in pairs.
+func (r *rig) store(subject, id string, more ...string) {
 	r.Helper()
 	m := &nats.Msg{Subject: subject, Header: nats.Header{jetstream.MsgIDHeader: {id}}}
-	if late {
-		m.Header.Set("Late", "2")
+	for i := 0; i < len(more); i += 2 {
+		m.Header.Set(more[i], more[i+1])
 	}
-	if _, err := r.JS.PublishMsg(r.Ctx(), m); err != nil {
-		r.Fatal(err)
+	r.Put(m)
+}
+
+// results stores results of inputs, from first to last. They are late.
+func (r *rig) results(first, last uint64) {
+	r.Helper()
+	for sequence := first; sequence <= last; sequence++ {
+		r.store("results.a", r.id(sequence, ""), "Late", "2")
 	}
 }
 
@@ -60,36 +74,43 @@ func (r *rig) find(inputs ...Input) []Found {
 	}
 	before := time.Now()
 	found, began, err := r.Find(r.Ctx(), wanted)
-	if err != nil {
-		r.Fatal(err)
-	}
+	natstest.OK(r, err)
 	if began.Before(before) || began.After(time.Now()) {
 		r.Errorf("the lookup began at %v, and was asked for at %v", began, before)
 	}
 	return found
 }
 
+// want checks whether one lookup finds the results of inputs.
+func (r *rig) want(what string, done bool, sequences ...uint64) {
+	r.Helper()
+	inputs := make([]Input, len(sequences))
+	for i, sequence := range sequences {
+		inputs[i] = r.input(sequence)
+	}
+	for i, f := range r.find(inputs...) {
+		if f.Done != done {
+			r.Errorf("%s: input %d: found %v, want %v", what, sequences[i], f.Done, done)
+		}
+	}
+}
+
 func TestEachMessageIsReadOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, false)
-	now := time.Now()
-	id := func(seq uint64) string { return fmt.Sprintf("IN:%d:%d", seq, storedAt(now, seq)) }
 	const n = 300
 	for seq := uint64(1); seq <= n; seq++ {
 		if seq%3 > 0 {
-			r.store("results.a", id(seq), true)
+			r.results(seq, seq)
 		}
 	}
-	r.store("deadletter.a", id(3)+":too_large", false)
+	r.store("deadletter.a", r.id(3, ":too_large"))
 	for again := range 3 {
 		for seq := uint64(1); seq <= n; seq++ {
-			want := seq%3 > 0 || seq == 3 || again > 0 && seq == 6
-			if got := r.find(Input{seq, storedAt(now, seq)})[0].Done; got != want {
-				t.Errorf("input %d: found %v, want %v", seq, got, want)
-			}
+			r.want(fmt.Sprint("lookup ", again), seq%3 > 0 || seq == 3 || again > 0 && seq == 6, seq)
 		}
 		if again == 0 {
-			r.store("results.a", id(6), true)
+			r.results(6, 6)
 		}
 	}
 	if want := n*2/3 + 2; r.scanner.read != want {
@@ -102,26 +123,15 @@ func TestEachMessageIsReadOnce(t *testing.T) {
 func TestAStreamThatIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, false)
-	now := time.Now()
-	is := func(seq uint64, want bool) {
-		t.Helper()
-		if got := r.find(Input{seq, storedAt(now, seq)})[0].Done; got != want {
-			t.Errorf("input %d: found %v, want %v", seq, got, want)
-		}
-	}
 	for _, end := range []uint64{3, 5} {
 		config := r.StreamConfig("RESULTS")
-		if err := r.Stream("RESULTS").Purge(r.Ctx()); err != nil { // a server may keep a deleted stream's files for its successor
-			t.Fatal(err)
-		}
+		natstest.OK(t, r.Stream("RESULTS").Purge(r.Ctx())) // a server may keep a deleted stream's files for its successor
 		r.Delete("RESULTS")
-		is(3, false)
+		r.want("without the stream", false, 3)
 		r.Create(config)
-		for seq := end - 2; seq <= end; seq++ {
-			r.store("results.a", fmt.Sprintf("IN:%d:%d", seq, storedAt(now, seq)), true)
-		}
-		is(end, true)
-		is(2, end == 3)
+		r.results(end-2, end)
+		r.want("in the new stream", true, end)
+		r.want("in the first stream", end == 3, 2)
 	}
 }
 
@@ -130,19 +140,14 @@ func TestAStreamThatIsMadeAgain(t *testing.T) {
 func TestLongHeadersAreReadInParts(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, false)
-	now := time.Now()
-	const n = 200
+	const n, size = 200, 60 << 10
 	for seq := uint64(1); seq <= n; seq++ {
-		m := &nats.Msg{Subject: "results.a", Header: nats.Header{
-			jetstream.MsgIDHeader: {fmt.Sprintf("IN:%d:%d", seq, now.UnixNano())}, "Much": {strings.Repeat("x", 60<<10)}}}
-		if _, err := r.JS.PublishMsg(r.Ctx(), m); err != nil {
-			t.Fatal(err)
-		}
+		r.store("results.a", r.id(seq, ""), "Much", strings.Repeat("x", size))
 	}
-	if n*60<<10 < 2*bytesAtOnce {
+	if n*size < 2*bytesAtOnce {
 		t.Fatal("one request brings all")
 	}
-	if !r.find(Input{n, now.UnixNano()})[0].Done || r.scanner.read != n {
+	if r.want("the last result", true, n); r.scanner.read != n {
 		t.Errorf("%d of %d messages were read", r.scanner.read, n)
 	}
 }
@@ -150,8 +155,7 @@ func TestLongHeadersAreReadInParts(t *testing.T) {
 func TestWhichIDsAreOfAnInput(t *testing.T) {
 	t.Parallel()
 	const stored = 1700000000123456789
-	// Each pair states whether a result with this id is found for the original input 7, and for an input that reuses
-	// its sequence.
+	// Each pair states whether a result with this id is found for the original input 7, and for an input that reuses its sequence.
 	for id, want := range map[string][2]bool{
 		"IN:7:1700000000123456789":              {true, false},
 		"IN:7:1700000000123456789:max_deliver":  {true, false},
@@ -215,31 +219,26 @@ func TestALateBoundIsFound(t *testing.T) {
 		name      string
 		bySubject bool
 		late      bool // whether no result was stored soon after its input's first delivery
-		id        string
 		want      bool // whether the bound is later than the input itself
 	}{
-		{"in order", false, false, "IN:%d:%d", true},
-		{"in order by subject", true, false, "IN:%d:%d", true},
-		{"all late", false, true, "IN:%d:%d", false},
+		{"in order", false, false, true}, {"in order by subject", true, false, true}, {"all late", false, true, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, c.bySubject)
-			now := time.Now()
 			for seq := uint64(1); seq <= 200; seq++ {
-				subject := "results.a"
-				if c.bySubject && seq%2 == 0 {
-					subject = "results.b" // in another partition, which is ahead
+				switch {
+				case c.late:
+					r.results(seq, seq)
+				case c.bySubject && seq%2 == 0:
+					r.store("results.b", r.id(seq, "")) // in another partition, which is ahead
+				default:
+					r.store("results.a", r.id(seq, ""))
 				}
-				id := fmt.Sprintf(c.id, seq, storedAt(now, seq))
-				if i := strings.Index(id, "%!(EXTRA"); i >= 0 {
-					id = id[:i]
-				}
-				r.store(subject, id, c.late)
 			}
-			in := Wanted{Input: Input{150, storedAt(now, 150)}, Subject: "results.a"}
+			in := Wanted{Input: r.input(150), Subject: "results.a"}
 			oldest := time.Unix(0, in.Stored)
-			bound := r.bound(r.Ctx(), []Wanted{in, {Input: Input{160, storedAt(now, 160)}, Subject: "results.b"}}, oldest)
+			bound := r.bound(r.Ctx(), []Wanted{in, {Input: r.input(160), Subject: "results.b"}}, oldest)
 			if latest := time.Now().Add(-2*time.Minute - slack); bound.After(latest) {
 				t.Errorf("the bound is %v, later than what is known", bound)
 			} else if got := bound.After(oldest.Add(time.Minute)); got != c.want {
@@ -249,14 +248,12 @@ func TestALateBoundIsFound(t *testing.T) {
 	}
 }
 
-// TestNoBoundByAnotherSubject shows that results of another subject don't change the bound of an input whose subject
-// has none.
+// TestNoBoundByAnotherSubject shows that results of another subject don't change the bound of an input whose subject has none.
 func TestNoBoundByAnotherSubject(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, true)
-	now := time.Now()
-	r.store("results.b", fmt.Sprintf("IN:1:%d", storedAt(now, 1)), false)
-	in := Wanted{Input: Input{2, storedAt(now, 2)}, Subject: "results.a"}
+	r.store("results.b", r.id(1, ""))
+	in := Wanted{Input: r.input(2), Subject: "results.a"}
 	if oldest := time.Unix(0, in.Stored); !r.bound(r.Ctx(), []Wanted{in}, oldest).Equal(oldest) {
 		t.Error("a result of another partition gives a bound")
 	}
@@ -289,7 +286,9 @@ func TestWithoutPermission(t *testing.T) {
 		o.Users, o.NoAuthUser = []*server.User{
 			{Username: "admin", Password: "admin"},
 			{Username: "worker", Password: "worker", Permissions: &server.Permissions{
-				Publish: &server.SubjectPermission{Allow: []string{"$JS.API.STREAM.INFO.*", "results.>"}}, Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}}}},
+				Publish:   &server.SubjectPermission{Allow: []string{"$JS.API.STREAM.INFO.*", "results.>"}},
+				Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}},
+			}},
 		}, "admin"
 	})
 	r.Create(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>"}})
@@ -305,8 +304,9 @@ func BenchmarkFind(b *testing.B) {
 	const n = 100_000
 	now := time.Now()
 	at.Publish(1, n+1, func(seq int) *nats.Msg {
-		return &nats.Msg{Subject: "results.a", Data: make([]byte, 1000), Header: nats.Header{
-			jetstream.MsgIDHeader: {fmt.Sprintf("IN:%d:%d", seq, now.UnixNano())}, "Millrace-Stream": {"IN"}, "Millrace-Subject": {"ingest.a"}}}
+		id := fmt.Sprintf("IN:%d:%d", seq, now.UnixNano())
+		h := nats.Header{jetstream.MsgIDHeader: {id}, "Millrace-Stream": {"IN"}, "Millrace-Subject": {"ingest.a"}}
+		return &nats.Msg{Subject: "results.a", Data: make([]byte, 1000), Header: h}
 	})
 	for b.Loop() {
 		r := New(at.JS, settings(false))
@@ -318,19 +318,16 @@ func BenchmarkFind(b *testing.B) {
 	b.ReportMetric(float64(b.N)*n/b.Elapsed().Seconds(), "results/s")
 }
 
-// overflowing returns a lookup whose index has space for only one of two inputs. The results of both inputs are
-// stored.
-func overflowing(t *testing.T) (r *rig, inputs [2]Input) {
+// overflowing returns a lookup whose index has space for only one of two inputs. The results of both inputs are stored.
+func overflowing(t *testing.T) (r *rig, inputs [2]uint64) {
 	t.Helper()
-	r = newRig(t, false)
-	now := time.Now()
-	inputs = [2]Input{{7, storedAt(now, 7)}, {7 + perBlock, storedAt(now, 7+perBlock)}}
-	r.find(inputs[0])
+	r, inputs = newRig(t, false), [2]uint64{7, 7 + perBlock}
+	r.want("before it is stored", false, inputs[0])
 	for key := uint64(1 << 32); len(r.scanner.found.blocks) < maxBlocks-1; key++ {
 		r.scanner.found.blocks[key] = nil
 	}
 	for _, in := range inputs {
-		r.store("results.a", fmt.Sprintf("IN:%d:%d", in.Sequence, in.Stored), true)
+		r.results(in, in)
 	}
 	return r, inputs
 }
@@ -340,10 +337,8 @@ func overflowing(t *testing.T) (r *rig, inputs [2]Input) {
 func TestAnIndexThatOverflowedIsReadAgain(t *testing.T) {
 	t.Parallel()
 	r, inputs := overflowing(t)
-	for _, in := range []Input{inputs[1], inputs[0], inputs[1]} {
-		if !r.find(in)[0].Done {
-			t.Errorf("the result of input %d isn't found", in.Sequence)
-		}
+	for _, in := range []uint64{inputs[1], inputs[0], inputs[1]} {
+		r.want("after the overflow", true, in)
 	}
 }
 
@@ -357,12 +352,10 @@ func TestALookupThatOverflowedAndFailed(t *testing.T) {
 	queue.Retention = jetstream.WorkQueuePolicy
 	r.Delete("DEAD")
 	r.Create(queue)
-	if _, _, err := r.Find(r.Ctx(), []Wanted{{Input: inputs[1]}}); err == nil {
+	if _, _, err := r.Find(r.Ctx(), []Wanted{{Input: r.input(inputs[1])}}); err == nil {
 		t.Fatal("a lookup in a work queue succeeds")
 	}
 	r.Delete("DEAD")
 	r.Create(dead)
-	if !r.find(inputs[0])[0].Done {
-		t.Error("the result that was dropped isn't found")
-	}
+	r.want("the result that was dropped", true, inputs[0])
 }

@@ -8,63 +8,40 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/natstest"
 )
 
-// TestLookupsShareAConsumer shows that many lookups use few consumers, because the server limits the consumers of a
-// stream. Messages that another client takes from the consumer are read again, and so are all messages if the
-// consumer is gone.
+// TestLookupsShareAConsumer shows that many lookups use few consumers, because the server limits the consumers of a stream.
+// Messages that another client takes from the consumer are read again, and so are all messages if the consumer is gone.
 func TestLookupsShareAConsumer(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, false)
-	now := time.Now()
-	seq := uint64(0)
-	store := func(n int) (last Input) {
-		for range n {
-			seq++
-			r.store("results.a", fmt.Sprintf("IN:%d:%d", seq, storedAt(now, seq)), true)
-		}
-		return Input{seq, storedAt(now, seq)}
-	}
-	want := func(what string, inputs ...Input) {
-		t.Helper()
-		for i, f := range r.find(inputs...) {
-			if !f.Done {
-				t.Errorf("%s: input %d has a result that is not found", what, inputs[i].Sequence)
-			}
-		}
-	}
-	r.find(Input{1, storedAt(now, 1)})
-	for range 50 {
-		want("one after another", store(1))
+	r.want("before it is stored", false, 1)
+	for seq := uint64(1); seq <= 50; seq++ {
+		r.results(seq, seq)
+		r.want("one after another", true, seq)
 	}
 	names := r.Consumers("RESULTS")
 	if len(names) != 1 {
 		t.Fatalf("%d consumers after 50 lookups, want 1", len(names))
 	}
-	first := store(1)
-	last := store(3)
-	consumer := r.Consumer("RESULTS", names[0])
-	if m, err := consumer.Next(); err != nil || m.Headers().Get(jetstream.MsgIDHeader) != fmt.Sprintf("IN:%d:%d", first.Sequence, first.Stored) {
+	r.results(51, 54)
+	if m, err := r.Consumer("RESULTS", names[0]).Next(); err != nil || m.Headers().Get(jetstream.MsgIDHeader) != r.id(51, "") {
 		t.Fatalf("another client took %v, %v", m, err)
 	}
-	want("with a message lost on the way", first, last)
+	r.want("with a message lost on the way", true, 51, 54)
 	for _, name := range r.Consumers("RESULTS") {
-		if err := r.JS.DeleteConsumer(r.Ctx(), "RESULTS", name); err != nil {
-			t.Fatal(err)
-		}
+		natstest.OK(t, r.JS.DeleteConsumer(r.Ctx(), "RESULTS", name))
 	}
-	want("without the consumer", store(1))
-	kept, removed := store(1), store(1)
+	r.results(55, 55)
+	r.want("without the consumer", true, 55)
+	r.results(56, 57)
 	stream := r.Stream("RESULTS")
-	if err := stream.DeleteMsg(r.Ctx(), stream.CachedInfo().State.LastSeq); err != nil {
-		t.Fatal(err)
-	}
-	want("with the last message removed", kept)
-	if r.find(removed)[0].Done {
-		t.Error("a result is found that was removed before it was read")
-	}
+	natstest.OK(t, stream.DeleteMsg(r.Ctx(), stream.CachedInfo().State.LastSeq))
+	r.want("with the last message removed", true, 56)
+	r.want("a result that was removed before it was read", false, 57)
 }
 
 // TestTheLimitOnConsumersIsTemporary shows that a lookup fails with advice while a stream has too many consumers.
@@ -72,30 +49,21 @@ func TestLookupsShareAConsumer(t *testing.T) {
 func TestTheLimitOnConsumersIsTemporary(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, false)
-	if err := r.JS.DeleteStream(r.Ctx(), "RESULTS"); err != nil { // the limit of a stream is fixed
-		t.Fatal(err)
-	}
+	r.Delete("RESULTS") // the limit of a stream is fixed
 	r.Create(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>"}, MaxConsumers: 1})
-	if _, err := r.JS.CreateConsumer(r.Ctx(), "RESULTS", jetstream.ConsumerConfig{Durable: "reader"}); err != nil {
-		t.Fatal(err)
-	}
-	now := time.Now()
-	in := Input{7, storedAt(now, 7)}
-	r.store("results.a", fmt.Sprintf("IN:7:%d", in.Stored), true)
+	natstest.Must(r.JS.CreateConsumer(r.Ctx(), "RESULTS", jetstream.ConsumerConfig{Durable: "reader"}))(t)
+	r.results(7, 7)
 	for range 2 {
-		if _, _, err := r.Find(r.Ctx(), []Wanted{{Input: in}}); err == nil || errors.Is(err, ErrImpossible) || !strings.Contains(err.Error(), "max_consumers") {
+		if _, _, err := r.Find(r.Ctx(), []Wanted{{Input: r.input(7)}}); err == nil || errors.Is(err, ErrImpossible) ||
+			!strings.Contains(err.Error(), "max_consumers") {
 			t.Errorf("the error is %v", err)
 		}
 	}
 	if err := r.Check(r.Ctx()); err == nil || errors.Is(err, ErrImpossible) {
 		t.Errorf("a check says %v", err)
 	}
-	if err := r.JS.DeleteConsumer(r.Ctx(), "RESULTS", "reader"); err != nil {
-		t.Fatal(err)
-	}
-	if !r.find(in)[0].Done {
-		t.Error("a result is not found as soon as there is room for a consumer")
-	}
+	natstest.OK(t, r.JS.DeleteConsumer(r.Ctx(), "RESULTS", "reader"))
+	r.want("as soon as there is room for a consumer", true, 7)
 }
 
 // TestAStreamThatLostItsEnd simulates a crashed server that has lost the last results and reuses their sequences. The
@@ -103,65 +71,44 @@ func TestTheLimitOnConsumersIsTemporary(t *testing.T) {
 func TestAStreamThatLostItsEnd(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, false)
-	now := time.Now()
-	store := func(seq uint64) Input {
-		in := Input{seq, storedAt(now, seq)}
-		r.store("results.a", fmt.Sprintf("IN:%d:%d", in.Sequence, in.Stored), true)
-		return in
-	}
-	r.find(store(1))
+	r.results(1, 1)
+	r.want("before the loss", true, 1)
 	const beyond = 4
-	consumer, err := r.consumerFrom(r.Ctx(), "RESULTS", beyond)
-	if err != nil {
-		t.Fatal(err)
-	}
+	consumer := natstest.Must(r.consumerFrom(r.Ctx(), "RESULTS", beyond))(t)
 	c := &r.scanner.cursors[0]
 	c.consumer, c.number, c.next = consumer.CachedInfo().Name, 0, beyond
-	r.find(Input{9, storedAt(now, 9)}) // detects the loss
-	for i, f := range r.find(store(2), store(3), store(4)) {
-		if !f.Done {
-			t.Errorf("of the results in place of the lost ones, number %d isn't found", i+1)
-		}
-	}
+	r.want("a lookup that detects the loss", false, 9)
+	r.results(2, 4)
+	r.want("in place of the lost results", true, 2, 3, 4)
 }
 
 // TestLostResultsAreNotFound simulates a crashed server that has lost the results of inputs 7 to 9 and stored other
 // messages with their sequences. An input whose result was lost must be computed again.
 func TestLostResultsAreNotFound(t *testing.T) {
 	t.Parallel()
-	for name, more := range map[string]int{"as many messages as before": 0, "more messages than before": 2} {
+	for name, more := range map[string]uint64{"as many messages as before": 0, "more messages than before": 2} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, false)
-			now := time.Now()
-			in := func(seq uint64) Input { return Input{seq, storedAt(now, seq)} }
-			store := func(seq uint64) { r.store("results.a", fmt.Sprintf("IN:%d:%d", seq, storedAt(now, seq)), true) }
-			for seq := uint64(1); seq <= 6; seq++ {
-				store(seq)
-			}
-			if !r.find(in(1))[0].Done {
-				t.Fatal("a stored result isn't found")
-			}
+			r.results(1, 6)
+			r.want("a stored result", true, 1)
 			c := &r.scanner.cursors[0]
 			c.last, c.consumer = c.last.Add(-time.Minute), "" // the messages that were read are older
 			for seq := uint64(7); seq <= 9; seq++ {
-				r.scanner.found.add(in(seq))
+				r.scanner.found.add(r.input(seq))
 			}
-			for i := range more {
-				store(uint64(20 + i))
-			}
-			for i, f := range r.find(in(7), in(9), in(4)) {
+			r.results(20, 19+more)
+			for i, f := range r.find(r.input(7), r.input(9), r.input(4)) {
 				if want := i == 2; f.Done != want {
-					t.Errorf("input %d: found %v, want %v", i, f.Done, want)
+					t.Errorf("input %d of 7, 9 and 4: found %v, want %v", i, f.Done, want)
 				}
 			}
 		})
 	}
 }
 
-// TestPartsOfUnfinishedInputsAreRemembered shows that a lookup keeps the stored parts and dead letters of its inputs,
-// however many entries of other inputs are stored. Otherwise they would be stored twice. The lookup must read dropped
-// entries again.
+// TestPartsOfUnfinishedInputsAreRemembered shows that a lookup keeps the stored parts and dead letters of its inputs, however many
+// entries of other inputs are stored. Otherwise they would be stored twice. The lookup must read dropped entries again.
 func TestPartsOfUnfinishedInputsAreRemembered(t *testing.T) {
 	t.Parallel()
 	var u unfinished
@@ -186,34 +133,23 @@ func TestPartsOfUnfinishedInputsAreRemembered(t *testing.T) {
 func TestFindReturnsWhatIsStoredOfAnUnfinishedInput(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, false)
-	r.o.Part = "Part"
-	now := time.Now()
-	id := func(seq uint64, rest string) string { return fmt.Sprintf("IN:%d:%d%s", seq, storedAt(now, seq), rest) }
-	store := func(id, part string) {
-		t.Helper()
-		m := &nats.Msg{Subject: "results.a", Header: nats.Header{jetstream.MsgIDHeader: {id}, "Part": {part}}}
-		if _, err := r.JS.PublishMsg(r.Ctx(), m); err != nil {
-			t.Fatal(err)
-		}
-	}
-	store(id(5, "/1/0a"), "1/3")
-	store(id(6, "/1/0b"), "1/2")
-	store(id(6, ""), "2/2")
-	r.store("deadletter.a", id(5, "#8"), true)
-	r.store("deadletter.a", id(6, "#9"), true)
-	five := Input{5, storedAt(now, 5)}
-	found := r.find(five, Input{6, storedAt(now, 6)}, Input{7, storedAt(now, 7)})
-	r.scanner.restart(now.Add(time.Hour)) // as after another lookup that could not finish
-	store(id(5, "/2/0a"), "2/3")
-	want := []string{id(5, "/1/0a"), id(5, "#8")}
+	r.store("results.a", r.id(5, "/1/0a"), "Part", "1/3")
+	r.store("results.a", r.id(6, "/1/0b"), "Part", "1/2")
+	r.store("results.a", r.id(6, ""), "Part", "2/2")
+	r.store("deadletter.a", r.id(5, "#8"))
+	r.store("deadletter.a", r.id(6, "#9"))
+	found := r.find(r.input(5), r.input(6), r.input(7))
+	r.scanner.restart(r.now.Add(time.Hour)) // as after another lookup that could not finish
+	r.store("results.a", r.id(5, "/2/0a"), "Part", "2/3")
+	want := []string{r.id(5, "/1/0a"), r.id(5, "#8")}
 	if found[0].Done || !slices.Equal(found[0].Partial, want) {
 		t.Errorf("of input 5, %+v is found, want %q", found[0], want)
 	}
 	if !found[1].Done || found[1].Partial != nil || found[2].Done || found[2].Partial != nil {
 		t.Errorf("of inputs 6 and 7, %+v and %+v are found, want only a result of 6", found[1], found[2])
 	}
-	r.scanner.restart(now.Add(-2 * time.Hour))
-	if want := 3; len(r.find(five)[0].Partial) != want || len(found[0].Partial) != 2 {
-		t.Errorf("%+v is found later, want %d messages; and before %+v", r.find(five), want, found[0])
+	r.scanner.restart(r.now.Add(-2 * time.Hour))
+	if later := r.find(r.input(5))[0]; len(later.Partial) != 3 || len(found[0].Partial) != 2 {
+		t.Errorf("%+v is found later, want 3 messages; and before %+v", later, found[0])
 	}
 }

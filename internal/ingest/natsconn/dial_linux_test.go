@@ -5,6 +5,7 @@ import (
 	"syscall"
 	"testing"
 
+	"millrace/internal/ingest/natstest"
 	"millrace/internal/ingest/pause"
 )
 
@@ -12,22 +13,11 @@ import (
 // acknowledged in time.
 func TestTheKernelDropsWhatIsNotAcknowledged(t *testing.T) {
 	t.Parallel()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = listener.Close() }()
-	c, err := dialer{pause.Process()}.Dial("tcp", listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := natstest.Must(dialer{pause.Process()}.Dial("tcp", listen(t).Addr().String()))(t)
 	defer func() { _ = c.Close() }()
-	raw, err := c.(*freshConn).Conn.(*net.TCPConn).SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := natstest.Must(c.(*freshConn).Conn.(*net.TCPConn).SyscallConn())(t)
 	var set int
-	err = raw.Control(func(fd uintptr) { set, _ = syscall.GetsockoptInt(int(fd), syscall.IPPROTO_TCP, tcpUserTimeout) })
+	err := raw.Control(func(fd uintptr) { set, _ = syscall.GetsockoptInt(int(fd), syscall.IPPROTO_TCP, tcpUserTimeout) })
 	if want := int(unacknowledged.Milliseconds()); err != nil || set != want {
 		t.Errorf("TCP_USER_TIMEOUT is %d ms (%v), want %d", set, err, want)
 	}

@@ -14,11 +14,13 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/jwt/v2"
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
 
 	"millrace/internal/ingest/natstest"
@@ -53,11 +55,7 @@ func newAuthority(t *testing.T, name string) *authority {
 
 func newKey(t *testing.T) *ecdsa.PrivateKey {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
+	return natstest.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 }
 
 func certificate(name string, counts span) *x509.Certificate {
@@ -69,15 +67,8 @@ func certificate(name string, counts span) *x509.Certificate {
 
 func (a *authority) sign(template, parent *x509.Certificate, key *ecdsa.PrivateKey) *x509.Certificate {
 	a.t.Helper()
-	raw, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, a.key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	c, err := x509.ParseCertificate(raw)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	return c
+	raw := natstest.Must(x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, a.key))(a.t)
+	return natstest.Must(x509.ParseCertificate(raw))(a.t)
 }
 
 func (a *authority) write(name, kind string, raw []byte) string {
@@ -95,10 +86,7 @@ func (a *authority) issue(name string, counts span, usage x509.ExtKeyUsage, host
 	} else if host != "" {
 		template.DNSNames = []string{host}
 	}
-	raw, err := x509.MarshalPKCS8PrivateKey(k)
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	raw := natstest.Must(x509.MarshalPKCS8PrivateKey(k))(a.t)
 	return a.write(name+".pem", "CERTIFICATE", a.sign(template, a.cert, k).Raw), a.write(name+".key", "PRIVATE KEY", raw)
 }
 
@@ -107,14 +95,12 @@ func (a *authority) client(name string, counts span) (cert, key string) {
 	return a.issue(name, counts, x509.ExtKeyUsageClientAuth, "")
 }
 
-// secureServer starts a server with a certificate for a host. It requires client certificates if verify is set.
-func (a *authority) secureServer(counts span, host string, verify bool, o server.Options) *server.Server {
+// secureServer starts a server with a certificate for a host, and returns its address. It requires client certificates if verify is
+// set.
+func (a *authority) secureServer(counts span, host string, verify bool, o server.Options) string {
 	a.t.Helper()
 	cert, key := a.issue("server-"+host, counts, x509.ExtKeyUsageServerAuth, host)
-	pair, err := tls.LoadX509KeyPair(cert, key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	pair := natstest.Must(tls.LoadX509KeyPair(cert, key))(a.t)
 	pool := x509.NewCertPool()
 	pool.AddCert(a.cert)
 	o.TLSConfig = &tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: pool, MinVersion: tls.VersionTLS12}
@@ -122,21 +108,25 @@ func (a *authority) secureServer(counts span, host string, verify bool, o server
 		o.TLSVerify, o.TLSConfig.ClientAuth = true, tls.RequireAndVerifyClientCert
 	}
 	o.TLSTimeout = cmp.Or(o.TLSTimeout, natstest.Patience.Seconds())
-	return natstest.Plain(a.t, o)
+	return natstest.Plain(a.t, o).Addr().String()
+}
+
+// local starts a server with a current certificate for its own address.
+func (a *authority) local(o server.Options) string {
+	a.t.Helper()
+	return a.secureServer(current, "127.0.0.1", false, o)
 }
 
 func writeFile(t *testing.T, path string, data []byte) string {
 	t.Helper()
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	natstest.OK(t, os.WriteFile(path, data, 0o600))
 	return path
 }
 
 // operators is a server whose users have JWTs, with the keys that sign them.
 type operators struct {
 	t       *testing.T
-	server  *server.Server
+	url     string
 	account nkeys.KeyPair
 	dir     string
 }
@@ -144,68 +134,39 @@ type operators struct {
 func newOperators(t *testing.T) *operators {
 	t.Helper()
 	operator, account := createKey(t, nkeys.CreateOperator), createKey(t, nkeys.CreateAccount)
-	claims := jwt.NewAccountClaims(publicKey(t, account))
-	token, err := claims.Encode(operator)
-	if err != nil {
-		t.Fatal(err)
-	}
+	token := natstest.Must(jwt.NewAccountClaims(publicKey(t, account)).Encode(operator))(t)
 	resolver := &server.MemAccResolver{}
-	if err := resolver.Store(publicKey(t, account), token); err != nil {
-		t.Fatal(err)
-	}
+	natstest.OK(t, resolver.Store(publicKey(t, account), token))
 	s := natstest.Plain(t, server.Options{TrustedKeys: []string{publicKey(t, operator)}, AccountResolver: resolver})
-	return &operators{t: t, server: s, account: account, dir: t.TempDir()}
+	return &operators{t: t, url: s.ClientURL(), account: account, dir: t.TempDir()}
 }
 
 func createKey(t *testing.T, create func() (nkeys.KeyPair, error)) nkeys.KeyPair {
 	t.Helper()
-	key, err := create()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
+	return natstest.Must(create())(t)
 }
 
 func publicKey(t *testing.T, key nkeys.KeyPair) string {
 	t.Helper()
-	public, err := key.PublicKey()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return public
+	return natstest.Must(key.PublicKey())(t)
 }
 
 func seedOf(t *testing.T, key nkeys.KeyPair) []byte {
 	t.Helper()
-	seed, err := key.Seed()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return bytes.Clone(seed) // the slice belongs to the key pair
+	return bytes.Clone(natstest.Must(key.Seed())(t)) // the slice belongs to the key pair
 }
 
-// credentials returns a credentials file of a new user, signed by the account by. A nil account means the server's
-// account.
-func (o *operators) credentials(name string, expires time.Time, by nkeys.KeyPair) (text []byte, public string) {
+// credentials returns a credentials file of a new user, signed by the account by.
+func (o *operators) credentials(name string, expires time.Time, by nkeys.KeyPair) []byte {
 	o.t.Helper()
-	if by == nil {
-		by = o.account
-	}
 	user := createKey(o.t, nkeys.CreateUser)
 	claims := jwt.NewUserClaims(publicKey(o.t, user))
 	claims.Name = name
 	if !expires.IsZero() {
 		claims.Expires = expires.Unix()
 	}
-	token, err := claims.Encode(by)
-	if err != nil {
-		o.t.Fatal(err)
-	}
-	text, err = jwt.FormatUserConfig(token, seedOf(o.t, user))
-	if err != nil {
-		o.t.Fatal(err)
-	}
-	return text, publicKey(o.t, user)
+	token := natstest.Must(claims.Encode(by))(o.t)
+	return natstest.Must(jwt.FormatUserConfig(token, seedOf(o.t, user)))(o.t)
 }
 
 func (o *operators) file(name string, text []byte) string {
@@ -213,20 +174,79 @@ func (o *operators) file(name string, text []byte) string {
 	return writeFile(o.t, filepath.Join(o.dir, name), text)
 }
 
-type reconnections chan struct{}
+// worker is a connection with its log. It has a token in again once it has reconnected.
+type worker struct {
+	*nats.Conn
+	log   *natstest.Log
+	again chan struct{}
+}
 
-func (r reconnections) one() {
+func dial(t *testing.T, to Server) (*worker, error) {
+	w := &worker{log: natstest.NewLog(t), again: make(chan struct{}, 1)}
+	var err error
+	w.Conn, err = Open(to, "test", w.log.Logger(), func() {
+		select {
+		case w.again <- struct{}{}:
+		default: // no test waits for this reconnect
+		}
+	})
+	if err == nil {
+		t.Cleanup(w.Close)
+	}
+	return w, err
+}
+
+// open connects to a server, which must accept the connection.
+func open(t *testing.T, to Server) *worker {
+	t.Helper()
+	w := natstest.Must(dial(t, to))(t)
+	natstest.OK(t, w.Flush())
+	return w
+}
+
+func (w *worker) awaitReconnected(t *testing.T) {
+	t.Helper()
 	select {
-	case r <- struct{}{}:
-	default: // no test waits for this reconnect
+	case <-w.again:
+	case <-time.After(natstest.Patience):
+		t.Fatalf("no connection after %v", natstest.Patience)
 	}
 }
 
-func (r reconnections) await(t *testing.T) {
+// refusal is a server that refuses a connection.
+type refusal struct {
+	name      string
+	to        Server
+	want      []string // parts of the error's text
+	temporary bool     // whether a worker must try again
+}
+
+// refusals checks each case in a subtest.
+func refusals(t *testing.T, cases ...refusal) {
 	t.Helper()
-	select {
-	case <-r:
-	case <-time.After(natstest.Patience):
-		t.Fatalf("no connection after %v", natstest.Patience)
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			_, err := dial(t, c.to)
+			if err == nil {
+				t.Fatal("connected")
+			}
+			wantParts(t, err.Error(), c.want...)
+			if strings.Contains(err.Error(), "pass-") {
+				t.Errorf("%q tells the password", err)
+			}
+			if got := !Permanent(err); got != c.temporary {
+				t.Errorf("the error is temporary: %v, want %v: %v", got, c.temporary, err)
+			}
+		})
+	}
+}
+
+func wantParts(t *testing.T, text string, parts ...string) {
+	t.Helper()
+	for _, part := range parts {
+		if !strings.Contains(text, part) {
+			t.Errorf("%q does not say %q", text, part)
+		}
 	}
 }

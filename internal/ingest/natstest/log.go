@@ -23,8 +23,7 @@ type RawInput struct {
 	Payload []byte
 }
 
-// PublishRaw publishes messages unchanged to the server at address. It fails the test if the server refuses a
-// message.
+// PublishRaw publishes messages unchanged to the server at address. It fails the test if the server refuses a message.
 func PublishRaw(t testing.TB, address string, inputs ...RawInput) {
 	t.Helper()
 	conn := Must(net.DialTimeout("tcp", strings.TrimPrefix(address, "nats://"), Patience))(t)

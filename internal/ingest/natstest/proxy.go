@@ -62,8 +62,7 @@ func (p *Proxy) Refuse(refusing bool) {
 	}
 }
 
-// Lose drops messages to the clients for which lose returns true. Calls of lose don't overlap. A nil lose drops
-// nothing.
+// Lose drops messages to the clients for which lose returns true. Calls of lose don't overlap. A nil lose drops nothing.
 func (p *Proxy) Lose(lose func(subject string, body []byte) bool) {
 	p.mu.Lock()
 	p.lose = lose

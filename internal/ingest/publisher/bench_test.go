@@ -9,9 +9,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// BenchmarkStores measures both publishers on one server with file storage. They alternate within each iteration, so
-// other load on the machine affects both. Four goroutines publish groups of 1024 messages. Server and client share
-// the machine.
+// BenchmarkStores measures both publishers on one server with file storage. They alternate within each iteration, so other load on
+// the machine affects both. Four goroutines publish groups of 1024 messages. Server and client share the machine.
 //
 //	go test ./internal/ingest/publisher -run xxx -bench Stores -benchtime 5x
 func BenchmarkStores(b *testing.B) {

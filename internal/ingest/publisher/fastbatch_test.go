@@ -59,8 +59,7 @@ func TestTheFirstTroubleIsTheReason(t *testing.T) {
 	}
 }
 
-// TestConfirmedMessages shows that a message that requires the confirmation of earlier messages is not sent without
-// it.
+// TestConfirmedMessages shows that a message that requires the confirmation of earlier messages is not sent without it.
 func TestConfirmedMessages(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
@@ -146,8 +145,7 @@ func TestAcknowledgements(t *testing.T) {
 	}
 }
 
-// TestNothingIsSentAfterTheDeadline publishes with a passed deadline whose timer has not fired yet, as after a stop
-// of the process.
+// TestNothingIsSentAfterTheDeadline publishes with a passed deadline whose timer has not fired yet, as after a stop of the process.
 func TestNothingIsSentAfterTheDeadline(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)

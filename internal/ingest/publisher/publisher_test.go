@@ -50,8 +50,7 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// TestUnstorableMessagesAmongOthers shows that a faulty message at any position doesn't prevent other messages from
-// being stored.
+// TestUnstorableMessagesAmongOthers shows that a faulty message at any position doesn't prevent other messages from being stored.
 func TestUnstorableMessagesAmongOthers(t *testing.T) {
 	t.Parallel()
 	const n, limit = 600, 200 << 10

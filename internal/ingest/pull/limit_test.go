@@ -10,8 +10,11 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/ingest/natstest"
 	"millrace/internal/memory"
 )
+
+var raisedSizes = []int{10, 3 << 20, 10, 10}
 
 // raised returns a rig whose server raised max_payload from 1 MiB to 8 MiB after the client connected. The stream has
 // a message of 3 MiB between small ones.
@@ -20,10 +23,11 @@ func raised(t *testing.T, change func(*jetstream.ConsumerConfig)) *rig {
 	r := newRig(t, change, func(o *server.Options) { o.MaxPayload = 1 << 20 })
 	r.Reload(func(o *server.Options) { o.MaxPayload = 8 << 20 })
 	js := r.JetStream(r.Connect(r.URL)) // the rig's client still has the old limit
-	for _, size := range []int{10, 3 << 20, 10, 10} {
-		if _, err := js.Publish(r.Ctx(), "in.a", make([]byte, size)); err != nil {
-			t.Fatal(err)
-		}
+	for _, size := range raisedSizes {
+		natstest.Must(js.Publish(r.Ctx(), "in.a", make([]byte, size)))(t)
+	}
+	if known := r.NC.MaxPayload(); known != 1<<20 {
+		t.Fatalf("the client knows of a max_payload of %d, which shows nothing", known)
 	}
 	return r
 }
@@ -36,44 +40,29 @@ func limitOf(nc Server, minimum, maximum int) *Limit {
 // doesn't notify its clients of a raised max_payload.
 func TestAMessageLargerThanTheClientKnows(t *testing.T) {
 	t.Parallel()
-	for name, group := range map[string]bool{"shared": false, "in a group": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			change, q := func(*jetstream.ConsumerConfig) {}, asking(10)
-			if group {
-				change, q = turn, inGroup()
-				q.Messages = 10
+	eachMode(t, func(t *testing.T, change func(*jetstream.ConsumerConfig), request func(int) Request) {
+		r, q := raised(t, change), request(10)
+		q.Limit = limitOf(r.NC, 2<<20, 0)
+		p := r.open(q)
+		for _, size := range raisedSizes {
+			if m := r.next(p); len(m.Data()) != size {
+				t.Fatalf("%d bytes came, want %d", len(m.Data()), size)
 			}
-			r := raised(t, change)
-			if known := r.NC.MaxPayload(); known != 1<<20 {
-				t.Fatalf("the client knows of a max_payload of %d, which shows nothing", known)
-			}
-			q.Limit = limitOf(r.NC, 2<<20, 0)
-			p := r.open(q)
-			for _, size := range []int{10, 3 << 20, 10, 10} {
-				if m := r.next(p); len(m.Data()) != size {
-					t.Fatalf("%d bytes came, want %d", len(m.Data()), size)
-				}
-			}
-		})
-	}
+		}
+	})
 }
 
 func TestAFetchOfAMessageLargerThanTheClientKnows(t *testing.T) {
 	t.Parallel()
-	r := raised(t, nil)
-	q := asking(10)
+	r, q := raised(t, nil), asking(10)
 	q.Limit = limitOf(r.NC, 2<<20, 0)
-	came, ctx := 0, r.Ctx()
-	for came < 4 && ctx.Err() == nil {
-		n, err := Fetch(r.NC, q, 10, 100*time.Millisecond, func(*Message) {})
-		if err != nil {
-			t.Fatal(err)
-		}
-		came += n
-	}
-	if came != 4 {
-		t.Errorf("%d messages came, want 4", came)
+	came := 0
+	r.Until("all messages have come", func() bool {
+		came += natstest.Must(Fetch(r.NC, q, 10, 100*time.Millisecond, func(*Message) {}))(t)
+		return came >= len(raisedSizes)
+	})
+	if came != len(raisedSizes) {
+		t.Errorf("%d messages came, want %d", came, len(raisedSizes))
 	}
 }
 
@@ -87,9 +76,7 @@ func TestAMessageLargerThanTheConsumerAllows(t *testing.T) {
 	q.Limit = limitOf(r.NC, 1<<20, bound)
 	p := r.open(q)
 	r.next(p)
-	if _, err := p.Next(r.Ctx()); !errors.Is(err, ErrMessageTooLarge) {
-		t.Errorf("%v, want %v", err, ErrMessageTooLarge)
-	}
+	r.nextFails(p, ErrMessageTooLarge)
 	if _, err := Fetch(r.NC, q, 1, time.Second, func(*Message) {}); !errors.Is(err, ErrMessageTooLarge) {
 		t.Errorf("a fetch: %v, want %v", err, ErrMessageTooLarge)
 	}
@@ -109,9 +96,7 @@ func TestTheLimitTakesTheLargestMessage(t *testing.T) {
 		if n > 10 {
 			t.Fatalf("it grows without end, and is %d", l.Bytes())
 		}
-		if err := l.refused(1); err != nil {
-			t.Fatalf("a request for one byte says nothing, and: %v", err)
-		}
+		natstest.OK(t, l.refused(1)) // a request for one byte says nothing
 		err = l.refused(l.Bytes())
 	}
 	if want := largest + memory.SubjectBytes; l.Bytes() != want {
@@ -119,32 +104,18 @@ func TestTheLimitTakesTheLargestMessage(t *testing.T) {
 	}
 }
 
-func heard(t *testing.T, sub *nats.Subscription) *nats.Msg {
-	t.Helper()
-	m, err := sub.NextMsg(patience)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
-}
-
 // TestADelayIsInNanoseconds shows that delays are sent in nanoseconds, as the server expects. In another unit, a
 // payload that is given back for a second would be redelivered at once.
 func TestADelayIsInNanoseconds(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
-	sub, err := r.NC.SubscribeSync("acks")
-	if err != nil {
-		t.Fatal(err)
-	}
+	sub := natstest.Must(r.NC.SubscribeSync("acks"))(t)
 	m := &Message{nc: r.NC, raw: &nats.Msg{Reply: "acks"}}
 	for delay, want := range map[time.Duration]string{
 		1500 * time.Millisecond: `-NAK {"delay": 1500000000}`, time.Nanosecond: `-NAK {"delay": 1}`, 0: "-NAK", -1: "-NAK",
 	} {
-		if err := m.NakWithDelay(delay); err != nil {
-			t.Fatal(err)
-		}
-		if got := string(heard(t, sub).Data); got != want {
+		natstest.OK(t, m.NakWithDelay(delay))
+		if got := string(natstest.Must(sub.NextMsg(patience))(t).Data); got != want {
 			t.Errorf("a nak for %v is %q, want %q", delay, got, want)
 		}
 	}
@@ -155,22 +126,13 @@ func TestADelayIsInNanoseconds(t *testing.T) {
 func TestKeepingThePinRequestsNoMessage(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
-	sub, err := r.NC.SubscribeSync("requests")
-	if err != nil {
-		t.Fatal(err)
-	}
+	sub := natstest.Must(r.NC.SubscribeSync("requests"))(t)
 	p := &Pull{nc: r.NC, r: Request{Group: "group", Expires: time.Minute}, requests: requests{subject: "requests"}}
-	if err := p.Keep(); err != nil {
-		t.Fatal(err)
-	}
+	natstest.OK(t, p.Keep())
 	p.turns.setPin("pin")
-	if err := p.Keep(); err != nil {
-		t.Fatal(err)
-	}
+	natstest.OK(t, p.Keep())
 	var got wire
-	if err := json.Unmarshal(heard(t, sub).Data, &got); err != nil {
-		t.Fatal(err)
-	}
+	natstest.OK(t, json.Unmarshal(natstest.Must(sub.NextMsg(patience))(t).Data, &got))
 	if want := (wire{Batch: 1, MaxBytes: 1, Expires: time.Minute, Group: "group", Pin: "pin"}); got != want {
 		t.Errorf("asked for %+v, want %+v", got, want)
 	}
@@ -190,9 +152,7 @@ func TestARequestThatEndsWithoutACountIsOneOfNone(t *testing.T) {
 		p := &Pull{inboxes: inboxes{list: []*inbox{{number: 1, prefix: "answers."}}}, requests: requests{left: 10, room: 100}}
 		q := &p.requests
 		q.live[0] = ask{number: 7}
-		if err := p.handleStatus(&nats.Msg{Subject: "answers.7", Header: header}); err != nil {
-			t.Fatal(err)
-		}
+		natstest.OK(t, p.handleStatus(&nats.Msg{Subject: "answers.7", Header: header}))
 		if q.renew == counted {
 			t.Errorf("%v: the requests are made anew: %t", header, q.renew)
 		}

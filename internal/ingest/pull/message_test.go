@@ -7,6 +7,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/natstest"
 )
 
 func TestMetadata(t *testing.T) {
@@ -41,8 +43,7 @@ func TestMetadata(t *testing.T) {
 	}
 }
 
-// TestStoredMessageIsAcknowledged reads a message from the stream that was delivered to another client, and
-// acknowledges it.
+// TestStoredMessageIsAcknowledged reads a message from the stream that was delivered to another client, and acknowledges it.
 func TestStoredMessageIsAcknowledged(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
@@ -51,50 +52,38 @@ func TestStoredMessageIsAcknowledged(t *testing.T) {
 	for range 3 {
 		r.next(p)
 	}
-	s := r.Stream("IN")
-	for sequence := range uint64(3) {
-		raw, err := s.GetMsg(r.Ctx(), sequence+1)
-		if err != nil {
-			t.Fatal(err)
+	for _, raw := range r.Stored("IN") {
+		m := Stored(r.NC, "IN", "in", raw.Sequence, raw)
+		if meta, err := m.Metadata(); err != nil || meta.Sequence.Stream != raw.Sequence || !meta.Timestamp.Equal(raw.Time) {
+			t.Errorf("metadata %+v and %v of message %d", meta, err, raw.Sequence)
 		}
-		m := Stored(r.NC, "IN", "in", sequence+1, raw)
-		if meta, err := m.Metadata(); err != nil || meta.Sequence.Stream != sequence+1 || !meta.Timestamp.Equal(raw.Time) {
-			t.Errorf("metadata %+v and %v of message %d", meta, err, sequence+1)
-		}
-		if err := m.DoubleAck(r.Ctx()); err != nil {
-			t.Fatal(err)
-		}
+		natstest.OK(t, m.DoubleAck(r.Ctx()))
 	}
 	if out := r.info().NumAckPending; out != 0 {
 		t.Errorf("%d are not acknowledged", out)
 	}
 }
 
-// TestWordsAboutAMessage sends each kind of acknowledgement that makes the server redeliver a message or stop
-// delivering it.
+// TestWordsAboutAMessage sends each kind of acknowledgement that makes the server redeliver a message or stop delivering it.
 func TestWordsAboutAMessage(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *jetstream.ConsumerConfig) { c.AckWait = time.Hour })
 	r.publish(0, 1, 10)
 	p := r.open(asking(10))
 	m := r.next(p)
-	for n, word := range []func() error{m.Nak, func() error { return m.NakWithDelay(0) }, func() error { return m.NakWithDelay(time.Millisecond) }} {
-		if err := word(); err != nil {
-			t.Fatal(err)
-		}
+	nak := func(delay time.Duration) func() error { return func() error { return m.NakWithDelay(delay) } }
+	for n, word := range []func() error{func() error { return m.Nak() }, nak(0), nak(time.Millisecond)} {
+		natstest.OK(t, word())
 		m = r.next(p)
 		if meta, err := m.Metadata(); err != nil || int(meta.NumDelivered) != n+2 {
 			t.Fatalf("after word %d: %+v and %v", n, meta, err)
 		}
 	}
-	if err := errors.Join(m.InProgress(), m.TermWithReason("no more of it")); err != nil {
-		t.Fatal(err)
-	}
+	natstest.OK(t, errors.Join(m.InProgress(), m.TermWithReason("no more of it")))
 	r.until("it is settled", func(c *jetstream.ConsumerInfo) bool { return c.NumAckPending == 0 })
 }
 
-// TestReceipt shows that a receipt keeps only the data for an acknowledgement, without the possibly large body and
-// headers.
+// TestReceipt shows that a receipt keeps only the data for an acknowledgement, without the possibly large body and headers.
 func TestReceipt(t *testing.T) {
 	t.Parallel()
 	whole := &Message{raw: &nats.Msg{

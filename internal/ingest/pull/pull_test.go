@@ -3,14 +3,16 @@ package pull
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/natstest"
 )
 
 // likeTheServers holds headers of inputs without a payload. Each equals the headers of a status message.
@@ -61,24 +63,23 @@ func TestAFetchedInputIsNoStatusMessage(t *testing.T) {
 // client missed the end of a request, the test would hang.
 func TestEverythingComesOnce(t *testing.T) {
 	t.Parallel()
+	by := func(messages, bytes int) Request {
+		q := asking(messages)
+		q.Bytes = bytes
+		return q
+	}
 	for name, q := range map[string]Request{
-		"one at a time": asking(1),
-		"by messages":   asking(7),
-		"by bytes":      {Messages: 1000, Bytes: 3000},
-		"by both":       {Messages: 9, Bytes: 1000},
-		"all at once":   asking(4096),
+		"one at a time": asking(1), "by messages": asking(7), "by bytes": by(1000, 3000), "by both": by(9, 1000),
+		"all at once": asking(4096),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, nil)
 			const n = 1000
 			r.publish(0, n, 50)
-			whole := asking(1)
-			whole.Messages, whole.Bytes = q.Messages, q.Bytes
-			p := r.open(whole)
+			p := r.open(q)
 			for i := range n {
-				m := r.next(p)
-				if got, err := strconv.Atoi(string(m.Data())); got != i || err != nil {
+				if m := r.next(p); string(m.Data()) != fmt.Sprintf("%050d", i) {
 					t.Fatalf("message %d is %q", i, m.Data())
 				}
 			}
@@ -92,28 +93,20 @@ func TestEverythingComesOnce(t *testing.T) {
 // TestBytesThatComeOutEven makes every request end with its last byte. The server then sends no status message.
 func TestBytesThatComeOutEven(t *testing.T) {
 	t.Parallel()
-	for name, turns := range map[string]bool{"no group": false, "with turns": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			change, q := func(*jetstream.ConsumerConfig) {}, asking(100)
-			if turns {
-				change, q = turn, inGroup()
-				q.Messages = 100
-			}
-			r := newRig(t, change)
-			const n = 9 // one digit, so all have the same size
-			r.publish(0, n, 500)
-			q.Bytes = 2 * (len("in.a") + len("$JS.ACK.IN.in.1.1.1.1234567890123456789.1") + 500)
-			q.Expires, q.Heartbeat = time.Minute, 10*time.Second // no timeout may hide a missing request
-			p := r.open(q)
-			for range n {
-				r.next(p)
-			}
-			if p.requests.room < 0 || p.requests.asked < n/2 {
-				t.Errorf("%d requests and %d bytes are left", p.requests.asked, p.requests.room)
-			}
-		})
-	}
+	eachMode(t, func(t *testing.T, change func(*jetstream.ConsumerConfig), request func(int) Request) {
+		r, q := newRig(t, change), request(100)
+		const n = 9 // one digit, so all have the same size
+		r.publish(0, n, 500)
+		q.Bytes = 2 * (len("in.a") + len("$JS.ACK.IN.in.1.1.1.1234567890123456789.1") + 500)
+		q.Expires, q.Heartbeat = time.Minute, 10*time.Second // no timeout may hide a missing request
+		p := r.open(q)
+		for range n {
+			r.next(p)
+		}
+		if p.requests.room < 0 || p.requests.asked < n/2 {
+			t.Errorf("%d requests and %d bytes are left", p.requests.asked, p.requests.room)
+		}
+	})
 }
 
 // TestWhatWaitsIsBounded takes messages slowly.
@@ -137,12 +130,8 @@ func TestPullSaysThatTheConsumerIsGone(t *testing.T) {
 	r.publish(0, 1, 10)
 	p := r.open(asking(5))
 	r.next(p)
-	if err := r.JS.DeleteConsumer(r.Ctx(), "IN", "in"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := p.Next(r.Ctx()); !errors.Is(err, ErrGone) {
-		t.Errorf("Next: %v, want %v", err, ErrGone)
-	}
+	natstest.OK(t, r.JS.DeleteConsumer(r.Ctx(), "IN", "in"))
+	r.nextFails(p, ErrGone)
 }
 
 func TestPullSaysThatTheConsumerRefuses(t *testing.T) {
@@ -159,29 +148,22 @@ func TestPullReportsThatNothingAnswers(t *testing.T) {
 	r := newRig(t, nil)
 	q := asking(5)
 	q.Consumer = "nobody"
-	if _, err := r.open(q).Next(r.Ctx()); !errors.Is(err, nats.ErrNoResponders) {
-		t.Errorf("Next: %v, want %v", err, nats.ErrNoResponders)
-	}
+	r.nextFails(r.open(q), nats.ErrNoResponders)
 	if _, err := Fetch(r.NC, q, 1, 0, func(*Message) {}); !errors.Is(err, nats.ErrNoResponders) {
 		t.Errorf("Fetch: %v, want %v", err, nats.ErrNoResponders)
 	}
 }
 
-// TestPullSaysThatTheServerIsSilent makes more requests than the consumer allows to wait. The server doesn't answer
-// these.
+// TestPullSaysThatTheServerIsSilent makes more requests than the consumer allows to wait. The server doesn't answer these.
 func TestPullSaysThatTheServerIsSilent(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *jetstream.ConsumerConfig) { c.MaxWaiting = 1 })
 	first := r.open(asking(5))
-	if err := first.requests.refill(); err != nil {
-		t.Fatal(err)
-	}
+	natstest.OK(t, first.requests.refill())
 	r.until("it waits", func(c *jetstream.ConsumerInfo) bool { return c.NumWaiting == 1 })
 	q := asking(5)
 	q.Heartbeat = 50 * time.Millisecond
-	if _, err := r.open(q).Next(r.Ctx()); !errors.Is(err, ErrSilent) {
-		t.Errorf("Next: %v, want %v", err, ErrSilent)
-	}
+	r.nextFails(r.open(q), ErrSilent)
 }
 
 func TestPullSaysThatNothingComes(t *testing.T) {
@@ -190,20 +172,15 @@ func TestPullSaysThatNothingComes(t *testing.T) {
 	q := asking(5)
 	q.Heartbeat, q.Idle = 5*time.Second, 500*time.Millisecond
 	p := r.open(q)
-	for range 2 {
-		if _, err := p.Next(r.Ctx()); !errors.Is(err, ErrIdle) {
-			t.Fatalf("Next: %v, want %v", err, ErrIdle)
-		}
-	}
+	r.nextFails(p, ErrIdle)
+	r.nextFails(p, ErrIdle)
 	r.publish(0, 1, 10)
-	for {
-		m, err := p.Next(r.Ctx())
-		if err == nil && string(m.Data()) == "0000000000" {
-			return
-		}
-		if !errors.Is(err, ErrIdle) {
-			t.Fatalf("Next: %v, want the message", err)
-		}
+	m, err := p.Next(r.Ctx())
+	for errors.Is(err, ErrIdle) {
+		m, err = p.Next(r.Ctx())
+	}
+	if err != nil || string(m.Data()) != "0000000000" {
+		t.Fatalf("Next: %v and %v, want the message", m, err)
 	}
 }
 
@@ -215,9 +192,7 @@ func TestAnExpiredRequestIsMadeAgain(t *testing.T) {
 	q.Expires, q.Heartbeat, q.Idle = 2*time.Second, time.Second, time.Second
 	p := r.open(q)
 	r.Until("each request was made again", func() bool {
-		if _, err := p.Next(r.Ctx()); !errors.Is(err, ErrIdle) {
-			t.Fatalf("Next: %v, want %v", err, ErrIdle)
-		}
+		r.nextFails(p, ErrIdle)
 		return p.requests.asked >= 2*outstanding
 	})
 	r.publish(0, 1, 10)
@@ -231,23 +206,16 @@ func TestDrainedPullGivesWhatHasCome(t *testing.T) {
 	p := r.open(asking(100))
 	r.next(p)
 	out := 0
-	// The server counts a message before it writes the message. It then skips the write if the client has ended the
-	// subscription.
+	// The server counts a message before it writes the message. It then skips the write if the client has ended the subscription.
 	r.until("the server has answered both requests, and all has come", func(c *jetstream.ConsumerInfo) bool {
 		out = c.NumAckPending
 		return out == 100 && len(p.inboxes.in) >= out-1
 	})
 	p.Drain()
-	for taken := 1; ; taken++ {
-		_, err := p.Next(r.Ctx())
-		if err == nil {
-			continue
-		}
-		if !errors.Is(err, ErrEnded) || taken != out {
-			t.Errorf("%d of %d were taken, and then: %v", taken, out, err)
-		}
-		return
+	for range out - 1 {
+		r.next(p)
 	}
+	r.nextFails(p, ErrEnded)
 }
 
 func TestStoppedPullHasARest(t *testing.T) {
@@ -268,9 +236,7 @@ func TestPullEndsWithItsConnection(t *testing.T) {
 	r := newRig(t, nil)
 	p := r.open(asking(5))
 	time.AfterFunc(10*time.Millisecond, r.NC.Close)
-	if _, err := p.Next(r.Ctx()); !errors.Is(err, nats.ErrConnectionClosed) {
-		t.Errorf("Next: %v, want %v", err, nats.ErrConnectionClosed)
-	}
+	r.nextFails(p, nats.ErrConnectionClosed)
 }
 
 func TestPullEndsWithItsContext(t *testing.T) {
@@ -298,11 +264,7 @@ func TestPullGoesOnAfterARestart(t *testing.T) {
 	r.Restart()
 	<-status
 	r.publish(10, 1, 10)
-	for {
-		if m := r.next(p); string(m.Data()) == "0000000010" {
-			return
-		}
-	}
+	r.Until("the message has come", func() bool { return string(r.next(p).Data()) == "0000000010" })
 }
 
 // TestARequestWhoseEndGotLostIsForgotten shows that a request is dropped some time after its expiry. Otherwise its

@@ -1,6 +1,7 @@
 package pull
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -27,9 +28,7 @@ func newRig(t *testing.T, change func(*jetstream.ConsumerConfig), options ...fun
 	if change != nil {
 		change(&c)
 	}
-	if _, err := r.JS.CreateConsumer(r.Ctx(), "IN", c); err != nil {
-		t.Fatal(err)
-	}
+	natstest.Must(r.JS.CreateConsumer(r.Ctx(), "IN", c))(t)
 	return r
 }
 
@@ -46,23 +45,38 @@ func asking(messages int) Request {
 	}
 }
 
+// eachMode runs a test with a consumer of the whole stream, and with one that serves one client at a time. request returns a request
+// for the given number of messages.
+func eachMode(t *testing.T, test func(t *testing.T, change func(*jetstream.ConsumerConfig), request func(messages int) Request)) {
+	t.Run("shared", func(t *testing.T) { t.Parallel(); test(t, nil, asking) })
+	t.Run("in a group", func(t *testing.T) {
+		t.Parallel()
+		test(t, turn, func(messages int) Request {
+			q := inGroup()
+			q.Messages = messages
+			return q
+		})
+	})
+}
+
 func (r *rig) open(q Request) *Pull {
 	r.Helper()
-	p, err := Open(r.NC, q)
-	if err != nil {
-		r.Fatal(err)
-	}
+	p := natstest.Must(Open(r.NC, q))(r)
 	r.Cleanup(p.Stop)
 	return p
 }
 
 func (r *rig) next(p *Pull) *Message {
 	r.Helper()
-	m, err := p.Next(r.Ctx())
-	if err != nil {
-		r.Fatal(err)
+	return natstest.Must(p.Next(r.Ctx()))(r)
+}
+
+// nextFails checks the error of a call of Next.
+func (r *rig) nextFails(p *Pull, want error) {
+	r.Helper()
+	if _, err := p.Next(r.Ctx()); !errors.Is(err, want) {
+		r.Fatalf("Next: %v, want %v", err, want)
 	}
-	return m
 }
 
 func (r *rig) info() *jetstream.ConsumerInfo {

@@ -8,6 +8,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/natstest"
 )
 
 // TestTurnsAreToldApart makes the server end a client's turn and assign it a second one. The header of every message
@@ -19,29 +21,28 @@ func TestTurnsAreToldApart(t *testing.T) {
 	p := r.open(inGroup())
 	first := r.next(p)
 	pin := p.Pin()
-	if groups := r.info().PriorityGroups; len(groups) != 1 || groups[0].PinnedClientID != pin {
-		t.Fatalf("it is the turn of %+v, and the client thinks %q", groups, pin)
-	}
+	r.wantPin(pin)
 	forged := func() {
-		if err := r.NC.PublishMsg(&nats.Msg{Subject: "in.a", Data: []byte("x"), Header: nats.Header{"Nats-Pin-Id": {pin, "another"}}}); err != nil {
-			t.Fatal(err)
-		}
+		r.Put(&nats.Msg{Subject: "in.a", Data: []byte("x"), Header: nats.Header{"Nats-Pin-Id": {pin, "another"}}})
 	}
 	forged()
 	if m := r.next(p); m.Turn() != first.Turn() || p.Pin() != pin {
 		t.Errorf("a header ended turn %d: it is %d, %q", first.Turn(), m.Turn(), p.Pin())
 	}
-	s := r.Stream("IN")
-	if err := s.UnpinConsumer(r.Ctx(), "in", "g"); err != nil {
-		t.Fatal(err)
-	}
+	natstest.OK(t, r.Stream("IN").UnpinConsumer(r.Ctx(), "in", "g"))
 	forged()
 	m := r.next(p)
 	if m.Turn() == first.Turn() || p.Pin() == pin {
 		t.Errorf("another turn looks like the first: %d, %q", m.Turn(), p.Pin())
 	}
-	if groups := r.info().PriorityGroups; groups[0].PinnedClientID != p.Pin() {
-		t.Errorf("it is the turn of %+v, and the client thinks %q", groups, p.Pin())
+	r.wantPin(p.Pin())
+}
+
+// wantPin checks the server's pin against a client's.
+func (r *rig) wantPin(pin string) {
+	r.Helper()
+	if groups := r.info().PriorityGroups; len(groups) != 1 || groups[0].PinnedClientID != pin {
+		r.Errorf("it is the turn of %+v, and the client thinks %q", groups, pin)
 	}
 }
 
@@ -115,9 +116,7 @@ func TestThePinMovesToAnotherClient(t *testing.T) {
 	for slow(err) { // this turn may be over too
 		_, err = second.Next(ctx)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	natstest.OK(t, err)
 	if pin := second.Pin(); pin == "" || pin == first.Pin() {
 		t.Errorf("the second client's turn is %q, and the first's was %q", pin, first.Pin())
 	}
@@ -138,10 +137,8 @@ func TestThePinIsKept(t *testing.T) {
 func kept(r *rig) bool {
 	r.publish(0, 10, 10)
 	first, second := r.open(inShortTurns()), r.open(inShortTurns())
-	if err := first.Keep(); err != nil {
-		r.Fatalf("Keep without a turn: %v", err)
-	}
-	before := time.Now() // time of a request that the server has certainly received
+	natstest.OK(r, first.Keep()) // without a turn
+	before := time.Now()         // time of a request that the server has certainly received
 	if _, err := first.Next(r.Ctx()); slow(err) {
 		return false
 	} else if err != nil {
@@ -160,12 +157,8 @@ func kept(r *rig) bool {
 	const times = 20
 	for range 2 * times {
 		now := time.Now()
-		if err := first.Keep(); err != nil {
-			r.Fatal(err)
-		}
-		if err := r.NC.FlushTimeout(patience); err != nil {
-			r.Fatal(err)
-		}
+		natstest.OK(r, first.Keep())
+		natstest.OK(r, r.NC.FlushTimeout(patience))
 		if late() {
 			return false
 		}
@@ -189,8 +182,7 @@ func kept(r *rig) bool {
 	return true
 }
 
-// TestALostPinIsAssignedAgain sends a request with the pin of an earlier turn. The server reports that this turn is
-// over.
+// TestALostPinIsAssignedAgain sends a request with the pin of an earlier turn. The server reports that this turn is over.
 func TestALostPinIsAssignedAgain(t *testing.T) {
 	t.Parallel()
 	r := pinned(t, longTurn)
@@ -198,18 +190,14 @@ func TestALostPinIsAssignedAgain(t *testing.T) {
 	first := r.open(inGroup())
 	r.next(first)
 	lost := first.Pin()
-	s := r.Stream("IN")
-	if err := s.UnpinConsumer(r.Ctx(), "in", "g"); err != nil {
-		t.Fatal(err)
-	}
+	natstest.OK(t, r.Stream("IN").UnpinConsumer(r.Ctx(), "in", "g"))
 	for first.Pin() == lost {
 		r.next(first)
 	}
 }
 
-// TestRequestsAreRenewedAfterAReconnection shows that requests are made again after a reconnect. The server with the
-// pending requests may have been replaced without a report on them. Messages that arrived before the reconnect are
-// taken first.
+// TestRequestsAreRenewedAfterAReconnection shows that requests are made again after a reconnect. The server with the pending
+// requests may have been replaced without a report on them. Messages that arrived before the reconnect are taken first.
 func TestRequestsAreRenewedAfterAReconnection(t *testing.T) {
 	p := &Pull{
 		inboxes:  inboxes{in: make(chan *nats.Msg, 1), ended: make(chan struct{})},

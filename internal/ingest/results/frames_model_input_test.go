@@ -114,8 +114,7 @@ func (m *model) statuses(in *modelInput) []record.Status {
 	return statuses
 }
 
-// wantReason returns the reason why the whole message must be a dead letter. It is empty if the message must have a
-// result.
+// wantReason returns the reason why the whole message must be a dead letter. It is empty if the message must have a result.
 func (m *model) wantReason(in *modelInput) Reason {
 	switch {
 	case in.broken != "":
@@ -153,8 +152,7 @@ func (m *model) checkStored(sequence uint64, in *modelInput) {
 	}
 }
 
-// collect returns the messages of an input's only result, assembled as a reader does, and the dead letters of its
-// records.
+// collect returns the messages of an input's only result, assembled as a reader does, and the dead letters of its records.
 func (m *model) collect(sequence uint64) (result, letters []modelStored) {
 	m.t.Helper()
 	var c client.Collector[modelStored]
@@ -174,8 +172,7 @@ func (m *model) collect(sequence uint64) (result, letters []modelStored) {
 	return result, letters
 }
 
-// checkFrame checks the parts of a frame's result. All other messages of the frame must be stored before the last
-// part.
+// checkFrame checks the parts of a frame's result. All other messages of the frame must be stored before the last part.
 func (m *model) checkFrame(sequence uint64, in *modelInput, parts, letters []modelStored) {
 	m.t.Helper()
 	statuses := m.statuses(in)

@@ -26,10 +26,9 @@ import (
 	"millrace/internal/streams"
 )
 
-// The model of settling passes random frames and plain messages through the real pool, batchers, pipeline and Writer.
-// Batches and publishes fail at random, and deliveries are given back, until every message has ended. A history
-// reproduces the inputs and settings of a run. It does not reproduce the order of events, because goroutines run
-// freely.
+// The model of settling passes random frames and plain messages through the real pool, batchers, pipeline and Writer. Batches and
+// publishes fail at random, and deliveries are given back, until every message has ended. A history reproduces the inputs and
+// settings of a run. It does not reproduce the order of events, because goroutines run freely.
 
 // TestFramesSettleOnceWhateverFails runs random histories. Several run in parallel, because a run mostly waits before
 // it publishes again.
@@ -46,8 +45,7 @@ func TestFramesSettleOnceWhateverFails(t *testing.T) {
 	})
 }
 
-// TestFramesSettleOnceWhateverFails makes at least modelMin runs, and at most modelMax until every required event
-// has happened.
+// TestFramesSettleOnceWhateverFails makes at least modelMin runs, and at most modelMax until every required event has happened.
 const (
 	modelMin = 48
 	modelMax = 2000

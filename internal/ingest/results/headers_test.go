@@ -109,8 +109,7 @@ func TestWithheldHeadersAreNamed(t *testing.T) {
 	}
 }
 
-// TestHeadersThatPassThroughCanBeWritten compares passThrough with the client, which reports no size for an invalid
-// header.
+// TestHeadersThatPassThroughCanBeWritten compares passThrough with the client, which reports no size for an invalid header.
 func TestHeadersThatPassThroughCanBeWritten(t *testing.T) {
 	t.Parallel()
 	for c := range 256 {

@@ -38,8 +38,7 @@ func TestADeadLetterInItsOwnStreamHasItsPayloadOnce(t *testing.T) {
 	}
 }
 
-// TestAKeptInputHasAnID shows that a kept input has an id. The id is in Millrace's own header if the server need not
-// remember ids.
+// TestAKeptInputHasAnID shows that a kept input has an id. The id is in Millrace's own header if the server need not remember ids.
 func TestAKeptInputHasAnID(t *testing.T) {
 	t.Parallel()
 	r, w := newRig(t, nil)
@@ -127,8 +126,7 @@ func refuse(b *inflight.Batch) (refused []int) {
 	return refused
 }
 
-// TestDeadLettersOfRefusedPayloadsAreInOrder has more dead letters than are published together, and some finished
-// inputs.
+// TestDeadLettersOfRefusedPayloadsAreInOrder has more dead letters than are published together, and some finished inputs.
 func TestDeadLettersOfRefusedPayloadsAreInOrder(t *testing.T) {
 	t.Parallel()
 	r, w := newRig(t, nil)
@@ -227,8 +225,7 @@ type countsLeftOut struct {
 
 func (c *countsLeftOut) PayloadLeftOut() { c.n.Add(1) }
 
-// letterInput returns a case's input with the given sequence. It compresses frames, so the server accepts the
-// message.
+// letterInput returns a case's input with the given sequence. It compresses frames, so the server accepts the message.
 func (r *rig) letterInput(w *Writer, c letterCase, sequence uint64) inflight.Delivery {
 	r.Helper()
 	m := modelMessage{
@@ -258,9 +255,8 @@ func (r *rig) publishCase(w *Writer, commits *Commits, c letterCase, d *inflight
 	return w.PublishDeadLetter(r.Ctx(), d, c.why, cause)
 }
 
-// TestEveryDeadLetterIsStored shows that the server accepts a dead letter of any size and headers in one of its
-// forms. It has its payload, or names the message with the payload. If no message may be that large, it has the
-// digest and is counted.
+// TestEveryDeadLetterIsStored shows that the server accepts a dead letter of any size and headers in one of its forms. It has its
+// payload, or names the message with the payload. If no message may be that large, it has the digest and is counted.
 func TestEveryDeadLetterIsStored(t *testing.T) {
 	t.Parallel()
 	for _, exclusive := range []bool{false, true} {

@@ -28,12 +28,8 @@ func TestABeginningThatMovesByItself(t *testing.T) {
 		if r.removed > 0 {
 			t.Errorf("a worker removes inputs in step %d, while the beginning of the stream moves", step)
 		}
-		if err := r.Stream("INGEST").Purge(r.Ctx(), jetstream.WithPurgeSequence(step+2)); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := trimmer.step(r.Ctx()); err != nil {
-			t.Fatal(err)
-		}
+		natstest.OK(t, r.Stream("INGEST").Purge(r.Ctx(), jetstream.WithPurgeSequence(step+2)))
+		natstest.Must(trimmer.step(r.Ctx()))(t)
 	}
 	if want := uint64(inputs - maxYields - 1); r.removed != want {
 		t.Errorf("after %d steps %d inputs are removed, want %d", maxYields+1, r.removed, want)
@@ -62,46 +58,31 @@ func TestAConsumerThatTheServerCanNotTell(t *testing.T) {
 	r := newRig(t)
 	r.store(0)
 	r.process("p-0", 1)
-	const prefix = "CLUSTER."
-	if _, err := r.NC.Subscribe(prefix+">", func(m *nats.Msg) {
-		request := strings.TrimPrefix(m.Subject, prefix)
-		answer, err := r.NC.Request(jetstream.DefaultAPIPrefix+request, m.Data, natstest.Patience)
+	trimmer := r.trimmer(Auto)
+	trimmer.reader.js = r.answering(func(request string, data []byte) []byte {
+		answer, err := r.NC.Request(jetstream.DefaultAPIPrefix+request, data, natstest.Patience)
 		if err != nil {
 			t.Error(err)
-			return
+			return nil
 		}
-		data := answer.Data
 		if strings.HasPrefix(request, "CONSUMER.LIST.") {
-			data = bytes.Replace(data, []byte(`"total":2`), []byte(`"missing":["away"],"total":3`), 1)
+			return bytes.Replace(answer.Data, []byte(`"total":2`), []byte(`"missing":["away"],"total":3`), 1)
 		}
-		_ = m.Respond(data)
-	}); err != nil {
-		t.Fatal(err)
-	}
-	trimmer := r.trimmer(Auto)
-	var err error
-	if trimmer.reader.js, err = jetstream.NewWithAPIPrefix(r.NC, prefix); err != nil {
-		t.Fatal(err)
-	}
+		return answer.Data
+	})
 	if s, err := trimmer.look(r.Ctx(), r.Stream("INGEST").CachedInfo()); err != nil || s.Held != Unknown || s.Detail != "away" {
 		t.Errorf("inputs are held because of %q (%q), want %q (away): %v", s.Held, s.Detail, Unknown, err)
 	}
 }
 
-// TestSeveralFiltersOfAConsumerThatCountsWrong shows that the stream is searched for messages of each filter.
-func TestSeveralFiltersOfAConsumerThatCountsWrong(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.consume(jetstream.ConsumerConfig{Durable: "both", FilterSubjects: []string{"0.ingest", "1.ingest"}, AckPolicy: jetstream.AckExplicitPolicy})
-	r.store(0, 1)
-	r.process("both", 1)
-	stale := r.ConsumerInfo("INGEST", "both")
-	stale.NumPending = 0
-	reader := r.trimmer(Auto).reader
-	s, err := reader.floor(r.Ctx(), State{Info: r.Stream("INGEST").CachedInfo()}, []*jetstream.ConsumerInfo{stale})
-	if err != nil || s.Floor != 1 || s.Holder != "both" {
-		t.Errorf("floor %d, held by %q, error %v, want 1, by both", s.Floor, s.Holder, err)
-	}
+// answering returns a client of a simulated server. answer returns the answer to a request to its API.
+func (r *rig) answering(answer func(request string, data []byte) []byte) jetstream.JetStream {
+	r.Helper()
+	const prefix = "SIMULATED."
+	natstest.Must(r.NC.Subscribe(prefix+">", func(m *nats.Msg) {
+		_ = m.Respond(answer(strings.TrimPrefix(m.Subject, prefix), m.Data))
+	}))(r)
+	return natstest.Must(jetstream.NewWithAPIPrefix(r.NC, prefix))(r)
 }
 
 // TestRegisterLeavesTheMarkOut shows that Register doesn't mark the stream under the policy Always, because that
@@ -110,16 +91,12 @@ func TestRegisterLeavesTheMarkOut(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	for _, marked := range []bool{true, false} {
-		c := r.StreamConfig("INGEST")
 		if !marked {
-			delete(c.Metadata, MarkKey)
-			r.Create(c)
+			r.Change("INGEST", func(c *jetstream.StreamConfig) { delete(c.Metadata, MarkKey) })
 		}
 		name := fmt.Sprint("marked-", marked)
-		if err := Register(r.Ctx(), r.JS, "INGEST", Always, []string{name}); err != nil {
-			t.Fatal(err)
-		}
-		if c = r.StreamConfig("INGEST"); Marked(c) != marked || !slices.Contains(Registered(c), name) {
+		natstest.OK(t, Register(r.Ctx(), r.JS, "INGEST", Always, []string{name}))
+		if c := r.StreamConfig("INGEST"); Marked(c) != marked || !slices.Contains(Registered(c), name) {
 			t.Errorf("a stream with a mark: %v; its metadata is %v", marked, c.Metadata)
 		}
 	}
@@ -139,9 +116,7 @@ func TestARefusalAboutAnotherStream(t *testing.T) {
 		want   bool
 	}{{"INGEST2", false}, {"INGEST", true}} {
 		subject := jetstream.DefaultAPIPrefix + "STREAM.PURGE." + c.stream
-		if err := r.NC.Publish(subject, nil); err != nil {
-			t.Fatal(err)
-		}
+		natstest.OK(t, r.NC.Publish(subject, nil))
 		r.Until("the server has refused the request", func() bool {
 			last := r.NC.LastError()
 			return last != nil && strings.Contains(last.Error(), `"`+subject+`"`)
@@ -156,22 +131,14 @@ func TestARefusalAboutAnotherStream(t *testing.T) {
 func TestMayAsksWhatIsNeeded(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	const prefix = "ALIAS."
 	var asked []string
-	if _, err := r.NC.Subscribe(prefix+">", func(m *nats.Msg) {
-		asked = append(asked, strings.TrimPrefix(m.Subject, prefix))
-		answer := `{"error":{"code":400,"err_code":10003,"description":"bad request"}}`
-		if strings.Contains(m.Subject, "UPDATE") {
-			answer = `{"error":{"code":403,"err_code":10000,"description":"no"}}`
+	js := r.answering(func(request string, _ []byte) []byte {
+		asked = append(asked, request)
+		if strings.Contains(request, "UPDATE") {
+			return []byte(`{"error":{"code":403,"err_code":10000,"description":"no"}}`)
 		}
-		_ = m.Respond([]byte(answer))
-	}); err != nil {
-		t.Fatal(err)
-	}
-	js, err := jetstream.NewWithAPIPrefix(r.NC, prefix)
-	if err != nil {
-		t.Fatal(err)
-	}
+		return []byte(`{"error":{"code":400,"err_code":10003,"description":"bad request"}}`)
+	})
 	c := r.StreamConfig("INGEST")
 	if err := May(r.Ctx(), js, c, []string{"p-0"}); err != nil {
 		t.Errorf("a worker with registered consumers may not trim: %v", err)
@@ -195,8 +162,7 @@ func TestAnEmptyStreamFillsNothing(t *testing.T) {
 	}
 }
 
-// TestTheLogSaysWhatHoldsAStreamForLong shows that each reason is logged once. A stream that must not be trimmed is
-// not logged.
+// TestTheLogSaysWhatHoldsAStreamForLong shows that each reason is logged once. A stream that must not be trimmed is not logged.
 func TestTheLogSaysWhatHoldsAStreamForLong(t *testing.T) {
 	t.Parallel()
 	log := natstest.NewLog(t)
@@ -207,7 +173,8 @@ func TestTheLogSaysWhatHoldsAStreamForLong(t *testing.T) {
 		long bool // whether the reason has lasted for long
 		more int  // number of new log lines
 	}{
-		{Missing, false, 0}, {Missing, false, 0}, {Missing, true, 1}, {Missing, true, 0}, {None, true, 0}, {Missing, true, 0}, {Missing, true, 1},
+		{Missing, false, 0}, {Missing, false, 0}, {Missing, true, 1}, {Missing, true, 0},
+		{None, true, 0}, {Missing, true, 0}, {Missing, true, 1},
 		{Mirrored, true, 0}, {Mirrored, true, 1}, {NotTrimmed, true, 0}, {NotTrimmed, true, 0}, {None, true, 0}, {None, true, 0},
 	} {
 		if c.long && !trimmer.heldAt.IsZero() {

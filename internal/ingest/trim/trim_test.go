@@ -22,12 +22,7 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	return rigOn(natstest.New(t))
-}
-
-func rigOn(at *natstest.Rig) *rig {
-	at.Helper()
-	r := &rig{Rig: at}
+	r := &rig{Rig: natstest.New(t)}
 	c := jetstream.StreamConfig{Name: "INGEST", Subjects: []string{"0.ingest", "1.ingest"}}
 	c.Metadata = WithMark(c, []string{"p-0", "p-1"})
 	r.Create(c)
@@ -38,14 +33,13 @@ func rigOn(at *natstest.Rig) *rig {
 
 func (r *rig) partition(p int) {
 	r.Helper()
-	r.consume(jetstream.ConsumerConfig{Durable: fmt.Sprint("p-", p), FilterSubject: fmt.Sprint(p, ".ingest"), AckPolicy: jetstream.AckAllPolicy})
+	name, subject := fmt.Sprint("p-", p), fmt.Sprint(p, ".ingest")
+	r.consume(jetstream.ConsumerConfig{Durable: name, FilterSubject: subject, AckPolicy: jetstream.AckAllPolicy})
 }
 
 func (r *rig) consume(c jetstream.ConsumerConfig) {
 	r.Helper()
-	if _, err := r.JS.CreateOrUpdateConsumer(r.Ctx(), "INGEST", c); err != nil {
-		r.Fatal(err)
-	}
+	natstest.Must(r.JS.CreateOrUpdateConsumer(r.Ctx(), "INGEST", c))(r)
 }
 
 // store stores one input for each of the given partitions.
@@ -57,13 +51,7 @@ func (r *rig) store(partitions ...int) {
 func (r *rig) process(consumer string, n int) {
 	r.Helper()
 	for range n {
-		m, err := r.Consumer("INGEST", consumer).Next()
-		if err != nil {
-			r.Fatal(err)
-		}
-		if err := m.DoubleAck(r.Ctx()); err != nil {
-			r.Fatal(err)
-		}
+		natstest.OK(r, natstest.Must(r.Consumer("INGEST", consumer).Next())(r).DoubleAck(r.Ctx()))
 	}
 }
 
@@ -81,14 +69,28 @@ func (r *rig) trimmer(policy Policy) *Trimmer {
 func (r *rig) trim(t *Trimmer) {
 	r.Helper()
 	for range 2 {
-		if _, err := t.step(r.Ctx()); err != nil {
-			r.Fatal(err)
-		}
+		natstest.Must(t.step(r.Ctx()))(r)
 	}
 }
 
-// wantLeft checks the first sequence of the stream, the reason why nothing is removed, and the consumer that holds
-// the floor.
+// wantFloor checks the floor of a stream with consumers that report the given states.
+func (r *rig) wantFloor(floor uint64, holder string, consumers ...*jetstream.ConsumerInfo) {
+	r.Helper()
+	s, err := r.trimmer(Auto).reader.floor(r.Ctx(), State{Info: r.Stream("INGEST").CachedInfo()}, consumers)
+	if err != nil || s.Floor != floor || s.Holder != holder {
+		r.Errorf("floor %d, held by %q, error %v, want %d, by %q", s.Floor, s.Holder, err, floor, holder)
+	}
+}
+
+// counting returns a consumer's state with another number of pending messages.
+func (r *rig) counting(consumer string, pending uint64) *jetstream.ConsumerInfo {
+	r.Helper()
+	info := r.ConsumerInfo("INGEST", consumer)
+	info.NumPending = pending
+	return info
+}
+
+// wantLeft checks the first sequence of the stream, the reason why nothing is removed, and the consumer that holds the floor.
 func (r *rig) wantLeft(first uint64, held Reason, holder string) {
 	r.Helper()
 	if got := r.Stream("INGEST").CachedInfo().State.FirstSeq; got != first || r.last.Held != held || r.last.Holder != holder {
@@ -132,64 +134,56 @@ func TestOneInputHoldsAll(t *testing.T) {
 	r.store(0, 0, 0)
 	r.process("p-0", 3)
 	r.process("shared", 1)
-	if _, err := r.Consumer("INGEST", "shared").Next(); err != nil {
-		t.Fatal(err)
-	}
+	natstest.Must(r.Consumer("INGEST", "shared").Next())(t)
 	r.process("shared", 1)
 	r.trim(r.trimmer(Auto))
 	r.wantLeft(2, None, "shared")
 }
 
 // TestAConsumerThatCountsWrong uses a consumer that reports no pending messages, because its server lacks the
-// stream's last messages. The stream itself has them.
+// stream's last messages. The stream itself has them, and is searched for messages of each filter.
 func TestAConsumerThatCountsWrong(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
+	r.consume(jetstream.ConsumerConfig{
+		Durable: "both", FilterSubjects: []string{"0.ingest", "1.ingest"}, AckPolicy: jetstream.AckExplicitPolicy,
+	})
 	r.store(0, 1, 0)
 	r.process("p-0", 2)
-	stale := r.ConsumerInfo("INGEST", "p-1")
-	stale.NumPending = 0
-	reader := r.trimmer(Auto).reader
-	s, err := reader.floor(r.Ctx(), State{Info: r.Stream("INGEST").CachedInfo()}, []*jetstream.ConsumerInfo{r.ConsumerInfo("INGEST", "p-0"), stale})
-	if err != nil || s.Floor != 1 || s.Holder != "p-1" {
-		t.Errorf("floor %d, held by %q, error %v, want 1, by p-1", s.Floor, s.Holder, err)
-	}
+	r.process("both", 1)
+	r.wantFloor(1, "p-1", r.ConsumerInfo("INGEST", "p-0"), r.counting("p-1", 0))
+	r.wantFloor(1, "both", r.counting("both", 0))
 }
 
 // TestWhatHoldsEverything has one reason per row for which no processed input is removed.
 func TestWhatHoldsEverything(t *testing.T) {
 	t.Parallel()
-	change := func(r *rig, change func(*jetstream.StreamConfig)) {
-		c := r.StreamConfig("INGEST")
-		change(&c)
-		r.Create(c)
+	metadata := func(metadata map[string]string) func(r *rig) {
+		return func(r *rig) { r.Change("INGEST", func(c *jetstream.StreamConfig) { c.Metadata = metadata }) }
 	}
+	source := &jetstream.StreamSource{Name: "INGEST"}
 	for name, row := range map[string]struct {
 		spoil func(r *rig)
 		want  Reason
 	}{
 		"a consumer is deleted": {func(r *rig) { r.deleteConsumer("p-1") }, Missing},
 		"a consumer is still to be made": {func(r *rig) {
-			if err := Register(r.Ctx(), r.JS, "INGEST", Auto, []string{"p-2"}); err != nil {
-				r.Fatal(err)
-			}
+			natstest.OK(r, Register(r.Ctx(), r.JS, "INGEST", Auto, []string{"p-2"}))
 		}, Missing},
 		"no consumers": {func(r *rig) {
-			change(r, func(c *jetstream.StreamConfig) { c.Metadata = map[string]string{MarkKey: "INGEST"} })
+			metadata(map[string]string{MarkKey: "INGEST"})(r)
 			r.deleteConsumer("p-0")
 			r.deleteConsumer("p-1")
 		}, NoConsumers},
-		"no mark":            {func(r *rig) { change(r, func(c *jetstream.StreamConfig) { c.Metadata = nil }) }, NotTrimmed},
-		"the mark of a copy": {func(r *rig) { change(r, func(c *jetstream.StreamConfig) { c.Metadata[MarkKey] = "ORIGINAL" }) }, NotTrimmed},
-		"a mirror": {func(r *rig) {
-			r.Create(jetstream.StreamConfig{Name: "MIRROR", Mirror: &jetstream.StreamSource{Name: "INGEST"}})
-		}, Mirrored},
+		"no mark": {metadata(nil), NotTrimmed},
+		"the mark of a copy": {func(r *rig) {
+			r.Change("INGEST", func(c *jetstream.StreamConfig) { c.Metadata[MarkKey] = "ORIGINAL" })
+		}, NotTrimmed},
+		"a mirror": {func(r *rig) { r.Create(jetstream.StreamConfig{Name: "MIRROR", Mirror: source}) }, Mirrored},
 		"a stream that sources": {func(r *rig) {
-			r.Create(jetstream.StreamConfig{Name: "SOURCING", Sources: []*jetstream.StreamSource{{Name: "INGEST"}}})
+			r.Create(jetstream.StreamConfig{Name: "SOURCING", Sources: []*jetstream.StreamSource{source}})
 		}, Mirrored},
-		"consumers that aren't registered": {func(r *rig) {
-			change(r, func(c *jetstream.StreamConfig) { c.Metadata = map[string]string{MarkKey: "INGEST"} })
-		}, Unregistered},
+		"consumers that aren't registered": {metadata(map[string]string{MarkKey: "INGEST"}), Unregistered},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -207,15 +201,12 @@ func TestWhatHoldsEverything(t *testing.T) {
 	}
 }
 
-// TestOtherRetentions shows that a Trimmer ignores streams whose server itself removes inputs, even with the policy
-// Always.
+// TestOtherRetentions shows that a Trimmer ignores streams whose server itself removes inputs, even with the policy Always.
 func TestOtherRetentions(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.store(0)
-	c := r.StreamConfig("INGEST")
-	c.Retention = jetstream.InterestPolicy
-	r.Create(c)
+	r.Change("INGEST", func(c *jetstream.StreamConfig) { c.Retention = jetstream.InterestPolicy })
 	if r.trim(r.trimmer(Always)); r.last.Held != Retention {
 		t.Errorf("held by %q, want %q", r.last.Held, Retention)
 	}
@@ -227,9 +218,7 @@ func TestACopyThatMayMiss(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.Create(jetstream.StreamConfig{Name: "MIRROR", Mirror: &jetstream.StreamSource{Name: "INGEST"}})
-	c := r.StreamConfig("INGEST")
-	delete(c.Metadata, MarkKey)
-	r.Create(c)
+	r.Change("INGEST", func(c *jetstream.StreamConfig) { delete(c.Metadata, MarkKey) })
 	r.store(0)
 	r.process("p-0", 1)
 	r.trim(r.trimmer(Never))
@@ -240,9 +229,7 @@ func TestACopyThatMayMiss(t *testing.T) {
 
 func (r *rig) deleteConsumer(name string) {
 	r.Helper()
-	if err := r.JS.DeleteConsumer(r.Ctx(), "INGEST", name); err != nil {
-		r.Fatal(err)
-	}
+	natstest.OK(r, r.JS.DeleteConsumer(r.Ctx(), "INGEST", name))
 }
 
 // TestAConsumerIsMadeAgain shows that no input is removed while a registered consumer is missing. The recreated
@@ -286,8 +273,7 @@ func TestRegisterWithOthers(t *testing.T) {
 	}
 }
 
-// TestOneWorkerTrims shows that a worker removes no inputs while another worker does, unless the stream is nearly
-// full.
+// TestOneWorkerTrims shows that a worker removes no inputs while another worker does, unless the stream is nearly full.
 func TestOneWorkerTrims(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -298,19 +284,15 @@ func TestOneWorkerTrims(t *testing.T) {
 	for range maxYields {
 		r.process("p-0", 1)
 		r.store(0)
-		if _, err := two.step(r.Ctx()); err != nil {
-			t.Fatal(err)
-		}
+		natstest.Must(two.step(r.Ctx()))(t)
 		if r.last.Info != nil {
 			t.Error("two workers look for inputs to remove")
 		}
 		r.trim(one)
 	}
-	c := r.StreamConfig("INGEST")
-	c.MaxBytes = 1000
-	r.Create(c)
+	r.Change("INGEST", func(c *jetstream.StreamConfig) { c.MaxBytes = 1000 })
 	before := r.removed
-	r.Publish(0, 1, func(int) *nats.Msg { return &nats.Msg{Subject: "0.ingest", Data: make([]byte, 600)} })
+	r.Put(&nats.Msg{Subject: "0.ingest", Data: make([]byte, 600)})
 	r.process("p-0", 2)
 	two.first, two.yields = 1, 0
 	if _, err := two.step(r.Ctx()); err != nil || r.removed != before+2 {
@@ -327,10 +309,7 @@ func TestAServerThatRestarts(t *testing.T) {
 	r.process("p-0", 1)
 	trimmer := r.trimmer(Auto)
 	s := r.Stream("INGEST")
-	state, err := trimmer.look(r.Ctx(), s.CachedInfo())
-	if err != nil {
-		t.Fatal(err)
-	}
+	state := natstest.Must(trimmer.look(r.Ctx(), s.CachedInfo()))(t)
 	server := r.NC.ConnectedServerId()
 	r.Restart()
 	r.Until("the client is connected again", func() bool { return r.NC.IsConnected() && r.NC.ConnectedServerId() != server })
@@ -346,9 +325,7 @@ func TestMay(t *testing.T) {
 	r := newRig(t)
 	r.store(0, 1)
 	before := r.StreamConfig("INGEST")
-	if err := May(r.Ctx(), r.JS, before, []string{"p-0", "other"}); err != nil {
-		t.Error(err)
-	}
+	natstest.OK(t, May(r.Ctx(), r.JS, before, []string{"p-0", "other"}))
 	s := r.Stream("INGEST").CachedInfo()
 	if s.State.Msgs != 2 || !maps.Equal(s.Config.Metadata, before.Metadata) {
 		t.Errorf("the stream has %d messages and metadata %v", s.State.Msgs, s.Config.Metadata)
