@@ -154,11 +154,11 @@ func (s *stream) exactlyOnce(judge func(jetstream.StreamConfig, string) (Commits
 	way, found, advice := judge(c, s.version)
 	if way == NoCommits {
 		found += when(!s.l.ResultIDs && c.Name == s.l.ResultStream, "; so MILLRACE_RESULT_IDS=false has no effect, and results have their ids")
-		level, other := finding.Warning, "off"
+		level, instead := finding.Warning, "MILLRACE_EXACTLY_ONCE=off"
 		if s.l.ExactlyOnce == Required {
-			level, other = finding.Error, "auto"
+			level, instead = finding.Error, "MILLRACE_EXACTLY_ONCE=auto"
 		}
-		s.say(level, s.what, found, advice+"; or set MILLRACE_EXACTLY_ONCE="+other+", if the window is enough")
+		s.say(level, s.what, found, advice+"; or set "+instead+", if the window is enough")
 		return false
 	}
 	if err := s.readMarker(); err != nil {
