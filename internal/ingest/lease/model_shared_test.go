@@ -20,6 +20,7 @@ import (
 	"millrace/internal/ingest/pull"
 	"millrace/internal/ingest/quarantine"
 	"millrace/internal/ingest/results"
+	"millrace/internal/ingest/retry"
 	"millrace/internal/ingest/stall"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
@@ -202,7 +203,7 @@ func (e *modelShared) fetch(n int, wait time.Duration, take func(inflight.Incomi
 		return nil
 	})
 	if len(msgs) == 0 || err != nil {
-		time.Sleep(wait)
+		retry.Sleep(context.Background(), wait)
 		return 0, nil
 	}
 	for _, msg := range msgs {
@@ -302,7 +303,7 @@ func (e *modelShared) submitNext(drainCtx context.Context, batcher *inflight.Bat
 	device, m := e.w.device, e.w.m
 	device.mu.Lock()
 	batcher.MaxMessages = 1 + m.batchSize(e.w, device.pipe.BatchPayloads())
-	batch, _, err := batcher.Next(g)
+	batch, _, _ := batcher.Next(g)
 	if batch == nil {
 		device.mu.Unlock()
 		return false

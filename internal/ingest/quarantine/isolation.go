@@ -159,7 +159,8 @@ func (t *tester) tryAlone(ctx context.Context, r *Rerun, rows []int) error {
 	if err := r.Probe(ctx); err != nil {
 		return err
 	}
-	begun, err := 0, error(nil)
+	var begun int
+	var err error
 	if f := d.Frame; f != nil && f.Framed() && f.Fault() == nil {
 		if err = t.tryFrame(ctx, r, rows); !errors.Is(err, errNoNotes) {
 			return err

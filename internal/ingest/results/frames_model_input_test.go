@@ -333,8 +333,8 @@ func (s *modelStream) store(msg *nats.Msg) (known bool) {
 		s.m.counts["stored again"]++
 		before := s.stored[at]
 		equal := func(header string) bool { return before.Header.Get(header) == msg.Header.Get(header) }
-		comparable := strings.ContainsAny(id, "/#") || equal(HeaderCut) && equal(headerContentEncoding)
-		if comparable && !bytes.Equal(before.Data, msg.Data) {
+		compared := strings.ContainsAny(id, "/#") || equal(HeaderCut) && equal(headerContentEncoding)
+		if compared && !bytes.Equal(before.Data, msg.Data) {
 			s.m.errorf("the message %s is published again with other bytes", id)
 		}
 		return true
