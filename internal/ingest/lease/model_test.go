@@ -112,6 +112,7 @@ type leaseModel struct {
 
 	messages        map[uint64]*modelInput
 	failing, lethal map[uint32]bool // by checksum of a record
+	chance          map[uint32]bool // rows that have failed alone by chance, by checksum
 	killers         int             // number of lethal records
 
 	takes map[uint64][]*modelLease // leases that took each input
@@ -128,7 +129,7 @@ type modelAck struct {
 
 func newLeaseModel(h *history.History, lab *modelLab) *leaseModel {
 	m := &leaseModel{
-		modelLab: lab, messages: map[uint64]*modelInput{}, failing: map[uint32]bool{}, lethal: map[uint32]bool{},
+		modelLab: lab, messages: map[uint64]*modelInput{}, failing: map[uint32]bool{}, lethal: map[uint32]bool{}, chance: map[uint32]bool{},
 		seed: h.Seed, random: rand.New(h), log: slog.New(slog.DiscardHandler), counts: map[string]int{},
 		takes: map[uint64][]*modelLease{}, clean: map[*modelLease]uint64{},
 	}
