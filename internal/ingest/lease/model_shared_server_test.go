@@ -18,7 +18,7 @@ func (s *modelServer) isSettled() bool {
 			return false
 		}
 	}
-	return len(s.pending) == 0
+	return len(s.pending) == 0 && s.nextSequence > s.last() // a restart of the server may have forgotten deliveries
 }
 
 // nextShared returns the message that the server delivers next. ok is false if there is none.
