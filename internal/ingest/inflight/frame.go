@@ -17,7 +17,6 @@ import (
 type Frame struct {
 	unpack.Message
 	Parts []table.Part // encoded results: one body, or several
-	Ahead bool         // whether all messages that precede the last part are stored
 	// Kept is the sequence of the whole message in the dead-letter stream, if dead letters of records refer to it.
 	// Otherwise it is 0.
 	Kept uint64

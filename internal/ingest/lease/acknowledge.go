@@ -11,6 +11,7 @@ import (
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/lease/partition"
 	"millrace/internal/ingest/pull"
+	"millrace/internal/ingest/results"
 )
 
 // acknowledgements tracks a lease's inputs until they are acknowledged. One message acknowledges all inputs before the
@@ -96,8 +97,8 @@ func (a *acknowledgements) latest() (msg pull.AckToken, sequence uint64, open in
 	return a.last, a.upTo, a.floor.Open()
 }
 
-// settle records that the results of deliveries are stored.
-func (a *acknowledgements) settle(stored []*inflight.Delivery) {
+// Stored implements results.Sink. It records that the results of deliveries are stored.
+func (a *acknowledgements) Stored(_ context.Context, stored []*inflight.Delivery) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, d := range stored {
@@ -105,13 +106,15 @@ func (a *acknowledgements) settle(stored []*inflight.Delivery) {
 	}
 }
 
-// settled records that the result or the dead letter of a group's i-th input is stored.
-func (a *acknowledgements) settled(g *inflight.Batch, i int) {
-	g.Settle(i)
+// DeadLettered implements results.Sink. It records that the dead letter of a delivery is stored.
+func (a *acknowledgements) DeadLettered(d *inflight.Delivery, _ results.Reason) {
 	a.mu.Lock()
-	a.floor.Settle(g.Items[i].Sequence)
+	a.floor.Settle(d.Sequence)
 	a.mu.Unlock()
 }
+
+// Incomplete implements results.Sink. Its error ends the lease, and the server redelivers the input.
+func (a *acknowledgements) Incomplete(_ *inflight.Batch, _ int, cause error) error { return cause }
 
 // settledAlone records that an input outside any batch is settled. alone reports whether no other input is
 // unacknowledged. Otherwise, the input is acknowledged together with the inputs before it.

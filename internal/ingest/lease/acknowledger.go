@@ -32,7 +32,7 @@ type acknowledger struct {
 
 // resultStore stores results and dead letters. *results.Writer implements it.
 type resultStore interface {
-	Settle(ctx context.Context, pipe *streams.Pipeline, b *inflight.Batch, s *results.Buffers, sink results.Sink) error
+	Store(ctx context.Context, b *inflight.Batch, s *results.Buffers, sink results.Sink) error
 	PublishDeadLetter(ctx context.Context, d *inflight.Delivery, why results.Reason, cause error) error
 	ReportDeadLetter(d *inflight.Delivery, why results.Reason, cause error)
 	AlreadyStored(d *inflight.Delivery)
@@ -134,7 +134,7 @@ func (a *acknowledger) giveBackAll(g *inflight.Batch, why error) {
 // settle publishes the results of a batch from collector, and settles its deliveries. If ctx ends, it gives back the inputs without
 // a stored result.
 func (a *acknowledger) settle(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, buffers *results.Buffers) {
-	err := a.results.Settle(ctx, pipe, g, buffers, a)
+	err := a.results.Store(ctx, g, buffers, a)
 	published := pipe.Now()
 	if err != nil {
 		a.giveBackAll(g, context.Canceled)
@@ -145,20 +145,20 @@ func (a *acknowledger) settle(ctx context.Context, pipe *streams.Pipeline, g *in
 }
 
 // Store implements quarantine.Deliveries. If ctx ends, it gives back the inputs without a stored result.
-func (a *acknowledger) Store(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch) {
-	if a.results.Settle(ctx, pipe, g, &results.Buffers{}, a) != nil {
+func (a *acknowledger) Store(ctx context.Context, g *inflight.Batch) {
+	if a.results.Store(ctx, g, &results.Buffers{}, a) != nil {
 		a.giveBackAll(g, context.Canceled)
 	}
 }
 
 // StoreLater implements quarantine.Deliveries.
-func (a *acknowledger) StoreLater(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch) {
+func (a *acknowledger) StoreLater(ctx context.Context, g *inflight.Batch) {
 	if len(g.Unsettled()) == 0 {
 		a.pool.Recycle(g)
 		return
 	}
 	a.publishing.Go(func() {
-		a.Store(ctx, pipe, g)
+		a.Store(ctx, g)
 		a.pool.Recycle(g)
 	})
 }
@@ -183,34 +183,22 @@ func (a *acknowledger) GiveUp(ctx context.Context, d inflight.Delivery, why resu
 	})
 }
 
-// DeadLetter implements quarantine.Deliveries. It publishes the dead letter and then terminates the input.
+// DeadLetter implements quarantine.Deliveries. It publishes the dead letter, and then terminates the input.
 func (a *acknowledger) DeadLetter(ctx context.Context, d *inflight.Delivery, why results.Reason, cause error) bool {
 	if a.results.PublishDeadLetter(ctx, d, why, cause) != nil {
 		return false
 	}
-	a.ledger.settle(d)
-	if err := d.Msg.TermWithReason(string(why)); err != nil {
-		a.log.Warn("a payload was dead-lettered but could not be terminated; it comes again", "sequence", d.Sequence, "error", err)
-	}
+	a.DeadLettered(d, why)
 	a.results.ReportDeadLetter(d, why, cause)
 	return true
 }
 
-// Undeliverable implements results.Sink.
-func (a *acknowledger) Undeliverable(ctx context.Context, b *inflight.Batch, i int, why results.Reason, cause error) error {
-	b.Settle(i)
-	a.GiveUp(ctx, b.HandOver(i), why, cause)
-	return nil
-}
-
-// CollectRefused implements results.Sink.
-func (a *acknowledger) CollectRefused(ctx context.Context, b *inflight.Batch, refused []int) error {
-	for _, i := range refused {
-		if err := a.Undeliverable(ctx, b, i, results.OperatorError, b.Refusal(i)); err != nil {
-			return err
-		}
+// DeadLettered implements results.Sink. It terminates the input.
+func (a *acknowledger) DeadLettered(d *inflight.Delivery, why results.Reason) {
+	a.ledger.settle(d)
+	if err := d.Msg.TermWithReason(string(why)); err != nil {
+		a.log.Warn("a payload was dead-lettered but could not be terminated; it comes again", "sequence", d.Sequence, "error", err)
 	}
-	return nil
 }
 
 // Incomplete implements results.Sink.

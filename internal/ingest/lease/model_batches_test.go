@@ -173,7 +173,8 @@ func (e *modelLease) giveUp(ctx context.Context, g *inflight.Batch, i int, why r
 	if err := e.publishDeadLetter(ctx, &g.Items[i], why, cause); err != nil {
 		return err
 	}
-	e.l.acks.settled(g, i)
+	g.Settle(i)
+	e.l.acks.DeadLettered(&g.Items[i], why)
 	return nil
 }
 
@@ -266,7 +267,7 @@ func (w *leaseWorker) publishLetters(ctx context.Context, g *inflight.Batch, lef
 func (e *modelLease) publishResults(ctx context.Context, g *inflight.Batch, left []int) error {
 	first := g.Items[0].Sequence
 	stored, err := e.w.publishResults(ctx, g, left, func() { e.w.m.publishes(e, first) })
-	e.l.acks.settle(stored)
+	e.l.acks.Stored(ctx, stored)
 	return err
 }
 

@@ -374,7 +374,8 @@ func (c *modelCommits) publish(ctx context.Context, g *inflight.Batch) error {
 			return err
 		}
 		delete(c.given, d.Sequence)
-		c.e.l.acks.settled(g, i)
+		g.Settle(i)
+		c.e.l.acks.DeadLettered(&g.Items[i], why)
 	}
 	for {
 		left := g.Unsettled()
@@ -384,7 +385,8 @@ func (c *modelCommits) publish(ctx context.Context, g *inflight.Batch) error {
 		stored, err := c.commitResults(ctx, newModelResults(g, left), modelPosition(&g.Items[len(g.Items)-1]))
 		for k, i := range left {
 			if stored[k] {
-				c.e.l.acks.settled(g, i)
+				g.Settle(i)
+				c.e.l.acks.Stored(ctx, []*inflight.Delivery{&g.Items[i]})
 			}
 		}
 		switch {

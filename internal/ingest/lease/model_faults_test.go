@@ -276,6 +276,9 @@ func (m *leaseModel) ended(e *modelLease, err error) {
 	m.did(err.Error())
 	m.notes.Lock()
 	calm := m.calm
+	if errors.Is(err, errPinLost) && m.lapsed {
+		calm, m.lapsed = false, false // the pin expired because of faults in the second part
+	}
 	m.notes.Unlock()
 	if calm && !e.w.isGone() && !e.repaired && !errors.Is(err, errHeldBack) {
 		m.violate("lease %d of %s ends while nothing is wrong: %v", e.n, e.w.id, err)

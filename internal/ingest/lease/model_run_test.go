@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"millrace/internal/history"
 	"millrace/internal/ingest/commit"
@@ -102,7 +103,7 @@ const (
 // calmDown begins the third part.
 func (m *leaseModel) calmDown() {
 	m.notes.Lock()
-	m.calm = true
+	m.calm, m.calmAt = true, time.Now()
 	m.notes.Unlock()
 }
 

@@ -61,6 +61,9 @@ func (s *modelServer) last() uint64 { return s.inputs[len(s.inputs)-1] }
 func (s *modelServer) expirePin() {
 	if s.pin != "" && time.Since(s.pinSeen) >= topology.PinnedFor {
 		s.m.did("pin expired")
+		s.m.notes.Lock()
+		s.m.lapsed = s.m.lapsed || s.m.calm && s.pinSeen.Before(s.m.calmAt)
+		s.m.notes.Unlock()
 		s.pin = ""
 	}
 }

@@ -343,7 +343,7 @@ func (e *modelShared) apart(*streams.Pipeline) quarantine.Device {
 
 // The following methods implement resultStore.
 
-func (e *modelShared) Settle(ctx context.Context, _ *streams.Pipeline, g *inflight.Batch, _ *results.Buffers, sink results.Sink) error {
+func (e *modelShared) Store(ctx context.Context, g *inflight.Batch, _ *results.Buffers, sink results.Sink) error {
 	if err := e.encode(ctx, g, sink); err != nil {
 		return err
 	}
@@ -369,11 +369,12 @@ func (e *modelShared) Settle(ctx context.Context, _ *streams.Pipeline, g *inflig
 
 // encode waits for the frames that end in g and encodes their results. It passes deliveries without a result to sink.
 func (e *modelShared) encode(ctx context.Context, g *inflight.Batch, sink results.Sink) error {
-	var refused []int
 	for _, i := range g.Unsettled() {
 		f := g.Items[i].Frame
-		if g.Refusal(i) != nil {
-			refused = append(refused, i)
+		if cause := g.Refusal(i); cause != nil {
+			if err := e.giveUp(ctx, g, i, results.OperatorError, cause, sink); err != nil {
+				return err
+			}
 		}
 		if f == nil {
 			continue
@@ -386,7 +387,7 @@ func (e *modelShared) encode(ctx context.Context, g *inflight.Batch, sink result
 			err = sink.Incomplete(g, i, err)
 		case f.Fault() != nil:
 			e.w.m.did("broken frame")
-			err = sink.Undeliverable(ctx, g, i, results.InvalidFrame, f.Fault())
+			err = e.giveUp(ctx, g, i, results.InvalidFrame, f.Fault(), sink)
 		default:
 			err = f.EncodeParts(operator.Binary, 1<<20, nil)
 		}
@@ -394,10 +395,17 @@ func (e *modelShared) encode(ctx context.Context, g *inflight.Batch, sink result
 			return err
 		}
 	}
-	if len(refused) == 0 {
-		return nil
+	return nil
+}
+
+// giveUp stores the dead letter of a delivery.
+func (e *modelShared) giveUp(ctx context.Context, g *inflight.Batch, i int, why results.Reason, cause error, sink results.Sink) error {
+	if err := e.PublishDeadLetter(ctx, &g.Items[i], why, cause); err != nil {
+		return sink.Incomplete(g, i, err)
 	}
-	return sink.CollectRefused(ctx, g, refused)
+	g.Settle(i)
+	sink.DeadLettered(&g.Items[i], why)
+	return nil
 }
 
 func (e *modelShared) PublishDeadLetter(ctx context.Context, d *inflight.Delivery, why results.Reason, _ error) error {

@@ -109,6 +109,8 @@ type leaseModel struct {
 	counts map[string]int
 	trace  []string
 	broken string
+	calmAt time.Time // start of the third part
+	lapsed bool      // whether a pin has expired in the third part that was not renewed there
 
 	messages        map[uint64]*modelInput
 	failing, lethal map[uint32]bool // by checksum of a record

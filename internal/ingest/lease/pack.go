@@ -162,32 +162,10 @@ func (b *pipelineBatches) stopPublishing() { b.buffers.Free(b.o.Pool) }
 // publish stores the results of a batch. If a result can never be stored, its payload becomes a dead letter.
 func (b *pipelineBatches) publish(drainCtx context.Context, g *inflight.Batch) error {
 	if c, ok := b.lease.commits.(*results.Commits); ok {
-		return c.Settle(drainCtx, g, &b.buffers, b)
+		return c.Store(drainCtx, g, &b.buffers, b.lease.acks)
 	}
-	return b.o.Results.Settle(drainCtx, b.pipe, g, &b.buffers, b)
+	return b.o.Results.Store(drainCtx, g, &b.buffers, b.lease.acks)
 }
-
-// Stored implements results.Sink.
-func (b *pipelineBatches) Stored(_ context.Context, stored []*inflight.Delivery) {
-	b.lease.acks.settle(stored)
-}
-
-// Undeliverable implements results.Sink.
-func (b *pipelineBatches) Undeliverable(ctx context.Context, g *inflight.Batch, i int, why results.Reason, cause error) error {
-	if err := b.lease.host.publishDeadLetter(ctx, &g.Items[i], why, cause); err != nil {
-		return err
-	}
-	b.lease.acks.settled(g, i)
-	return nil
-}
-
-// CollectRefused implements results.Sink.
-func (b *pipelineBatches) CollectRefused(ctx context.Context, g *inflight.Batch, refused []int) error {
-	return b.o.Results.PublishRefused(ctx, g, refused, func(i int) { b.lease.acks.settled(g, i) })
-}
-
-// Incomplete implements results.Sink. Its error ends the lease, and the server redelivers the frame.
-func (b *pipelineBatches) Incomplete(_ *inflight.Batch, _ int, cause error) error { return cause }
 
 // submitter submits a lease's inputs to the device.
 type submitter struct {

@@ -66,7 +66,7 @@ func (s *Bisector) search(ctx context.Context, f failed) {
 		return
 	}
 	s.trier.collect(r, rows, err)
-	s.trier.Ends.StoreLater(ctx, f.pipe, f.g) // some records of its frames may be in batches that are searched later
+	s.trier.Ends.StoreLater(ctx, f.g) // some records of its frames may be in batches that are searched later
 }
 
 // giveBack gives back the unsettled deliveries of g, and recycles g.

@@ -17,8 +17,8 @@ import (
 type Deliveries interface {
 	// Store publishes the results of a batch and settles its deliveries. StoreLater does the same once the batch's frames are complete,
 	// and then recycles the batch. It doesn't block the caller.
-	Store(ctx context.Context, pipe *streams.Pipeline, b *inflight.Batch)
-	StoreLater(ctx context.Context, pipe *streams.Pipeline, b *inflight.Batch)
+	Store(ctx context.Context, b *inflight.Batch)
+	StoreLater(ctx context.Context, b *inflight.Batch)
 
 	// GiveBack requests the redelivery of d, at once or with a delay that depends on why.
 	GiveBack(d *inflight.Delivery, why error)
@@ -78,7 +78,7 @@ func (t *tester) isolate(ctx context.Context, pipe *streams.Pipeline, g *infligh
 		return ctx.Err()
 	}
 	t.collect(r, rows, err)
-	t.Ends.Store(ctx, pipe, t.part)
+	t.Ends.Store(ctx, t.part)
 	t.Pool.Empty(t.part)
 	if streams.Ended(err) {
 		return err

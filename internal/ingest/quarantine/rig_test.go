@@ -26,12 +26,12 @@ func (m *paperMsg) Data() []byte { return m.data }
 
 type ends struct{ finished, back, dead int }
 
-func (e *ends) Store(_ context.Context, _ *streams.Pipeline, b *inflight.Batch) {
+func (e *ends) Store(_ context.Context, b *inflight.Batch) {
 	e.finished += len(b.Unsettled())
 }
 
-func (e *ends) StoreLater(ctx context.Context, pipe *streams.Pipeline, b *inflight.Batch) {
-	e.Store(ctx, pipe, b)
+func (e *ends) StoreLater(ctx context.Context, b *inflight.Batch) {
+	e.Store(ctx, b)
 }
 
 func (e *ends) GiveBack(*inflight.Delivery, error) { e.back++ }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -83,45 +82,22 @@ func (c *Commits) Settled(ctx context.Context, d *inflight.Delivery) (bool, erro
 	return done, err
 }
 
-// isCertain reports whether d, which is unsettled, needs no lookup because it can't have a result.
-func (c *Commits) isCertain(d *inflight.Delivery) bool {
-	return d.First || c.results.IsCertain(position(d))
-}
-
-// resultBatch has the messages of one commit.
-type resultBatch struct {
-	items []int           // indices of the deliveries
-	ends  []int           // for each delivery, the end of its messages in msgs
-	msgs  []*nats.Msg     // the deliveries' results
-	at    commit.Position // position of the marker
-
-	checked bool // whether to use CommitChecked
-}
-
-// done returns the indices of the deliveries whose messages are all stored.
-func (b *resultBatch) done(stored []bool) (items []int) {
-	first := 0
-	for k, end := range b.ends {
-		if !slices.Contains(stored[first:end], false) {
-			items = append(items, b.items[k])
-		}
-		first = end
-	}
-	return items
-}
-
-// commit stores batch with its marker. stored reports for each message whether it is known to be stored.
-func (c *Commits) commit(ctx context.Context, batch resultBatch) (stored []bool, err error) {
+// commit stores msgs with a marker at position at. If checked is set, an error has the server's reason. stored reports for each
+// message whether it is known to be stored.
+func (c *Commits) commit(ctx context.Context, msgs []*nats.Msg, at commit.Position, checked bool) (stored []bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	for _, m := range msgs {
+		c.ownID(m)
+	}
 	write := c.results.Commit
-	if batch.checked {
+	if checked {
 		write = c.results.CommitChecked
 	}
-	if stored, err = write(ctx, batch.msgs, batch.at); err != nil {
+	if stored, err = write(ctx, msgs, at); err != nil {
 		return stored, err
 	}
-	c.settled, c.resultAge.stored = batch.at, time.Now()
+	c.settled, c.resultAge.stored = at, time.Now()
 	return stored, c.keepLetters(ctx)
 }
 
@@ -153,13 +129,12 @@ func (c *Commits) keepLetters(ctx context.Context) error {
 	return nil // after any other error, the chain has stored a fence
 }
 
-// ownID moves the id of m from the server's id header to commit.HeaderID, unless Options.ResultIDs is set. It returns m.
-func (c *Commits) ownID(m *nats.Msg) *nats.Msg {
+// ownID moves the id of m from the server's id header to commit.HeaderID, unless Options.ResultIDs is set.
+func (c *Commits) ownID(m *nats.Msg) {
 	if !c.w.o.ResultIDs {
 		m.Header[commit.HeaderID] = m.Header[jetstream.MsgIDHeader]
 		delete(m.Header, jetstream.MsgIDHeader)
 	}
-	return m
 }
 
 // Partition describes a partition to OpenCommits.

@@ -51,7 +51,7 @@ func TestMarkersAreStoredAgainBeforeTheyAge(t *testing.T) {
 			}
 			for n := range 3 { // later rounds are too early in any case
 				if busy && n < 2 {
-					natstest.Must(commits.commit(r.Ctx(), resultBatch{}))(t)
+					natstest.Must(commits.commit(r.Ctx(), nil, commit.Position{}, false))(t)
 				} else {
 					natstest.OK(t, commits.Keep(r.Ctx()))
 				}
@@ -99,7 +99,7 @@ func TestANewLeaseKnowsTheDeadLettersOfRecords(t *testing.T) {
 		for _, i := range records {
 			letters = append(letters, w.newRecordLetter(&d, i))
 		}
-		natstest.OK(t, commits.storeLetters(r.Ctx(), letters, new(partials)))
+		natstest.Must(commits.storeLetters(r.Ctx(), letters, new(partials)))(t)
 	}
 	var got []string
 	for _, m := range r.Stored("RESULTS_DEADLETTER") {
@@ -135,7 +135,8 @@ func (s *keptStream) Write(_ context.Context, _ commit.Way, expected uint64, msg
 				return 0, err
 			}
 		}
-		s.stored = append(s.stored, each)
+		kept := *each // the caller reuses the message
+		s.stored = append(s.stored, &kept)
 	}
 	s.stored = append(s.stored, nil)
 	s.last = commit.StoredMarker{Marker: *m, At: uint64(len(s.stored))}
@@ -177,7 +178,7 @@ func (r *rig) commits(w *Writer, s *keptStream) *Commits {
 // settle stores the results of a batch in s.
 func (r *rig) settle(w *Writer, s *keptStream, b *inflight.Batch) {
 	r.Helper()
-	natstest.OK(r, r.commits(w, s).Settle(r.Ctx(), b, new(Buffers), noSink{}))
+	natstest.OK(r, r.commits(w, s).Store(r.Ctx(), b, new(Buffers), noSink{}))
 }
 
 // TestPartsBeforeAnErrorAreStoredOnce refuses one part of a result. The parts before it are stored and aren't sent
@@ -202,7 +203,7 @@ func TestPartsBeforeAnErrorAreStoredOnce(t *testing.T) {
 	r.settle(w, s, b)
 	var want []string
 	for n := range f.Parts {
-		m := frameWriter{w}.part(&b.Items[0], n)
+		m := w.part(&b.Items[0], n)
 		want = append(want, commit.ID(m.Header))
 	}
 	if got := s.ids(); len(want) < 5 || refused != 1 || !slices.Equal(got, want) {
@@ -260,7 +261,7 @@ func TestALeaseEndsWhenItsStreamTakesBatchesInAnotherWay(t *testing.T) {
 	}
 	c := r.commits(w, s)
 	c.way = topology.AtomicCommits // the stream accepts no fast batches now
-	if err := c.Settle(ctx, b, new(Buffers), noSink{}); !errors.Is(err, errSettingsChanged) || b.IsSettled(0) {
+	if err := c.Store(ctx, b, new(Buffers), noSink{}); !errors.Is(err, errSettingsChanged) || b.IsSettled(0) {
 		t.Errorf("after %d batches in vain the lease ends with %v, want %v", s.tries, err, errSettingsChanged)
 	}
 }

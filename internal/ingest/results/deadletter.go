@@ -21,45 +21,38 @@ import (
 // deadLetterAttempts is the number of attempts to publish a dead letter. After them, the payload is given back for redelivery.
 const deadLetterAttempts = 3
 
-// PublishDeadLetter publishes the dead letter of d and waits until the server has stored it. It logs any error that it returns.
-// After success the caller must settle d and call ReportDeadLetter.
+// lettersAtOnce is the maximum number of dead letters that are published together. It bounds the memory for their headers. Their
+// bodies take no extra memory.
+const lettersAtOnce = 512
+
+// PublishDeadLetter publishes the dead letter of d, which is in no batch, and waits until the server has stored it. It logs any
+// error that it returns. After success the caller must settle d and call ReportDeadLetter.
 func (w *Writer) PublishDeadLetter(ctx context.Context, d *inflight.Delivery, why Reason, cause error) error {
-	return w.publishLogged(ctx, []*deadLetter{w.newDeadLetter(d, why, cause)})
-}
-
-// PublishRefused publishes and reports the dead letters of the deliveries with the indices in refused, up to lettersAtOnce at a
-// time. It calls stored for each delivery, in the order of refused, once the dead letter is stored. It logs any error that it
-// returns. After an error, some dead letters may be stored without a call of stored.
-func (w *Writer) PublishRefused(ctx context.Context, b *inflight.Batch, refused []int, stored func(i int)) error {
-	for some := range slices.Chunk(refused, lettersAtOnce) {
-		letters := make([]*deadLetter, len(some))
-		for n, i := range some {
-			letters[n] = w.newDeadLetter(&b.Items[i], OperatorError, b.Refusal(i))
-		}
-		if err := w.publishLogged(ctx, letters); err != nil {
-			return err
-		}
-		for _, i := range some {
-			w.ReportDeadLetter(&b.Items[i], OperatorError, b.Refusal(i))
-			stored(i)
-		}
-	}
-	return nil
-}
-
-// publishLogged publishes letters, the dead letters of whole messages. It logs an error with one dead letter that isn't stored.
-func (w *Writer) publishLogged(ctx context.Context, letters []*deadLetter) error {
-	unstored, err := w.publishLetters(ctx, letters, new(partials))
+	l := w.newDeadLetter(d, why, cause)
+	_, err := w.publishLetters(ctx, []*deadLetter{l}, new(partials))
 	if err != nil {
-		w.logUnstoredDeadLetter(unstored.d, unstored.why, err)
+		w.logUnstoredDeadLetter(l, err)
 	}
 	return err
 }
 
-func (w *Writer) logUnstoredDeadLetter(d *inflight.Delivery, why Reason, err error) {
+// PublishDeadLetter is like Writer.PublishDeadLetter. It also stores a marker at d's position. All earlier inputs must be settled.
+func (c *Commits) PublishDeadLetter(ctx context.Context, d *inflight.Delivery, why Reason, cause error) error {
+	l := c.w.newDeadLetter(d, why, cause)
+	if _, err := c.storeLetters(ctx, []*deadLetter{l}, new(partials)); err != nil {
+		if ctx.Err() == nil {
+			c.w.logUnstoredDeadLetter(l, err)
+		}
+		return err
+	}
+	_, err := c.commit(ctx, nil, position(d), false)
+	return err
+}
+
+func (w *Writer) logUnstoredDeadLetter(l *deadLetter, err error) {
 	w.o.Log.Error("could not store a dead letter; its payload is delivered again (is there a stream for the "+
 		"dead-letter subjects, does it have room, and does it take messages of this size?)",
-		"stream", d.Stream, "sequence", d.Sequence, "reason", why, "error", err)
+		"stream", l.d.Stream, "sequence", l.d.Sequence, "reason", l.why, "error", err)
 }
 
 // ReportDeadLetter logs that the dead letter of d is stored, and notifies the observer.
@@ -107,8 +100,8 @@ func (w *Writer) newRecordLetter(d *inflight.Delivery, i int) *deadLetter {
 
 // publishLetters publishes letters, each in the first form that the server accepts. Dead letters of one delivery must be adjacent.
 // It skips dead letters of finished inputs, and those with ids in known. It modifies the slice letters. With an error, it returns
-// the first dead letter that isn't stored.
-func (w *Writer) publishLetters(ctx context.Context, letters []*deadLetter, known *partials) (unstored *deadLetter, err error) {
+// the dead letters that aren't stored.
+func (w *Writer) publishLetters(ctx context.Context, letters []*deadLetter, known *partials) (unstored []*deadLetter, err error) {
 	for attempt := 1; ; attempt++ {
 		left, until, err := w.clearLetters(ctx, letters, known)
 		if err == nil {
@@ -122,7 +115,7 @@ func (w *Writer) publishLetters(ctx context.Context, letters []*deadLetter, know
 			return nil, nil
 		case publisher.Unstorable(err), errors.Is(err, jetstream.ErrNoStreamResponse), attempt >= deadLetterAttempts,
 			!retry.Sleep(ctx, retry.Delay(attempt)):
-			return letters[0], fmt.Errorf("dead letter on %q: %w", letters[0].subject, err)
+			return letters, fmt.Errorf("dead letter on %q: %w", letters[0].subject, err)
 		}
 	}
 }
@@ -176,58 +169,17 @@ func (w *Writer) sendLetters(ctx context.Context, letters []*deadLetter) (left [
 	return left, last
 }
 
-// givenUp is a Sink that collects the dead letters of a batch instead of publishing them.
-type givenUp struct {
-	Sink
-	w       *Writer
-	letters []*deadLetter
-}
-
-func (g *givenUp) Undeliverable(_ context.Context, b *inflight.Batch, i int, why Reason, cause error) error {
-	g.letters = append(g.letters, g.w.newDeadLetter(&b.Items[i], why, cause))
-	return nil
-}
-
-func (g *givenUp) CollectRefused(ctx context.Context, b *inflight.Batch, refused []int) error {
-	for _, i := range refused {
-		_ = g.Undeliverable(ctx, b, i, OperatorError, b.Refusal(i))
-	}
-	return nil
-}
-
 // letter returns the marker's entry for the dead letter.
 func (l *deadLetter) letter() commit.Letter {
 	return commit.Letter{Input: position(l.d), Record: l.record}
 }
 
-// PublishDeadLetter stores the dead letter of d, which is in no batch, and a marker at d's position. All earlier inputs must be
-// settled.
-func (c *Commits) PublishDeadLetter(ctx context.Context, d *inflight.Delivery, why Reason, cause error) error {
-	if err := c.storeLetters(ctx, []*deadLetter{c.w.newDeadLetter(d, why, cause)}, new(partials)); err != nil {
-		return err
-	}
-	_, err := c.commit(ctx, resultBatch{at: position(d)})
-	return err
-}
-
-// storeLetters stores letters, at most lettersAtOnce. It skips dead letters that are stored already, and modifies the slice
-// letters. known has ids of stored dead letters. It logs any error that it returns, unless ctx has ended.
-func (c *Commits) storeLetters(ctx context.Context, letters []*deadLetter, known *partials) error {
-	if len(letters) == 0 {
-		return nil
-	}
-	var unstored *deadLetter
-	var err error
+// storeLetters implements protocol.
+func (c *Commits) storeLetters(ctx context.Context, letters []*deadLetter, known *partials) (unstored []*deadLetter, err error) {
 	if c.letters == nil {
-		unstored, err = c.w.publishLetters(ctx, letters, known)
-	} else {
-		letters = slices.DeleteFunc(letters, func(l *deadLetter) bool { return c.hasLetter(l) })
-		unstored, err = c.commitLetters(ctx, letters)
+		return c.w.publishLetters(ctx, letters, known)
 	}
-	if err != nil && ctx.Err() == nil {
-		c.w.logUnstoredDeadLetter(unstored.d, unstored.why, err)
-	}
-	return err
+	return c.commitLetters(ctx, slices.DeleteFunc(letters, c.hasLetter))
 }
 
 func (c *Commits) hasLetter(l *deadLetter) bool {
@@ -237,8 +189,8 @@ func (c *Commits) hasLetter(l *deadLetter) bool {
 }
 
 // commitLetters stores letters in one commit. If the server refuses a dead letter, commitLetters stores each in a separate commit,
-// in the first form that the server accepts. With an error, it returns a dead letter that isn't stored.
-func (c *Commits) commitLetters(ctx context.Context, letters []*deadLetter) (unstored *deadLetter, err error) {
+// in the first form that the server accepts. With an error, it returns the dead letters that aren't stored.
+func (c *Commits) commitLetters(ctx context.Context, letters []*deadLetter) (unstored []*deadLetter, err error) {
 	var msgs []*nats.Msg
 	for _, l := range letters {
 		l.store = func(ctx context.Context, m *nats.Msg) error {
@@ -257,11 +209,11 @@ func (c *Commits) commitLetters(ctx context.Context, letters []*deadLetter) (uns
 		return nil, nil
 	}
 	if !publisher.Unstorable(err) && !publisher.IncompleteBatch(err) {
-		return letters[0], err
+		return letters, err
 	}
-	for _, l := range letters {
+	for n, l := range letters {
 		if err := l.publishAlone(ctx); err != nil {
-			return l, fmt.Errorf("dead letter on %q: %w", l.subject, err)
+			return letters[n:], fmt.Errorf("dead letter on %q: %w", l.subject, err)
 		}
 		l.stored()
 	}

@@ -35,6 +35,7 @@ type deadLetter struct {
 	id      string // id of the message with the headers
 	body    []byte // body of the message or record
 	record  int    // index of the record in its frame, or noRecord
+	item    int    // index of d in the batch of a task
 	form    form
 	payload uint64 // sequence of the separate message with the payload, or 0
 	retried bool   // whether all forms were tried again after learn returned true

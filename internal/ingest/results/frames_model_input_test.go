@@ -131,14 +131,17 @@ func (m *model) wantReason(in *modelInput) Reason {
 
 func (m *model) checkStored(sequence uint64, in *modelInput) {
 	m.t.Helper()
-	parts, letters := m.collect(sequence)
+	parts, letters, dead := m.collect(sequence)
 	if why := m.wantReason(in); why != "" {
 		if len(parts)+len(letters) > 0 || !slices.Equal(in.reasons, []Reason{why}) {
 			m.errorf("message %d has %d results and the dead letters %q, want 0 and %q", sequence, len(parts), in.reasons, why)
 		}
+		if len(dead) != 1 || dead[0].Header.Get(HeaderReason) != string(why) || !m.hasPayload(dead[0], in, in.body) {
+			m.errorf("message %d is stored with the dead letters %v, want one with the reason %q", sequence, dead, why)
+		}
 		return
 	}
-	if len(in.reasons) > 0 || len(parts) == 0 {
+	if len(in.reasons) > 0 || len(dead) > 0 || len(parts) == 0 {
 		m.errorf("message %d has %d results and the dead letters %q", sequence, len(parts), in.reasons)
 		return
 	}
@@ -152,11 +155,12 @@ func (m *model) checkStored(sequence uint64, in *modelInput) {
 	}
 }
 
-// collect returns the messages of an input's only result, assembled as a reader does, and the dead letters of its records.
-func (m *model) collect(sequence uint64) (result, letters []modelStored) {
+// collect returns the messages of an input's only result, assembled as a reader does, and the dead letters of its records and of the
+// whole message.
+func (m *model) collect(sequence uint64) (result, letters, dead []modelStored) {
 	m.t.Helper()
 	var c client.Collector[modelStored]
-	messages, letters := m.stream.of(sequence)
+	messages, letters, dead := m.stream.of(sequence)
 	for _, msg := range messages {
 		parts, err := c.Add(msg.Header, msg)
 		if err != nil || parts != nil && result != nil {
@@ -169,7 +173,7 @@ func (m *model) collect(sequence uint64) (result, letters []modelStored) {
 	if len(messages) > len(result) && len(result) > 0 {
 		m.did("part of another cut")
 	}
-	return result, letters
+	return result, letters, dead
 }
 
 // checkFrame checks the parts of a frame's result. All other messages of the frame must be stored before the last part.
@@ -196,7 +200,7 @@ func (m *model) checkFrame(sequence uint64, in *modelInput, parts, letters []mod
 		switch {
 		case l.at > last.at:
 			m.errorf("the dead letter of record %d of message %d is stored after its result", i, sequence)
-		case !statuses[i].Failed() || l.Header.Get(HeaderReason) != statuses[i].String() || !m.hasPayload(l, in, i):
+		case !statuses[i].Failed() || l.Header.Get(HeaderReason) != statuses[i].String() || !m.hasPayload(l, in, in.records[i]):
 			m.errorf("record %d of message %d is %v and has the dead letter %v", i, sequence, statuses[i], l.Header)
 		}
 		if statuses[i] == record.TooLarge {
@@ -213,23 +217,23 @@ func (m *model) checkFrame(sequence uint64, in *modelInput, parts, letters []mod
 	}
 }
 
-// hasPayload reports whether the dead letter of record i has the record or names a message that has the record. A
-// digest suffices if the record exceeds the largest message.
-func (m *model) hasPayload(l modelStored, in *modelInput, i int) bool {
+// hasPayload reports whether a dead letter has its payload, a record or a message, or names a message that has the payload. A digest
+// suffices if the payload exceeds the largest message.
+func (m *model) hasPayload(l modelStored, in *modelInput, payload []byte) bool {
 	at, _ := strconv.Atoi(l.Header.Get(HeaderPayloadSequence))
 	switch omitted, _, _ := strings.Cut(l.Header.Get(HeaderOmitted), ","); {
 	case omitted == "" || omitted == "headers":
-		return bytes.Equal(l.Data, in.records[i])
+		return bytes.Equal(l.Data, payload)
 	case omitted == "record":
 		m.did("input apart")
 		return bytes.Equal(m.stream.stored[at-1].Data, in.body)
 	case at > 0:
 		m.did("payload apart")
-		return bytes.Equal(m.stream.stored[at-1].Data, in.records[i])
+		return bytes.Equal(m.stream.stored[at-1].Data, payload)
 	}
 	m.did("payload left out")
-	fits := len(in.records[i]) <= m.stream.maxLetter || len(in.body) <= m.stream.maxLetter
-	return l.Header.Get(HeaderPayloadDigest) == digest(in.records[i]) && !fits
+	fits := len(payload) <= m.stream.maxLetter || len(in.body) <= m.stream.maxLetter
+	return l.Header.Get(HeaderPayloadDigest) == digest(payload) && !fits
 }
 
 // decoded returns the decompressed body of a result.
@@ -346,18 +350,20 @@ func (s *modelStream) store(msg *nats.Msg) (known bool) {
 	return false
 }
 
-// of returns the results of a message and the dead letters of its records, in stream order.
-func (s *modelStream) of(sequence uint64) (parts, letters []modelStored) {
+// of returns the results of a message, and the dead letters of its records and of the whole message, in stream order.
+func (s *modelStream) of(sequence uint64) (parts, letters, dead []modelStored) {
 	for _, msg := range s.stored {
 		switch {
 		case msg.Header.Get(HeaderSequence) != strconv.FormatUint(sequence, 10):
 		case msg.Header.Get(HeaderRecord) != "":
 			letters = append(letters, msg)
+		case isLetter(msg.Msg):
+			dead = append(dead, msg)
 		default:
 			parts = append(parts, msg)
 		}
 	}
-	return parts, letters
+	return parts, letters, dead
 }
 
 type modelMessage struct {

@@ -317,7 +317,7 @@ func (m *model) settle(b *streams.Batch, buffers *Buffers) {
 		defer cancel()
 		ctx = ending
 	}
-	if w.Settle(ctx, m.pipe, g, buffers, m) != nil {
+	if w.Store(ctx, g, buffers, m) != nil {
 		m.did("drain ended")
 		m.giveBackAll(g)
 	}
@@ -344,29 +344,13 @@ func (m *model) Stored(_ context.Context, stored []*inflight.Delivery) {
 	}
 }
 
-// Undeliverable implements Sink.
-func (m *model) Undeliverable(_ context.Context, g *inflight.Batch, i int, why Reason, _ error) error {
-	g.Settle(i)
-	if m.chance(10) { // the dead letter could not be stored
-		m.giveBack(&g.Items[i])
-		return nil
-	}
+// DeadLettered implements Sink.
+func (m *model) DeadLettered(d *inflight.Delivery, why Reason) {
 	m.mu.Lock()
-	in := m.inputs[g.Items[i].Sequence-1]
+	in := m.inputs[d.Sequence-1]
 	in.reasons = append(in.reasons, why)
 	m.mu.Unlock()
-	m.end(&g.Items[i], "dead letter")
-	return nil
-}
-
-// CollectRefused implements Sink.
-func (m *model) CollectRefused(ctx context.Context, g *inflight.Batch, refused []int) error {
-	for _, i := range refused {
-		if err := m.Undeliverable(ctx, g, i, OperatorError, g.Refusal(i)); err != nil {
-			return err
-		}
-	}
-	return nil
+	m.end(d, "dead letter")
 }
 
 // Incomplete implements Sink.

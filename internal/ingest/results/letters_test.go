@@ -75,7 +75,7 @@ func TestEachRecordLetterIsStoredInItsOwnForm(t *testing.T) {
 	sizes := slices.Concat(slices.Repeat([]int{20}, lettersAtOnce+10), []int{1200, 20, 1900, 20})
 	d := r.failedFrame(w, nats.Header{"Note": {strings.Repeat("n", 600)}}, lines(sizes...))
 	known := partials{RecordID(&d, 3): true, RecordID(&d, lettersAtOnce): true}
-	natstest.OK(t, (frameWriter{w}).storeRecordLetters(r.Ctx(), &d, &known))
+	natstest.OK(t, r.storeRecordLetters(w, d, known))
 	got := map[string]int{} // omitted parts, by the number of dead letters
 	for _, m := range r.Stored("RESULTS") {
 		record, err := strconv.Atoi(m.Header.Get(HeaderRecord))
@@ -117,13 +117,11 @@ func TestOnlyTheDeadLetterOfAMessageIsDescribedAsItsInput(t *testing.T) {
 	}
 }
 
-// refuse makes an operator refuse all payloads of b, and returns their indices.
-func refuse(b *inflight.Batch) (refused []int) {
-	for i := range b.Items {
-		b.Refuse(i, &operator.RecordError{Operator: "crc32c", Text: "operator crc32c: no"})
-		refused = append(refused, i)
-	}
-	return refused
+// storeRecordLetters stores the dead letters of a frame's failed records, except those in known.
+func (r *rig) storeRecordLetters(w *Writer, d inflight.Delivery, known partials) error {
+	b := &inflight.Batch{}
+	b.Add(d)
+	return (&task{Writer: w, protocol: window{w}, b: b, s: &Buffers{partial: known}, sink: noSink{}}).storeLetters(r.Ctx())
 }
 
 // TestDeadLettersOfRefusedPayloadsAreInOrder has more dead letters than are published together, and some finished inputs.
@@ -131,7 +129,9 @@ func TestDeadLettersOfRefusedPayloadsAreInOrder(t *testing.T) {
 	t.Parallel()
 	r, w := newRig(t, nil)
 	b := r.payloads(lettersAtOnce + 100)
-	refused := refuse(b)
+	for i := range b.Items {
+		b.Refuse(i, &operator.RecordError{Operator: "crc32c", Text: "operator crc32c: no"})
+	}
 	for i := 1; i < len(b.Items); i += 2 {
 		// The duplicate window has passed, so the stream doesn't recognize the ids of stored messages.
 		b.Items[i].First, b.Items[i].Cleared, b.Items[i].Stored = false, time.Time{}, time.Now().Add(-time.Hour)
@@ -140,10 +140,10 @@ func TestDeadLettersOfRefusedPayloadsAreInOrder(t *testing.T) {
 	for _, i := range finished {
 		r.Put(&nats.Msg{Subject: "results.web.0", Header: ResultHeader(&b.Items[i], "crc32c")})
 	}
-	var stored []int
-	err := w.PublishRefused(r.Ctx(), b, refused, func(i int) { stored = append(stored, i) })
-	if err != nil || !slices.Equal(stored, refused) {
-		t.Fatalf("the dead letters %v are reported, want those of all %d inputs in order: %v", stored, len(refused), err)
+	sink := &records{}
+	natstest.OK(t, w.Store(r.Ctx(), b, new(Buffers), sink))
+	if len(sink.dead) != len(b.Items) || !slices.IsSorted(sink.dead) {
+		t.Fatalf("the dead letters %v are reported, want those of all %d inputs in order", sink.dead, len(b.Items))
 	}
 	letters := r.Stored("RESULTS")[len(finished):]
 	for i := range b.Items {
@@ -165,16 +165,6 @@ func TestDeadLettersOfRefusedPayloadsAreInOrder(t *testing.T) {
 	}
 }
 
-// TestARefusedPayloadThatCanNotBeStoredEndsTheBatch shows that no input is settled if its dead letter may be missing.
-func TestARefusedPayloadThatCanNotBeStoredEndsTheBatch(t *testing.T) {
-	t.Parallel()
-	r, w := newRig(t, func(c *jetstream.StreamConfig) { c.Subjects = []string{"results.>"} }) // no stream stores dead letters
-	b := r.payloads(5)
-	if w.PublishRefused(r.Ctx(), b, refuse(b), func(i int) { t.Errorf("input %d is reported", i) }) == nil {
-		t.Error("no error")
-	}
-}
-
 // BenchmarkLetters stores the dead letters of a frame whose records all failed. The server has file storage and shares the machine.
 //
 //	go test ./internal/ingest/results -run xxx -bench Letters -benchtime 5x
@@ -185,7 +175,7 @@ func BenchmarkLetters(b *testing.B) {
 	for b.Loop() {
 		d.Stored = d.Stored.Add(time.Nanosecond) // changes the ids
 		d.First, d.Cleared = true, time.Now()
-		natstest.OK(b, (frameWriter{w}).storeRecordLetters(r.Ctx(), &d, new(partials)))
+		natstest.OK(b, r.storeRecordLetters(w, d, nil))
 	}
 	b.ReportMetric(float64(b.N*records)/b.Elapsed().Seconds(), "letters/s")
 }
@@ -246,11 +236,12 @@ func (r *rig) publishCase(w *Writer, commits *Commits, c letterCase, d *inflight
 	cause := errors.New("no")
 	switch {
 	case commits != nil && c.framed:
-		return commits.storeLetters(r.Ctx(), []*deadLetter{w.newRecordLetter(d, 0), w.newRecordLetter(d, 1)}, new(partials))
+		_, err := commits.storeLetters(r.Ctx(), []*deadLetter{w.newRecordLetter(d, 0), w.newRecordLetter(d, 1)}, new(partials))
+		return err
 	case commits != nil:
 		return commits.PublishDeadLetter(r.Ctx(), d, c.why, cause)
 	case c.framed:
-		return frameWriter{w}.storeRecordLetters(r.Ctx(), d, new(partials))
+		return r.storeRecordLetters(w, *d, nil)
 	}
 	return w.PublishDeadLetter(r.Ctx(), d, c.why, cause)
 }

@@ -2,9 +2,10 @@
 //
 // A Writer encodes a batch, publishes its results until each is stored, and notifies the delivery mode through a Sink. The Sink
 // acknowledges the inputs. Every message has an id, so the stream drops duplicates within its duplicate window. If a stored copy
-// of a message may be older than that window, the Writer looks it up first (clearance.go, adr/0032).
+// of a message may be older than that window, the Writer looks it up first (clearance.go, adr/0032). Exclusive
+// delivery may store with commit markers instead, which Commits manages (adr/0046).
 //
-// Start reading at Writer.Settle.
+// Start reading at Writer.Store.
 package results
 
 import (
@@ -64,16 +65,11 @@ type Sink interface {
 	// Stored is called with deliveries whose results are stored. They may be acknowledged.
 	Stored(ctx context.Context, stored []*inflight.Delivery)
 
-	// Undeliverable is called for the i-th delivery of b if it has no result, or a result that can never be stored. The delivery
-	// becomes a dead letter. If it returns an error, Settle fails.
-	Undeliverable(ctx context.Context, b *inflight.Batch, i int, why Reason, cause error) error
+	// DeadLettered is called with a delivery whose dead letter is stored. The input may be acknowledged.
+	DeadLettered(d *inflight.Delivery, why Reason)
 
-	// CollectRefused is called once for all deliveries of b that operators refused (see inflight.Batch.Refusal). refused has their
-	// indices. Each becomes a dead letter. If it returns an error, Settle fails.
-	CollectRefused(ctx context.Context, b *inflight.Batch, refused []int) error
-
-	// Incomplete is called if the frame of the i-th delivery of b can't be completed now. Either another batch failed to compute
-	// some of its records, or the dead letters of its records could not be stored. If Incomplete returns an error, Settle fails.
+	// Incomplete is called if the i-th delivery of b can't be finished now. Either a batch failed to compute some records of its
+	// frame, or dead letters could not be stored. Incomplete settles the delivery in b, or returns an error. Store then fails.
 	Incomplete(b *inflight.Batch, i int, cause error) error
 }
 

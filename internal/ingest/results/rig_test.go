@@ -94,10 +94,9 @@ func (nobody) Settled(inflight.Outcome, int, int, time.Duration, time.Duration) 
 
 type noSink struct{}
 
-func (noSink) Stored(context.Context, []*inflight.Delivery)                             {}
-func (noSink) Undeliverable(context.Context, *inflight.Batch, int, Reason, error) error { return nil }
-func (noSink) CollectRefused(context.Context, *inflight.Batch, []int) error             { return nil }
-func (noSink) Incomplete(*inflight.Batch, int, error) error                             { return nil }
+func (noSink) Stored(context.Context, []*inflight.Delivery)         {}
+func (noSink) DeadLettered(*inflight.Delivery, Reason)              {}
+func (noSink) Incomplete(_ *inflight.Batch, _ int, err error) error { return err }
 
 // input returns a delivery of a payload from the stream INGEST.
 func (r *rig) input(sequence uint64, payload []byte) inflight.Delivery {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,18 +11,16 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/compression"
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/natsconn"
 	"millrace/internal/ingest/publisher"
 	"millrace/internal/ingest/retry"
 	"millrace/internal/ingest/topology"
-	"millrace/internal/operator"
 )
 
 // Writer stores results and dead letters. Its methods are safe for concurrent use.
 type Writer struct {
-	o         Options
+	*encoder
 	conns     natsconn.Connections // all connections of the worker
 	js        jetstream.JetStream
 	clearance *clearance
@@ -32,15 +29,6 @@ type Writer struct {
 	following *publisher.Following // the same as first
 	singles   *publisher.Windowed  // the same as again
 	way       atomic.Int32         // kind of commits in the result stream (a topology.Commits)
-	extra     int                  // result of commitBytes
-	operators string               // value of HeaderOperators
-	content   content              // headers that describe the bodies of results
-	refusals  inflight.Refusals
-	refused   func(inflight.Refused) // sawRefusal; stored, because a method value allocates
-
-	compressors sync.Pool // contains *compression.Compressor
-
-	size messageSize
 }
 
 // NewWriter returns a Writer over conns, which the caller still owns. It queries the result stream's settings, and logs the way in
@@ -50,37 +38,12 @@ func NewWriter(ctx context.Context, conns natsconn.Connections, o Options) (*Wri
 	if err != nil {
 		return nil, err
 	}
-	w := &Writer{
-		o: o, conns: conns, js: js, operators: OperatorNames(o.Operators), content: newContent(o.Format, o.Encoding),
-		refusals: inflight.NewRefusals(o.Operators), size: messageSize{conns: conns, log: o.Log}, extra: commitBytes(o.Topology),
-	}
-	w.refused = w.sawRefusal
+	w := &Writer{encoder: newEncoder(o, conns), conns: conns, js: js}
 	w.clearance = newClearance(ctx, js, o)
 	if err := w.openPublisher(ctx); err != nil {
 		return nil, err
 	}
 	return w, nil
-}
-
-// OperatorNames returns the value of HeaderOperators for operators.
-func OperatorNames(operators []operator.Operator) string {
-	names := make([]string, len(operators))
-	for i, op := range operators {
-		names[i] = op.String()
-	}
-	return strings.Join(names, ",")
-}
-
-// compressor returns the function that compresses result bodies, or nil without compression. The caller must call done.
-func (w *Writer) compressor() (compress func(dst, src []byte) []byte, done func()) {
-	if w.o.Encoding == compression.None {
-		return nil, func() {}
-	}
-	c, _ := w.compressors.Get().(*compression.Compressor)
-	if c == nil {
-		c = &compression.Compressor{}
-	}
-	return func(dst, src []byte) []byte { return c.Append(dst, w.o.Encoding, src) }, func() { w.compressors.Put(c) }
 }
 
 // openPublisher opens the publishers for the result stream's current settings.

@@ -10,22 +10,25 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/natstest"
 	"millrace/internal/ingest/publisher"
 	"millrace/internal/memory"
 )
 
-// failsOnce is a Sink whose first dead letter isn't stored.
-type failsOnce struct {
-	noSink
-	given []int
+// records is a Sink that records the outcomes, by stream sequence.
+type records struct{ stored, dead, incomplete []uint64 }
+
+func (s *records) Stored(_ context.Context, stored []*inflight.Delivery) {
+	for _, d := range stored {
+		s.stored = append(s.stored, d.Sequence)
+	}
 }
 
-var errSink = errors.New("the dead letter isn't stored")
+func (s *records) DeadLettered(d *inflight.Delivery, _ Reason) { s.dead = append(s.dead, d.Sequence) }
 
-func (f *failsOnce) Undeliverable(_ context.Context, _ *inflight.Batch, i int, _ Reason, _ error) error {
-	if f.given = append(f.given, i); len(f.given) == 1 {
-		return errSink
-	}
+func (s *records) Incomplete(b *inflight.Batch, i int, _ error) error {
+	b.Settle(i)
+	s.incomplete = append(s.incomplete, b.Items[i].Sequence)
 	return nil
 }
 
@@ -44,21 +47,23 @@ func (p *refusing) Publish(_ context.Context, msgs []*nats.Msg, dst []publisher.
 	return dst
 }
 
-// TestADeadLetterThatIsNotStoredEndsTheBatch shows that the batch ends even if a later result or its dead letter
-// could be stored. Otherwise the input would never be settled.
-func TestADeadLetterThatIsNotStoredEndsTheBatch(t *testing.T) {
+// TestADeadLetterThatIsNotStoredEndsItsInput shows that neither an input whose result can't be stored nor a refused one is settled
+// without a dead letter. The results of the other inputs are stored.
+func TestADeadLetterThatIsNotStoredEndsItsInput(t *testing.T) {
 	t.Parallel()
-	r, w := newRig(t, nil)
-	pipe := r.pipeline(w)
+	r, w := newRig(t, func(c *jetstream.StreamConfig) { c.Subjects = []string{"results.>"} }) // no stream stores dead letters
 	for n := range 3 {
 		w.first = &refusing{first: n}
-		sink := &failsOnce{}
-		err := w.Settle(r.Ctx(), pipe, r.payloads(3), new(Buffers), sink)
-		if n > 0 && !errors.Is(err, errSink) || n == 0 && err != nil {
-			t.Errorf("of 3 results %d can't be stored, and the sink fails on one: %v", n, err)
+		b, sink := r.payloads(4), &records{}
+		b.Refuse(3, errors.New("no"))
+		natstest.OK(t, w.Store(r.Ctx(), b, new(Buffers), sink))
+		if len(sink.stored) != 3-n || len(sink.incomplete) != n+1 || len(b.Unsettled()) > 0 {
+			t.Errorf("of 4 inputs %d results can't be stored, and one is refused: %+v, %d are unsettled", n, sink, len(b.Unsettled()))
 		}
-		if want := min(n, 1); len(sink.given) != want {
-			t.Errorf("the sink gets %d deliveries, want %d: it fails on the first", len(sink.given), want)
+		b = r.payloads(4)
+		b.Refuse(3, errors.New("no"))
+		if err := w.Store(r.Ctx(), b, new(Buffers), noSink{}); err == nil || b.IsSettled(3) {
+			t.Errorf("the sink fails, and the batch doesn't: %v, settled: %v", err, b.IsSettled(3))
 		}
 	}
 }

@@ -1,0 +1,121 @@
+package results
+
+import (
+	"strings"
+	"sync"
+	"time"
+
+	"millrace/internal/compression"
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/natsconn"
+	"millrace/internal/operator"
+	"millrace/internal/streams"
+)
+
+// encoder encodes results into messages.
+type encoder struct {
+	o         Options
+	extra     int     // result of commitBytes
+	operators string  // value of HeaderOperators
+	content   content // headers that describe the bodies of results
+	refusals  inflight.Refusals
+	refused   func(inflight.Refused) // sawRefusal; stored, because a method value allocates
+	size      messageSize
+
+	compressors sync.Pool // contains *compression.Compressor
+}
+
+func newEncoder(o Options, conns natsconn.Connections) *encoder {
+	e := &encoder{
+		o: o, extra: commitBytes(o.Topology), operators: OperatorNames(o.Operators), content: newContent(o.Format, o.Encoding),
+		refusals: inflight.NewRefusals(o.Operators), size: messageSize{conns: conns, log: o.Log},
+	}
+	e.refused = e.sawRefusal
+	return e
+}
+
+// OperatorNames returns the value of HeaderOperators for operators.
+func OperatorNames(operators []operator.Operator) string {
+	names := make([]string, len(operators))
+	for i, op := range operators {
+		names[i] = op.String()
+	}
+	return strings.Join(names, ",")
+}
+
+// Encode writes the results of completed into b, and into the tables of its frames. The buffers of completed may be released
+// afterwards.
+func (e *encoder) Encode(b *inflight.Batch, completed *streams.Batch, s *Buffers) {
+	b.Bodies.Reserve(e.maxBodies(b, completed))
+	compress, done := e.compressor()
+	defer done()
+	for row, span := range b.Spans {
+		if span.Frame != nil {
+			if span.Frame.Records() > 0 {
+				span.Frame.Put(completed, row, span.First, span.Rows, e.refused)
+			}
+			if span.Item >= 0 {
+				b.Bodies.Add(b.Bodies.Data) // the frame has the body
+			}
+			continue
+		}
+		for i := range span.Rows {
+			e.encodeRow(b, span.Item+i, completed, row+i, s, compress)
+		}
+	}
+	b.Collected()
+}
+
+// maxBodies returns the maximum total size of the results of b's messages that aren't frames, in bytes.
+func (e *encoder) maxBodies(b *inflight.Batch, completed *streams.Batch) int {
+	f, ops, n := e.o.Format, e.o.Operators, len(b.Items)
+	limit, strings := n*f.MaxBytes(ops, 0), operator.StringBytes(ops, n, completed.Bytes())
+	if strings > 0 {
+		limit += f.MaxBytes(ops, strings) - f.MaxBytes(ops, 0)
+	}
+	return limit
+}
+
+// encodeRow encodes the result of the i-th delivery, which is one record, from the given row of completed. It compresses the
+// result unless compress is nil. A delivery that an operator refused has no result.
+func (e *encoder) encodeRow(b *inflight.Batch, i int, completed *streams.Batch, row int, s *Buffers, compress func(dst, src []byte) []byte) {
+	if e.refusals.CanRefuse() {
+		if found := e.refusals.Find(completed, row); found.Reason != "" {
+			e.sawRefusal(found)
+			name := e.o.Operators[found.Op].Name()
+			b.Refuse(i, &operator.RecordError{Operator: name, Text: operator.RefusalText(name, found.Reason)})
+			b.Bodies.Add(b.Bodies.Data)
+			return
+		}
+	}
+	s.records, s.strings = s.records[:0], s.strings[:0]
+	for op, o := range e.o.Operators {
+		s.records = append(s.records, operator.Value(o, completed.Results(op), completed.Offsets(), row, &s.strings))
+	}
+	bytes := len(b.Items[i].Msg.Data())
+	if compress == nil {
+		b.Bodies.Add(e.o.Format.Append(b.Bodies.Data, e.o.Operators, bytes, s.records))
+		return
+	}
+	s.body = e.o.Format.Append(s.body[:0], e.o.Operators, bytes, s.records)
+	b.Bodies.Add(compress(b.Bodies.Data, s.body))
+}
+
+// sawRefusal notifies the observer if the refusal found is an operator's fault.
+func (e *encoder) sawRefusal(found inflight.Refused) {
+	if found.Fault != "" {
+		e.o.Observer.OperatorFault(inflight.OperatorFault{Operator: e.o.Operators[found.Op].Name(), Fault: found.Fault, At: time.Now()})
+	}
+}
+
+// compressor returns the function that compresses result bodies, or nil without compression. The caller must call done.
+func (e *encoder) compressor() (compress func(dst, src []byte) []byte, done func()) {
+	if e.o.Encoding == compression.None {
+		return nil, func() {}
+	}
+	c, _ := e.compressors.Get().(*compression.Compressor)
+	if c == nil {
+		c = &compression.Compressor{}
+	}
+	return func(dst, src []byte) []byte { return c.Append(dst, e.o.Encoding, src) }, func() { e.compressors.Put(c) }
+}

@@ -1,0 +1,214 @@
+package results
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/commit"
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/publisher"
+	"millrace/internal/ingest/topology"
+)
+
+// window is the protocol without commit markers. The streams drop a message with a known id within their duplicate windows, and the
+// worker looks up an older input first. The server answers each message, so one write has all of them.
+type window struct{ *Writer }
+
+func (p window) isUncertain(d *inflight.Delivery, now time.Time) bool {
+	return !p.clearance.mayPublishUnchecked(d, now, p.clearance.results.publishFor(now))
+}
+
+func (p window) storeLetters(ctx context.Context, letters []*deadLetter, known *partials) (unstored []*deadLetter, err error) {
+	return p.publishLetters(ctx, letters, known)
+}
+
+func (window) limits() (messages, bytes int) { return math.MaxInt, math.MaxInt }
+
+func (p window) write(ctx context.Context, t *task, attempt int) (last error) {
+	s := t.s
+	if len(s.msgs) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithDeadline(ctx, p.clearance.until(t.b.Items, t.items, time.Now()))
+	defer cancel()
+	if len(s.msgs) == len(s.ends) {
+		s.answers = p.publishAttempt(ctx, attempt, s.msgs, s.answers)
+	} else {
+		p.writeParts(ctx, s, attempt)
+	}
+	for _, a := range s.answers {
+		if a.Err != nil {
+			last = a.Err
+		}
+	}
+	return last
+}
+
+// errPartMissing is the answer to the last part of a result that isn't published, because an earlier part isn't stored.
+var errPartMissing = errors.New("an earlier part of the result isn't stored")
+
+// writeParts writes results of which some have several parts. It publishes the last part of a result after the earlier ones,
+// because a result is finished once its last part is stored.
+func (p window) writeParts(ctx context.Context, s *Buffers, attempt int) {
+	var parts, lasts []*nats.Msg
+	first := 0
+	for _, end := range s.ends {
+		parts, first = append(parts, s.msgs[first:end-1]...), end
+	}
+	stored := p.again.Publish(ctx, parts, nil)
+	first = 0
+	for _, end := range s.ends {
+		n := end - 1 - first
+		s.answers = append(s.answers, stored[:n]...)
+		last := publisher.Answer{}
+		if slices.ContainsFunc(stored[:n], func(a publisher.Answer) bool { return a.Err != nil }) {
+			last.Err = errPartMissing
+		} else {
+			lasts = append(lasts, s.msgs[end-1])
+		}
+		s.answers = append(s.answers, last)
+		stored, first = stored[n:], end
+	}
+	answers := p.publishAttempt(ctx, attempt, lasts, nil)
+	for _, end := range s.ends {
+		if s.answers[end-1].Err == nil {
+			s.answers[end-1], answers = answers[0], answers[1:]
+		}
+	}
+}
+
+func (p window) recover(t *task, _ error) (r recovery) {
+	r.limit = len(t.b.Items)
+	for k, a := range t.s.answers {
+		if publisher.Unstorable(a.Err) {
+			r.unstorable = append(r.unstorable, t.items[k])
+		} else if a.Err != nil {
+			r.pause = true
+		}
+	}
+	return r
+}
+
+// chain is the protocol with commit markers, for one batch. Each write is a commit.
+type chain struct {
+	*Commits
+	looked  bool // whether the batch was looked up; once is enough, because no other worker can store results of the partition now
+	doubted bool // whether the stream has a result that should not be there, so that all inputs must be looked up
+	changed bool // whether the result stream's settings may have changed since the last write
+
+	checked, progressed bool // whether the last commit was checked, and whether some of its messages are stored
+}
+
+// isUncertain implements protocol. A result that may not be published unchecked gets HeaderDeliveries, which lookups need.
+func (p *chain) isUncertain(d *inflight.Delivery, now time.Time) bool {
+	certain := p.looked || d.First || p.results.IsCertain(position(d))
+	if !p.w.clearance.mayPublishUnchecked(d, now, p.w.clearance.results.publishFor(now)) {
+		d.First = false
+	}
+	return !certain || p.doubted
+}
+
+const (
+	// maxAtomic is the maximum number of messages in an atomic batch, including the marker. It is nats-server's default.
+	maxAtomic = 1000
+
+	// maxFast is the maximum number of messages in a fast batch, including the marker.
+	maxFast = 4096
+
+	// maxCommittedBytes is the maximum number of bytes in the result bodies of one commit, unless a single input has more.
+	maxCommittedBytes = 4 << 20
+)
+
+func (p *chain) limits() (messages, bytes int) {
+	if p.results.Way == commit.Fast {
+		return maxFast, maxCommittedBytes
+	}
+	return maxAtomic, maxCommittedBytes
+}
+
+// write implements protocol. It stores a marker even without results, so that later markers need not list the batch's dead letters. A
+// single result is checked from its second attempt on, which shows whether it can be stored.
+func (p *chain) write(ctx context.Context, t *task, attempt int) error {
+	p.looked, p.doubted = true, false
+	if len(t.b.Items) == 0 {
+		return nil // the batch has only a part of a frame
+	}
+	last := len(t.b.Items) - 1
+	if len(t.items) < len(t.s.left) {
+		last = t.items[len(t.items)-1]
+	}
+	p.checked = attempt > 1 && len(t.items) == 1
+	stored, err := make([]bool, len(t.s.msgs)), p.checkCurrent(ctx)
+	if err == nil {
+		stored, err = p.commit(ctx, t.s.msgs, position(&t.b.Items[last]), p.checked)
+	}
+	p.progressed = slices.Contains(stored, true)
+	for _, ok := range stored {
+		a := publisher.Answer{}
+		if !ok {
+			a.Err = err
+		}
+		t.s.answers = append(t.s.answers, a)
+	}
+	return err
+}
+
+// checkCurrent returns errSettingsChanged if the kind of commit has changed since the start of the lease.
+func (p *chain) checkCurrent(ctx context.Context) error {
+	if !p.changed {
+		return nil
+	}
+	p.changed = false
+	p.w.following.Doubt()
+	p.w.following.Refresh(ctx)
+	if topology.Commits(p.w.way.Load()) != p.way {
+		return errSettingsChanged
+	}
+	return nil
+}
+
+// errSettingsChanged means that the lease must end because the result stream's settings require a different kind of commit.
+var errSettingsChanged = errors.New("the result stream's settings have changed")
+
+const (
+	// codeDuplicate is JetStream's error code for an atomic batch with an id that the stream already has.
+	codeDuplicate jetstream.ErrorCode = 10201
+
+	// codeTooMany is JetStream's error code for an atomic batch with too many messages.
+	codeTooMany jetstream.ErrorCode = 10199
+)
+
+// recover implements protocol. The server doesn't say which result of a commit can't be stored, so the commits get smaller until the
+// result is alone.
+func (p *chain) recover(t *task, err error) recovery {
+	all, n := len(t.b.Items), len(t.items)
+	var refused *jetstream.APIError
+	unstorable, incomplete := publisher.Unstorable(err), publisher.IncompleteBatch(err) && !p.checked
+	if errors.As(err, &refused) {
+		unstorable = unstorable || incomplete || refused.ErrorCode == codeTooMany
+	}
+	switch {
+	case commit.Over(err), errors.Is(err, errSettingsChanged):
+		return recovery{over: fmt.Errorf("store results of a partition: %w", err)}
+	case unstorable && n == 1 && incomplete:
+		return recovery{limit: 1} // the next commit is checked
+	case unstorable && n == 1:
+		return recovery{limit: all, unstorable: t.items[:1:1]}
+	case unstorable && p.progressed:
+		return recovery{limit: 1} // the first delivery in s.left is the cause
+	case unstorable && n > 1:
+		return recovery{limit: (n + 1) / 2}
+	case refused != nil && refused.ErrorCode == codeDuplicate:
+		p.doubted = true
+		return recovery{limit: all}
+	}
+	p.changed = true
+	return recovery{limit: all, pause: true}
+}

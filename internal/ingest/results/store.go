@@ -1,0 +1,371 @@
+package results
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/commit"
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/publisher"
+	"millrace/internal/ingest/topology"
+)
+
+// protocol is a way to store each message once. window relies on the streams' duplicate windows, and chain on commit markers.
+type protocol interface {
+	// isUncertain reports whether d must be looked up before anything is stored for it, because its result may be stored already.
+	isUncertain(d *inflight.Delivery, now time.Time) bool
+
+	// storeLetters stores letters, at most lettersAtOnce. It skips dead letters that are stored already, and modifies the slice. known
+	// has ids of stored dead letters. With an error, it returns the dead letters that aren't stored.
+	storeLetters(ctx context.Context, letters []*deadLetter, known *partials) (unstored []*deadLetter, err error)
+
+	// limits returns the maximum number of messages in one write, and the maximum number of bytes in their bodies. The messages of a
+	// single input may exceed both.
+	limits() (messages, bytes int)
+
+	// write stores the messages that t has prepared. It appends one answer per message to t.s.answers. It also returns the last error.
+	write(ctx context.Context, t *task, attempt int) error
+
+	// recover decides how t goes on after write has returned err.
+	recover(t *task, err error) recovery
+}
+
+// recovery describes how a task goes on after an error.
+type recovery struct {
+	unstorable []int // indices of the deliveries whose results can never be stored
+	limit      int   // maximum number of deliveries in the next write
+	pause      bool  // whether to wait before the next write
+	over       error // not nil if the task must end
+}
+
+// task stores the results and the dead letters of one batch.
+type task struct {
+	*Writer
+	protocol
+	b    *inflight.Batch
+	s    *Buffers
+	sink Sink
+
+	given   map[int]*deadLetter // dead letters of messages without a result, by index in the batch
+	letters bool                // whether given and the dead letters of records are stored
+	items   []int               // the deliveries of the current write, which are the first in s.left
+}
+
+// Store stores the results of b until each is stored, or its input has a dead letter. It returns an error if ctx ends, if a
+// connection is closed permanently, or if the sink returns an error. After an error, the remaining deliveries of b are not settled.
+//
+// A result that was not confirmed is published again under the same id, so the stream keeps one copy. While the result stream is
+// full, missing or slow, Store doesn't return. Once no batch is free, the pull stops too.
+func (w *Writer) Store(ctx context.Context, b *inflight.Batch, s *Buffers, sink Sink) error {
+	return (&task{Writer: w, protocol: window{w}, b: b, s: s, sink: sink}).run(ctx)
+}
+
+// Store is like Writer.Store, but stores exactly once. After an error, the lease must end.
+func (c *Commits) Store(ctx context.Context, b *inflight.Batch, s *Buffers, sink Sink) error {
+	c.w.following.Refresh(ctx)
+	return (&task{Writer: c.w, protocol: &chain{Commits: c}, b: b, s: s, sink: sink}).run(ctx)
+}
+
+func (t *task) run(ctx context.Context) error {
+	t.s.reset()
+	t.s.left = t.b.AppendUnsettled(t.s.left)
+	for _, i := range t.s.left {
+		t.s.partial.add(t.b.Items[i].Parts)
+	}
+	if err := t.completeFrames(ctx); err != nil {
+		return err
+	}
+	limit := len(t.b.Items)
+	for attempt := 1; ; attempt++ {
+		next, err := t.store(ctx, limit, attempt)
+		switch {
+		case next.over != nil:
+			return next.over
+		case err == nil && len(t.s.left) == 0:
+			return nil
+		case err == nil:
+			attempt = 0
+		case next.pause:
+			if err := t.awaitNext(ctx, attempt, err); err != nil {
+				return err
+			}
+		}
+		limit = next.limit
+	}
+}
+
+// completeFrames waits for the frames that end in the batch, and encodes their results. It removes deliveries without a result from
+// s.left, and collects their dead letters.
+func (t *task) completeFrames(ctx context.Context) (err error) {
+	t.s.left = slices.DeleteFunc(t.s.left, func(i int) bool {
+		d := &t.b.Items[i]
+		why, cause := OperatorError, t.b.Refusal(i)
+		if cause == nil && d.Frame != nil && err == nil {
+			if waited := d.Frame.Await(ctx); ctx.Err() != nil {
+				err = ctx.Err()
+				return false
+			} else if waited != nil {
+				err = t.sink.Incomplete(t.b, i, waited)
+				return true
+			}
+			why, cause = t.encodeFrame(d)
+		}
+		if cause == nil {
+			return false
+		}
+		if t.given == nil {
+			t.given = map[int]*deadLetter{}
+		}
+		t.given[i] = t.newLetter(i, why, cause)
+		return true
+	})
+	return err
+}
+
+// store makes one attempt to store the messages of up to limit deliveries. A commit marker covers the dead letters of a batch, so
+// they are stored first.
+func (t *task) store(ctx context.Context, limit, attempt int) (next recovery, err error) {
+	if err := t.settleKnown(ctx); err != nil {
+		return recovery{limit: limit, pause: true}, err
+	}
+	if err := t.storeLetters(ctx); err != nil {
+		return recovery{over: err}, err
+	}
+	t.prepare(limit)
+	next.limit = min(2*limit, len(t.b.Items))
+	err = t.write(ctx, t, attempt)
+	t.combineAnswers()
+	if err != nil {
+		next = t.recover(t, err)
+	}
+	if t.settle(ctx, t.items, t.s.answers) > 0 {
+		t.o.Progress()
+	}
+	for _, i := range next.unstorable {
+		if over := t.storeSomeLetters(ctx, []*deadLetter{t.newLetter(i, TooLarge, errUnstorable(err))}); over != nil {
+			next.over = over
+			break
+		}
+	}
+	return next, err
+}
+
+// awaitNext logs the error of an attempt, and waits until the next attempt. It returns an error if there can be none.
+func (t *task) awaitNext(ctx context.Context, attempt int, err error) error {
+	if over := t.ended(ctx); over != nil {
+		return over
+	}
+	t.o.Log.Warn(notStored, "results", len(t.s.left), "attempt", attempt, "stream", t.o.ResultStream, "error", err)
+	if !t.awaitRetry(ctx, attempt) {
+		return ctx.Err()
+	}
+	return nil
+}
+
+// ended returns an error if nothing can be stored any more, because ctx has ended or a connection is closed.
+func (t *task) ended(ctx context.Context) error {
+	if t.conns.Closed() && ctx.Err() == nil {
+		return fmt.Errorf("store results: %w", jetstream.ErrConnectionClosed)
+	}
+	return ctx.Err()
+}
+
+// settleKnown looks up the deliveries in s.left whose results may already be stored, and settles those with stored results.
+func (t *task) settleKnown(ctx context.Context) (err error) {
+	s := t.s
+	s.stale = s.stale[:0]
+	now := time.Now()
+	for _, i := range s.left {
+		if t.isUncertain(&t.b.Items[i], now) {
+			s.stale = append(s.stale, i)
+		}
+	}
+	if len(s.stale) == 0 {
+		return nil
+	}
+	if s.known, err = t.clearance.find(ctx, t.b.Items, s.stale, s.known[:0], &s.partial); err == nil {
+		t.settle(ctx, s.known, slices.Repeat([]publisher.Answer{{Duplicate: true}}, len(s.known)))
+	}
+	return err
+}
+
+// storeLetters stores all dead letters once. It returns an error if the task must end.
+func (t *task) storeLetters(ctx context.Context) error {
+	if t.letters {
+		return nil
+	}
+	var next []*deadLetter
+	for l := range t.deadLetters() {
+		if next = append(next, l); len(next) == lettersAtOnce {
+			if err := t.storeSomeLetters(ctx, next); err != nil {
+				return err
+			}
+			next = nil
+		}
+	}
+	t.letters = true
+	return t.storeSomeLetters(ctx, next)
+}
+
+// deadLetters yields the dead letters of messages without a result, and those of failed records in the frames of s.left, in the
+// order of the batch.
+func (t *task) deadLetters() iter.Seq[*deadLetter] {
+	return func(yield func(*deadLetter) bool) {
+		for i := range t.b.Items {
+			d := &t.b.Items[i]
+			if l := t.given[i]; l != nil {
+				if !yield(l) {
+					return
+				}
+				continue
+			}
+			for r := 0; d.Frame != nil && r < d.Frame.Records() && !t.b.IsSettled(i); r++ {
+				if d.Frame.Table.Status(r).Failed() && !yield(t.newRecordLetter(i, r)) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// storeSomeLetters stores letters, at most lettersAtOnce, and settles the deliveries that are given up. It passes deliveries with
+// unstored dead letters to the sink.
+func (t *task) storeSomeLetters(ctx context.Context, letters []*deadLetter) error {
+	if len(letters) == 0 {
+		return nil
+	}
+	all := slices.Clone(letters)
+	unstored, err := t.protocol.storeLetters(ctx, letters, &t.s.partial)
+	if err != nil {
+		if over := t.ended(ctx); over != nil {
+			return over
+		}
+		t.logUnstoredDeadLetter(unstored[0], err)
+	}
+	for _, l := range all {
+		switch {
+		case t.b.IsSettled(l.item): // an earlier record's dead letter isn't stored
+		case slices.Contains(unstored, l):
+			if err := t.sink.Incomplete(t.b, l.item, err); err != nil {
+				return err
+			}
+		case l.record == noRecord:
+			t.b.Settle(l.item)
+			t.sink.DeadLettered(l.d, l.why)
+			t.ReportDeadLetter(l.d, l.why, l.cause)
+		}
+	}
+	t.s.left = slices.DeleteFunc(t.s.left, t.b.IsSettled)
+	return nil
+}
+
+// newLetter returns the dead letter of the i-th delivery.
+func (t *task) newLetter(i int, why Reason, cause error) *deadLetter {
+	l := t.newDeadLetter(&t.b.Items[i], why, cause)
+	l.item = i
+	return l
+}
+
+// newRecordLetter returns the dead letter of record r in the frame of the i-th delivery.
+func (t *task) newRecordLetter(i, r int) *deadLetter {
+	l := t.Writer.newRecordLetter(&t.b.Items[i], r)
+	l.item = i
+	return l
+}
+
+// prepare prepares the messages of up to limit deliveries of s.left for a write.
+func (t *task) prepare(limit int) {
+	s := t.s
+	s.clear() // an earlier attempt may have had more messages
+	s.results, s.msgs, s.answers, s.ends = s.results[:0], s.msgs[:0], s.answers[:0], s.ends[:0]
+	messages, maxBytes := t.limits()
+	bytes := 0
+	for k, i := range s.left[:min(limit, len(s.left))] {
+		first := len(s.results)
+		t.appendMessages(i)
+		for _, m := range s.results[first:] {
+			bytes += len(m.Data)
+		}
+		if k > 0 && (len(s.results) >= messages || bytes > maxBytes) {
+			s.results = s.results[:first]
+			break
+		}
+		s.ends = append(s.ends, len(s.results))
+	}
+	for n := range s.results {
+		s.msgs = append(s.msgs, &s.results[n])
+	}
+	t.items = s.left[:len(s.ends)]
+}
+
+// appendMessages appends those messages of the i-th delivery's result to s.results that aren't stored yet.
+func (t *task) appendMessages(i int) {
+	d := &t.b.Items[i]
+	if d.Frame == nil {
+		h, body := ResultHeader(d, t.operators), t.b.Result(i)
+		t.content.describe(h, false, len(body))
+		t.s.results = append(t.s.results, nats.Msg{Subject: topology.MapSubject(t.o.ResultPrefix, d.Subject), Header: h, Data: body})
+		return
+	}
+	for n := range d.Frame.Parts {
+		if part := t.part(d, n); !t.s.partial[commit.ID(part.Header)] {
+			t.s.results = append(t.s.results, part)
+		}
+	}
+}
+
+// combineAnswers replaces the answers to messages by one answer per delivery. It records the stored parts of incomplete results.
+func (t *task) combineAnswers() {
+	s, first := t.s, 0
+	for k, end := range s.ends {
+		a := s.answers[end-1]
+		for _, each := range s.answers[first:end] {
+			if each.Err != nil {
+				a = each
+				break
+			}
+		}
+		for n := first; n < end && a.Err != nil; n++ {
+			if s.answers[n].Err == nil {
+				s.partial.add([]string{commit.ID(s.msgs[n].Header)})
+			}
+		}
+		s.answers[k], first = a, end
+	}
+	s.answers = s.answers[:len(s.ends)]
+}
+
+// settle settles those of items whose answer has no error, and returns their number.
+func (t *task) settle(ctx context.Context, items []int, answers []publisher.Answer) int {
+	s, now := t.s, time.Now()
+	headroom := t.b.Headroom(now, t.o.AckWait)
+	s.stored = s.stored[:0]
+	for k, i := range items {
+		if answers[k].Err != nil {
+			continue
+		}
+		d, outcome := &t.b.Items[i], inflight.Published
+		if answers[k].Duplicate {
+			outcome = inflight.Duplicate
+		}
+		s.stored = append(s.stored, d)
+		t.b.Settle(i)
+		t.stored(d)
+		t.o.Observer.Settled(outcome, len(d.Msg.Data()), t.b.ResultBytes(i), now.Sub(d.Received), headroom)
+		if d.Frame != nil && (d.First || outcome == inflight.Published) { // an earlier delivery reported the frame of a duplicate
+			t.o.Observer.Frame(d.Frame.Stats())
+		}
+	}
+	if len(s.stored) > 0 {
+		t.sink.Stored(ctx, s.stored)
+		s.left = slices.DeleteFunc(s.left, t.b.IsSettled)
+	}
+	s.Settling += time.Since(now)
+	return len(s.stored)
+}
