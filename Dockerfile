@@ -1,6 +1,6 @@
 # The worker's image: its binary and the kernel library on a base with the C library and without a shell. Neither
-# building nor running it needs a GPU. On a machine with a GPU, the container toolkit adds the driver. For the reasons
-# see docs/adr/0021.
+# building nor running it needs a GPU. On a machine with a GPU, the container toolkit adds the driver. docs/adr/0021 has
+# the reasons.
 #
 #   docker build -t millrace .                               or make image, which stamps version and commit
 #   docker build -t millrace --build-arg TAGS=noembedded .   without the embedded NATS server
@@ -9,7 +9,7 @@
 #
 # Each RUN is a target of image.mk. `make image-test` does the same without Docker.
 
-# All versions are pinned here: tags for people, digests for Docker.
+# These arguments pin all versions, with tags for people and digests for Docker.
 ARG CUDA_IMAGE=nvidia/cuda:12.4.1-devel-ubuntu22.04@sha256:da6791294b0b04d7e65d87b7451d6f2390b4d36225ab0701ee7dfec5769829f5
 ARG GO_IMAGE=golang:1.26.8-bookworm@sha256:a688600ca24f8a4d3ca77f95b0dd40704a9fc787c826660eb7ba0b641b8b175d
 ARG BASE_IMAGE=gcr.io/distroless/base-nossl-debian12:nonroot@sha256:be40c00dfabd86576d92666e87e406714d5618342de1a0c213ad232de255172e
@@ -21,7 +21,7 @@ COPY Makefile image.mk ./
 COPY kernels kernels
 RUN make image-kernels
 
-# The same with NVRTC=1: adds NVRTC from the toolkit, and compiles nothing again.
+# With NVRTC=1, this adds NVRTC from the toolkit. It compiles nothing again.
 FROM kernels AS libraries
 ARG NVRTC=
 RUN make image-kernels
@@ -55,8 +55,8 @@ LABEL org.opencontainers.image.title="Millrace" \
       org.opencontainers.image.revision="${COMMIT}" \
       org.opencontainers.image.base.name="${BASE_IMAGE}"
 COPY --from=worker /src/bin/image/root/ /
-# The image must not select GPUs: whoever starts the container does. NVIDIA_VISIBLE_DEVICES=all here would give every
-# GPU of a node to a pod that requested none.
+# The image must not select GPUs, because the user of the container selects them. With NVIDIA_VISIBLE_DEVICES=all here,
+# a pod that requests no GPU would get every GPU of its node.
 ENV PATH=/opt/millrace:/usr/local/bin:/usr/bin:/bin \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility
 USER 65532:65532

@@ -8,21 +8,22 @@ LDFLAGS := -X main.version=$(VERSION) -X main.commit=$(COMMIT)
 # Linting needs no installation: go builds the linter once, outside this module.
 LINTER := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-# Runs the tests, lists those that were skipped and why, and keeps a record for make slowest.
+# Runs the tests, lists the skipped tests with the reasons, and keeps a record for make slowest.
 GOTESTSUM := gotest.tools/gotestsum@v1.13.0
 RECORD    := bin/tests.json
 
-# Packages in which goroutines meet. The others' tests run the same code again, from end to end or without goroutines.
+# Packages with concurrent goroutines. The tests of the other packages run the same code again from end to end, or use
+# no goroutines.
 RACE := ./internal/streams ./internal/device/conformance ./internal/device/host ./internal/device/sim ./internal/alloc \
 	$(addprefix ./internal/ingest/,commit inflight lease/... lookup publisher pull quarantine results stall unpack) ./cmd/worker
 
 # Packages with files that build tags select.
 TAGGED = $(shell grep -rlE --include='*.go' '^//go:build .*(faults|invariants|noembedded)' cmd internal | xargs -n1 dirname | sort -u | sed 's|^|./|')
 
-# Packages in which misuse that a GPU would punish is detected.
+# Packages whose tests detect misuse of buffers and events.
 INVARIANTS := ./internal/device/... ./internal/streams/... ./internal/ingest/...
 
-# What a GPU machine without Go needs in addition to the sources. See tools/gpu-check.
+# The files that a GPU machine without Go needs in addition to the sources. See tools/gpu-check.
 BUNDLE       := .gpu
 BUNDLE_TESTS := device/conformance device/cuda streams ingest
 BUNDLE_MIB   := 40
@@ -44,7 +45,8 @@ version: ## Print the version of image, chart and binary
 build: ## Build the worker into bin/
 	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/worker ./cmd/worker
 
-# Four packages at a time, because tests wait as often as they compute, and the one that waits longest first.
+# This runs four packages at a time, because tests wait as often as they compute. The package that waits longest is the
+# first.
 test: ## Run every test but the faults and those of the timeline page, and list what was skipped; none needs a GPU or a server
 	@mkdir -p $(dir $(RECORD))
 	go run $(GOTESTSUM) --format standard-quiet --jsonfile $(RECORD) -- -p 4 ./internal/ingest ./...
@@ -55,7 +57,7 @@ page: ## Test the timeline page in Chromium (1 minute)
 slowest: ## List the 20 slowest tests of the last make test
 	@go run $(GOTESTSUM) tool slowest --num 20 --threshold 0s --jsonfile $(RECORD)
 
-# Without vet, which make test and make lint run.
+# This doesn't run vet, because make test and make lint run it.
 race: ## Run the tests of packages in which goroutines meet with the race detector, and with checks for misuse of buffers and events
 	go test -short -race -vet=off -tags invariants $(RACE)
 	go test -short -vet=off -tags invariants ./internal/ingest

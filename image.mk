@@ -3,7 +3,7 @@
 # TAGS=noembedded omits the embedded NATS server. NVRTC=1 adds NVRTC, which compiles the sources of operators on the node.
 TAGS  ?=
 NVRTC ?=
-# The name is what the chart pulls with image.repository=$(IMAGE_REPOSITORY).
+# The chart pulls the image of this name with image.repository=$(IMAGE_REPOSITORY).
 IMAGE_REPOSITORY ?= millrace
 IMAGE_TAG        := $(VERSION)$(if $(NVRTC),-nvrtc)
 IMAGE            ?= $(IMAGE_REPOSITORY):$(IMAGE_TAG)
@@ -16,7 +16,8 @@ IMAGE_DIR  := bin/image
 IMAGE_ROOT := $(IMAGE_DIR)/root
 IMAGE_LIBS := $(IMAGE_DIR)/lib
 
-# NVRTC in the CUDA toolkit. Its built-in functions are a library in C++, which the image's base doesn't have.
+# NVRTC in the CUDA toolkit. The library of its built-in functions needs the C++ library, which the image's base doesn't
+# have.
 NVRTC_FILE  = $(firstword $(wildcard $(addsuffix /lib64/libnvrtc.so.12,$(CUDA_HOME) /usr/local/cuda /opt/cuda)))
 CXX_FILES   = $(foreach name,libstdc++.so.6 libgcc_s.so.1,$(shell cc -print-file-name=$(name)))
 CXX_FOLDER  := usr/lib/x86_64-linux-gnu

@@ -1,4 +1,5 @@
-# The parts of a release: make release VERSION=0.2.0 makes all of them in bin/release/0.2.0. docs/releasing.md says how to cut one.
+# The parts of a release: make release VERSION=0.2.0 makes all of them in bin/release/0.2.0. docs/releasing.md describes how to make a
+# release.
 
 # DRY_RUN=1 takes the notes from the changelog's section Unreleased, and permits files that aren't committed.
 DRY_RUN ?=
@@ -11,11 +12,11 @@ ARCHIVE = millrace-image-$(VERSION)$(if $(NVRTC),-nvrtc)-$(PLATFORM).tar
 CONTEXT = $(IMAGE_DIR)/context
 TAR     = tar --sort=name --owner=0 --group=0 --numeric-owner --mtime=@$(SOURCE_DATE_EPOCH)
 
-# The toolkit that kernels/Makefile finds too. Its runtime is in the kernel library.
+# The toolkit that kernels/Makefile also finds. The kernel library contains the toolkit's runtime.
 RELEASE_NVCC = $(or $(NVCC),$(firstword $(shell command -v nvcc) $(wildcard $(addsuffix /bin/nvcc,$(CUDA_HOME) /usr/local/cuda /opt/cuda))))
 CUDA_VERSION = $(shell $(RELEASE_NVCC) --version | sed -n 's/.*release \([0-9.]*\),.*/\1/p')
 
-# Lists what a Go binary contains, from what Go recorded in it.
+# Lists the modules in a Go binary, which Go records in the binary.
 CYCLONEDX := github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0
 
 BASE_IMAGE = $(shell sed -n 's/^ARG BASE_IMAGE=//p' Dockerfile | head -n 1)
@@ -50,7 +51,7 @@ release-notes:
 	@printf '# Millrace $(VERSION)\n'
 	@awk '/^## /{inside = $$2 == "$(SECTION)"; next} inside' CHANGELOG.md
 
-# The worker of the image, which opens libmillrace.so, and one without cgo, which needs no C library and computes on the CPU.
+# The image's worker opens libmillrace.so. The worker without cgo needs no C library and computes on the CPU.
 release-binaries:
 	install -m 755 $(IMAGE_ROOT)/opt/millrace/worker $(RELEASE)/worker-$(VERSION)-$(PLATFORM)
 	install -m 644 $(IMAGE_ROOT)/opt/millrace/libmillrace.so $(IMAGE_ROOT)/opt/millrace/NOTICES LICENSE $(RELEASE)/
@@ -75,7 +76,7 @@ release-chart:
 	mkdir -p $(RELEASE)
 	cd helm/test && go tool helm package ../millrace --version '$(VERSION)' --app-version '$(VERSION)' --destination $(abspath $(RELEASE))
 
-# A list of each worker's modules, and one of what else the image has.
+# A list of each worker's modules, and a list of the image's other contents.
 release-sbom: release-sbom-image
 	for worker in $(RELEASE)/worker-*; do \
 		go run $(CYCLONEDX) bin -json -std -noserial -notimestamp -output-version 1.5 -version '$(VERSION)' -output $$worker.cdx.json $$worker || exit; done

@@ -10,7 +10,7 @@
 // of 200 for the shift, and 100 for everything else, so about 800. An H100 (132 SMs, 4 schedulers, 1.755 GHz) issues
 // 9.3e11 warp instructions per second, which limits the kernel to 2.3 TB/s. In the table lookups, 32 lanes use 32 banks
 // with collisions, on average 3.4 in one bank. They need 64 * 3.4 cycles of an SM for 2 KiB, which limits the kernel to
-// 2.2 TB/s. Memory delivers 3.3 TB/s, and the bus 55 GB/s.
+// 2.2 TB/s. Memory delivers 3.3 TB/s, and the bus delivers 55 GB/s.
 #pragma once
 
 #include "load.cuh"

@@ -9,8 +9,8 @@
 //
 // The hashes themselves are deliberately not shared, because a tile's hashes are already computed only once. Blocks
 // that divided the permutations of several tiles would read hashes over the slower network instead of locally, and need
-// as many registers. Only the traffic of minima can be saved. So this kernel can be faster if rows are long or span
-// tiles, at the cost of two waits for the slowest block of the cluster.
+// as many registers. This kernel only reduces the traffic of minima. It can be faster if rows are long or span tiles,
+// but waits twice for the slowest block of the cluster.
 #pragma once
 
 #include "cluster.cuh"

@@ -35,8 +35,8 @@ constexpr uint32_t kMailboxAlign = 16;
 // again. So a wait for the whole GPU takes at most a second, even if the host doesn't stop the kernel.
 constexpr uint64_t kMailboxIdle = 1000ull * 1000 * 1000;
 
-// The pause between two reads of the mailbox, in nanoseconds. It is short compared with an access over the bus, and
-// other blocks can use the multiprocessor in it.
+// The pause between two reads of the mailbox, in nanoseconds. It is short compared with an access over the bus. During
+// the pause, other blocks can use the multiprocessor.
 constexpr uint32_t kMailboxPause = 100;
 
 // The memory that a persistent kernel uses.

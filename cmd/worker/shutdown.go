@@ -47,8 +47,8 @@ func (a *app) onCloseDevice(id string, f func() error) {
 // close closes all parts. It gives up on a part that does not close in time.
 func (a *app) close() error { return a.closeAll(closeDevicesWithin, closeOther) }
 
-// closeAll is close with other time limits. All devices together have the limit devices, and each other part has the
-// limit other.
+// closeAll is like close, but with other time limits. The limit devices applies to all devices together, and the limit
+// other applies to each other part.
 func (a *app) closeAll(devices, other time.Duration) error {
 	var errs []error
 	left := devices

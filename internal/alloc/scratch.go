@@ -53,14 +53,15 @@ type Counted struct {
 	held  int64 // bytes whose Free has not been enqueued yet
 }
 
-// NewCountedPool wraps pool. Without a call to the device, it refuses an allocation after which callers would hold more
-// than limit bytes. PoolOptions.Limit instead bounds the memory that the pool takes from the device. A pool needs both
-// limits.
+// NewCountedPool wraps pool. The wrapper refuses an allocation after which callers would hold more than limit bytes,
+// and then doesn't call the device. PoolOptions.Limit instead bounds the memory that the pool takes from the device. A
+// pool needs both limits.
 func NewCountedPool(pool device.Pool, limit int64) *Counted {
 	return &Counted{Pool: pool, limit: limit}
 }
 
-// Instead returns the device's error if it has no memory pools, so scratch is preallocated. Otherwise it returns nil.
+// Instead returns the device's error if the device has no memory pools and scratch is preallocated. Otherwise it
+// returns nil.
 func (c *Counted) Instead() error { return c.instead }
 
 // Alloc implements device.Pool and counts the call. It fails with device.ErrOutOfMemory if the allocation would exceed

@@ -141,7 +141,7 @@ func checkSpans(c Column, spans []Span, n int) (bytes int) {
 	return bytes
 }
 
-// write writes one batch to the sink. Columns that need no rearrangement are the caller's memory, so their values are copied only
+// write writes one batch to the sink. A column that needs no rearrangement refers to the caller's memory, so its values are copied only
 // once. The writer fails only if a batch contradicts the schema, because the sink never fails.
 func (e *Encoder) write(rows Rows) {
 	n := len(rows.Lengths)

@@ -161,8 +161,8 @@ func (c Column) structType() arrow.DataType {
 	return arrow.StructOf(fields...)
 }
 
-// Types returns the names of the Arrow types of the column's values. A struct has one for each field: the field's name, a space,
-// and the type.
+// Types returns the names of the Arrow types of the column's values. For a struct, Types returns one string for each field: the field's
+// name, a space, and the type.
 func (c Column) Types() (names []string) {
 	if c.Kind != Struct {
 		return []string{c.dataType().String()}

@@ -62,10 +62,10 @@ type perRound func() []float64
 
 func (c *Case) batch() []float64 { return c.seconds }
 
-// stage returns a function for the seconds per batch on an engine.
+// stage returns a function that returns the seconds per batch on an engine.
 func (c *Case) stage(e streams.Engine) perRound { return func() []float64 { return c.stages[e] } }
 
-// figure returns a function for the samples of a figure. The function returns nil if the figure was not measured.
+// figure returns a function that returns the samples of a figure, or nil if the figure was not measured.
 func (c *Case) figure(name string) perRound {
 	return func() []float64 {
 		for _, s := range c.samples {
@@ -77,7 +77,7 @@ func (c *Case) figure(name string) perRound {
 	}
 }
 
-// longerStage returns a function for the larger of the values of a and b in each round.
+// longerStage returns a function that returns the larger of the values of a and b in each round.
 func longerStage(a, b perRound) perRound {
 	return func() []float64 {
 		all := make([]float64, min(len(a()), len(b())))

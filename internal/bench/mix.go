@@ -143,7 +143,7 @@ func (m mixKernel) Run(rows []byte, _ []uint32, scratch, result []byte, parallel
 }
 
 // piece mixes src into dst, four words at a time. The rounds of one word depend on each other, but a core can overlap
-// those of several words.
+// the rounds of several words.
 func (m mixKernel) piece(src, dst []byte) {
 	for ; len(src) >= 4*wordBytes; src, dst = src[4*wordBytes:], dst[4*wordBytes:] {
 		a, b := binary.LittleEndian.Uint32(src), binary.LittleEndian.Uint32(src[4:])

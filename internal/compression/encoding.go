@@ -1,8 +1,8 @@
 // Package compression decompresses the bodies of messages and compresses the bodies of results.
 //
-// Each goroutine that reads or writes messages has its own Decompressor or Compressor, which it reuses for all messages. Input is
-// never trusted. The sizes that a header declares are only hints. Every size is checked before memory is allocated for it, and a
-// Decompressor stops at its caller's limit.
+// Each goroutine that reads or writes messages has its own Decompressor or Compressor, which it reuses for all messages. The package
+// doesn't trust its input. A size in a header is only a hint. The package checks every size before it allocates memory, and a Decompressor
+// stops at its caller's limit.
 //
 // Start reading with Decompressor.Append and Compressor.Append. Each encoding has its own file.
 package compression
@@ -87,8 +87,8 @@ var contentEncodings = map[string]Encoding{
 	"x-s2":            Snappy,
 }
 
-// FromHeader returns the encoding that a Content-Encoding header names. Case and surrounding spaces don't matter. A list of several
-// encodings is an error, and so is an unknown encoding.
+// FromHeader returns the encoding that a Content-Encoding header names. Case and surrounding spaces don't matter. It returns an error for a
+// list of several encodings or an unknown encoding.
 func FromHeader(contentEncoding string) (Encoding, error) {
 	name := strings.ToLower(strings.TrimSpace(contentEncoding))
 	if e, ok := contentEncodings[name]; ok {

@@ -116,8 +116,8 @@ func (d *Decompressor) appendZstd(out *output, src []byte) error {
 }
 
 // appendZstdFrame decompresses one frame directly into the spare capacity of the output. The reserved capacity is the
-// size that the headers permit, or the rest of the limit plus one block. With less, the decoder would allocate its own
-// output. The decoder stops after the block that exceeds the limit.
+// size that the headers permit, or the rest of the limit plus one block. With less capacity, the decoder would allocate
+// its own output. The decoder stops after the block that exceeds the limit.
 func (d *Decompressor) appendZstdFrame(out *output, f zstdFrame, src []byte) error {
 	room := int64(out.room())
 	if f.min > room || f.HasFCS && int64(f.FrameContentSize) > room {

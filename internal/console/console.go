@@ -71,7 +71,7 @@ func Bar(done, whole int64, width int) string {
 }
 
 // Redraw draws a line on a terminal every 100 ms until the caller calls stop. stop draws the line once more and ends it
-// with a line feed. The parameter of line is the time since the call of Redraw.
+// with a line feed. Redraw passes line the time since the call of Redraw.
 func Redraw(out io.Writer, line func(elapsed time.Duration) string) (stop func()) {
 	start, done := time.Now(), make(chan struct{})
 	draw := func(end string) { _, _ = fmt.Fprintf(out, "\r%s   %s", line(time.Since(start)), end) }

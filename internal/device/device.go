@@ -76,10 +76,10 @@ type Device interface {
 	// Err makes no call to the hardware, so a health check may call it.
 	Err() error
 
-	// Check runs a small operation with a known result on the device, separate from all streams. It waits for the
-	// result until ctx is done. It returns nil if the device works. If the device doesn't work, the error wraps
-	// ErrLost, and Err returns it from then on. If the device, busy or hung, has not answered in time, the error wraps
-	// ErrNotReady. Call Check before you attribute a failure to a payload.
+	// Check runs a small operation with a known result on the device, separate from all streams. It waits for the result
+	// until ctx is done. It returns nil if the device works. If the device doesn't work, the error wraps ErrLost, and Err
+	// returns it from then on. If a busy or hung device has not answered in time, the error wraps ErrNotReady. Call Check
+	// before you attribute a failure to a payload.
 	Check(ctx context.Context) error
 
 	// Close waits for queued work, frees everything that is still allocated and shuts the device down. It returns a

@@ -3,7 +3,7 @@
 // one dead letter. The package has only tests.
 //
 // MILLRACE_FAULTS selects the scope of the tests. Without it, all tests are skipped. `make faults` injects each fault a
-// few times, and `make faults-ci` only the faults in inCI. `make faults-full` injects each fault often enough for a
+// few times. `make faults-ci` injects only the faults in inCI. `make faults-full` injects each fault often enough for a
 // reliable result, and prints a record. A failed test prints its seed. Set MILLRACE_FAULTS_SEED to repeat the run. One
 // test uses a real Prometheus (see docs/alerts.md).
 package faults

@@ -131,8 +131,8 @@ func (f *Frame) inflateArrowBuffers(codec uint8, body []byte) ([]byte, error) {
 	return a.slab[:cap(a.slab)], nil
 }
 
-// Each buffer of a compressed record batch begins with its decompressed length, which has inflatedPrefix bytes. The
-// length stored means that the buffer isn't compressed.
+// Each buffer of a compressed record batch begins with its decompressed length, which has inflatedPrefix bytes. If this
+// length equals stored, the buffer isn't compressed.
 const (
 	inflatedPrefix = 8
 	stored         = -1

@@ -63,7 +63,7 @@ func (f *Frame) presence(base []byte, rows int, nulls int64) ([]byte, error) {
 // isNull reports whether row i has no value.
 func isNull(present []byte, i int) bool { return present[i>>3]>>(i&7)&1 == 0 }
 
-// grow adds rows records to the index without setting them.
+// grow adds the given number of records to the index. The caller sets the returned starts and ends of these records.
 func (f *Frame) grow(rows int) (starts, ends []uint32) {
 	first := len(f.starts)
 	f.starts = slices.Grow(f.starts, rows)[:first+rows]

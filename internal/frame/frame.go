@@ -174,7 +174,7 @@ func (f *Frame) misframed(offset int, what string, args ...any) error {
 		fmt.Sprintf(what, args...))
 }
 
-// Reason is the reason why a body can't be split, as in the message's dead letter.
+// Reason is the reason why a body can't be split. The message's dead letter contains it.
 type Reason string
 
 const (

@@ -1,7 +1,7 @@
-// Package loglimit limits the size of a log, so repeated errors neither fill a disk nor hide other messages.
-// Handler limits the repetitions of a message. In each interval, it passes the first 10 records of a message. At the
-// end of an interval with dropped records, another record holds their number. TruncateAttr limits the length of a text.
-// The command cmd/worker applies both to all its logs.
+// Package loglimit limits the size of a log, so repeated errors neither fill a disk nor hide other messages. Handler
+// limits the repetitions of a message. In each interval, it passes the first 10 records of a message. If it drops
+// further records, it logs their number at the end of the interval. TruncateAttr limits the length of a text. The
+// command cmd/worker applies both to all its logs.
 //
 // Start reading at Handler.Handle.
 package loglimit

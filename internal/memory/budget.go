@@ -14,17 +14,17 @@ import (
 //     costs more than the whole budget is served when no other memory is in use.
 //   - The payloads of submitted batches. A batcher waits until there is room (Turn.Await), which bounds the number of large batches in
 //     flight. A batch may exceed the limit.
-//   - The buffers that are kept for reuse (Keep). What exceeds the limit is dropped.
+//   - The buffers that are kept for reuse (Keep). A buffer that would exceed the limit is dropped.
 //
-// A frame's memory is known only when the frame is unpacked. Frames are unpacked ahead while there is memory. The frame that a batch begins
-// with takes its memory even beyond the limit. Otherwise a frame that is larger than the budget could never be processed. Turns limit such
+// A frame's memory is known only when the frame is unpacked. The worker unpacks frames ahead while memory is free. The first frame of a
+// batch takes its memory even beyond the limit. Otherwise a frame that is larger than the budget could never be processed. Turns limit such
 // frames to one per pipeline.
 //
 // Methods are safe for concurrent use.
 type Budget struct {
 	Messages
 
-	Limit          int64 // memory for deliveries, frames and receipts. It doesn't change once the budget is used.
+	Limit          int64 // memory for deliveries, frames and receipts. It doesn't change after the first use of the budget.
 	submittedLimit int64
 	idleLimit      int64
 	empty, perByte int64 // see Messages.delivery
@@ -63,7 +63,7 @@ func (b *Budget) Memory() Usage {
 	return Usage{Limit: b.Limit, Used: b.used, Waits: b.waits, Submitted: b.submitted, Idle: b.idle}
 }
 
-// DeliveryCost returns the largest memory of a delivery. rest is the size of its headers and subjects as received. The client also copies
+// DeliveryCost returns the maximum memory of a delivery. rest is the size of its headers and subjects as received. The client also copies
 // each key and value of the headers out of the received bytes.
 func (b *Budget) DeliveryCost(payload, rest int, headers map[string][]string) int64 {
 	bytes := int64(payload + rest)
@@ -109,7 +109,8 @@ func (b *Budget) Take(ctx context.Context, bytes int64) bool {
 	return false
 }
 
-// Add takes memory at once, even if that exceeds the limit. It also counts the payload bytes of a submitted batch.
+// Add takes memory without waiting, even beyond the limit. It also counts submitted, the payload bytes of a submitted
+// batch.
 func (b *Budget) Add(bytes, submitted int64) {
 	b.mu.Lock()
 	b.used += bytes
@@ -117,7 +118,7 @@ func (b *Budget) Add(bytes, submitted int64) {
 	b.mu.Unlock()
 }
 
-// Give releases what Take and Add have taken.
+// Give releases memory that Take or Add has taken.
 func (b *Budget) Give(bytes, submitted int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -133,14 +134,14 @@ func (b *Budget) KeepReceipts(n int) {
 }
 
 // Short returns a channel that is closed as soon as a goroutine waits in Take. A batch that is being filled must then be submitted, because
-// that memory may be in the batch. The channel can be used for one wait.
+// it may hold the memory. The channel can be used for one wait.
 func (b *Budget) Short() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.short
 }
 
-// BatchShare returns the largest memory for one batch. It leaves memory for batches that fill while others are computed and published.
+// BatchShare returns the maximum memory for one batch. It leaves memory for batches that fill while others are computed and published.
 func (b *Budget) BatchShare() int64 { return b.Limit / 4 }
 
 // Keep changes the recorded size of a buffer that is kept for reuse to size. If all these buffers together would exceed their limit, it
@@ -202,8 +203,8 @@ type Frame struct {
 	overdrawn bool // whether Budget.overdrawn counts the frame
 }
 
-// TakeFrame takes more memory for a frame, and doesn't wait. If there is too little memory, it exceeds the limit if must is set, and
-// otherwise takes nothing and returns false.
+// TakeFrame takes more memory for a frame without waiting. If too little memory is free and must is set, it exceeds the limit. If must
+// isn't set, it takes nothing and returns false.
 func (b *Budget) TakeFrame(f *Frame, bytes int64, must bool) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -235,7 +236,7 @@ type Turn struct {
 	pipeline any
 }
 
-// NewTurn returns the Turn of one of the batchers of a pipeline. The pipeline is only compared.
+// NewTurn returns the Turn of one of the batchers of a pipeline. The budget uses pipeline only as a key.
 func (b *Budget) NewTurn(pipeline any) *Turn { return &Turn{budget: b, pipeline: pipeline} }
 
 // Await waits until there is room for one more submitted batch. If messages may be frames, it also waits until no other batcher of the

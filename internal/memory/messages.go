@@ -9,7 +9,7 @@ import (
 	"millrace/internal/table"
 )
 
-// Messages describes a worker's messages and their results, as far as these determine the memory of a message. That memory consists of:
+// Messages describes a worker's messages and results. Its fields determine the memory of a message, which consists of:
 //
 //   - the delivery: the payload, headers, bookkeeping and the largest result of one record, from the pull to the acknowledgement
 //   - the frame, if the message has many records or is compressed: the decompressed body, the index of the records, and their results
@@ -30,8 +30,8 @@ const (
 	// unconfirmed publish. The measured value is 2.1 KiB.
 	deliveryBytes = 2560
 
-	// headerBytes is the memory of a header in addition to its text, and valueBytes that of each value. They cover the entries in the maps of
-	// the input and of the result.
+	// headerBytes is the memory of a header in addition to its text, and valueBytes is the memory of each value. They cover the entries in the
+	// maps of the input and of the result.
 	headerBytes = 192
 	valueBytes  = 32
 
@@ -56,7 +56,7 @@ func (m *Messages) Splits() bool {
 	return m.Split.Framing != frame.None || m.Decompress != compression.None
 }
 
-// FrameResults returns the largest memory for the index and the results of a frame with the given number and total size of its records.
+// FrameResults returns the maximum memory for the index and the results of a frame with the given number and total size of its records.
 func (m *Messages) FrameResults(records int, bytes int64) int64 {
 	strings := operator.StringBytes(m.Operators, records, int(bytes))
 	body := int64(table.MaxBytes(m.Format, m.Operators, records, strings))
@@ -66,7 +66,7 @@ func (m *Messages) FrameResults(records int, bytes int64) int64 {
 	return int64(records)*frame.IndexBytes + table.MaxSize(m.Format, m.Operators, records, strings) + body + body/8
 }
 
-// largestFrame returns the largest memory of a frame, without its delivery. received is the largest size of a message. It returns 0 if
+// largestFrame returns the maximum memory of a frame, without its delivery. received is the maximum size of a message. It returns 0 if
 // every message is a single uncompressed record.
 func (m *Messages) largestFrame(received int64) int64 {
 	if !m.Splits() {

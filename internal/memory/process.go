@@ -1,9 +1,9 @@
-// Package memory answers what bounds the memory of a worker.
+// Package memory bounds the memory of a worker.
 //
 //   - Process divides the memory limit of the process: fixed memory for buffers, a limit for the Go runtime, and a limit for payloads.
 //   - Worker divides the limit for payloads: prefetched messages, the largest frames, and the limit of a Budget. Its numbers of payloads
 //     and batches in flight also bound memory if no limit is known.
-//   - Messages computes the largest memory that one message needs.
+//   - Messages computes the maximum memory that one message needs.
 //   - Budget counts the memory of the messages that a worker holds, and makes goroutines wait for memory.
 //
 // The packages of ingest use this package, and it uses none of them. Start reading at Process, then Worker, then Budget.
@@ -43,7 +43,7 @@ const (
 	// program is the memory of the Go runtime, metrics, the timeline and the HTTP servers.
 	program = 48 * mib
 
-	// cuda is the host memory that CUDA uses for the first GPU, and cudaMore the memory for each further GPU. Both exclude the pinned
+	// cuda is the host memory that CUDA uses for the first GPU, and cudaMore is the memory for each further GPU. Both exclude the pinned
 	// buffers of batches. Driver 580 used 100 MiB for a context on an H100, most of it mapped files.
 	cuda     = 160 * mib
 	cudaMore = 64 * mib
@@ -51,8 +51,8 @@ const (
 	// embeddedServer is the memory reserved for the embedded server. The server may use more.
 	embeddedServer = 128 * mib
 
-	// minSlack is the minimum memory that stays free. If a sixteenth of the limit is larger, that much stays free. It is for page tables, for
-	// sockets, and for garbage that exceeds the runtime's limit.
+	// minSlack is the minimum memory that stays free for page tables, sockets, and garbage beyond the runtime's limit. If a sixteenth of the
+	// limit is larger, a sixteenth stays free.
 	minSlack = 24 * mib
 
 	// minPayloads is the smallest value of Process.Payloads with which the worker starts.
@@ -98,7 +98,7 @@ func find(cgroup, machine memlimit.Provider) (limit int64, source string) {
 }
 
 // Admit adds a pipeline with the given sizes of its buffers on the host and on the device. It returns an error if the limit is too low for
-// all pipelines together. The device memory of a GPU doesn't count. That of a CPU is in Go's heap, like its host memory.
+// all pipelines together. Admit ignores the device memory of a GPU. The device memory of a CPU is in Go's heap, like its host memory.
 func (p *Process) Admit(gpu bool, host, device int64) error {
 	p.Buffers += host
 	if !gpu {
@@ -115,8 +115,8 @@ func (p *Process) Admit(gpu bool, host, device int64) error {
 	return p.divide()
 }
 
-// divide sets the limits of the Go runtime and of payloads. Of the memory that remains after the buffers, the program and the slack, half
-// is for payloads and half for uncollected garbage. If too little memory remains, the error names the necessary limit.
+// divide sets the limits of the Go runtime and of payloads. After it subtracts the buffers, the program and the slack, it gives half of the
+// rest to payloads and half to uncollected garbage. If too little memory remains, the error names the necessary limit.
 func (p *Process) divide() error {
 	if p.Limit == 0 {
 		return nil

@@ -11,7 +11,7 @@ import (
 //
 //   - fixed shares that are in use at every load: prefetched messages, connections and the ledger of shared delivery
 //   - one frame of the largest size per pipeline
-//   - of the rest, an eighth for idle buffers, and the limit of the Budget for all messages in flight
+//   - an eighth of the rest for idle buffers, and seven eighths for all messages in flight, as the limit of the Budget
 //
 // Without a limit, the Budget is as large as the batches in flight can require.
 type Worker struct {
@@ -34,8 +34,8 @@ const (
 	SlotsPerLane = 2
 
 	// BatchesPerSlot is the number of batches that may be in flight, from pull to acknowledgement, per batch that can be on a device.
-	// Publishing a batch takes milliseconds, and its time on the device is a fraction of a millisecond. So most batches in flight are being
-	// published. With fewer batches the device would wait for the server.
+	// Publishing a batch takes milliseconds, but the device needs only a fraction of a millisecond for it. So most batches in flight are being
+	// published. With fewer batches, the device would wait for the server.
 	BatchesPerSlot = 8
 
 	// FullPerSlot is the number of full batches per slot that fit into memory: one on the device and one being published.
@@ -47,7 +47,7 @@ const (
 	// connectionBytes is the memory for a connection's read and write buffers. There is no reconnect buffer.
 	connectionBytes = 1 * mib
 
-	// ledgerBytes is the memory of the ledger of shared delivery for 65,536 settled inputs and as many returned ones.
+	// ledgerBytes is the memory of the ledger of shared delivery for 65,536 settled inputs and 65,536 returned inputs.
 	ledgerBytes = 12 * mib
 
 	// idleShare limits idle buffers to an eighth of the memory.
@@ -57,20 +57,21 @@ const (
 	minDeliveries = 1024
 )
 
-// InFlight returns the largest number of payloads that can be in flight, which means delivered and not yet acknowledged. They are in
+// InFlight returns the maximum number of payloads that can be in flight, which means delivered and not yet acknowledged. They are in
 // batches, in queues, and on their way from the server.
 func (w *Worker) InFlight() int {
 	return BatchesPerSlot*w.Slots*w.BatchPayloads + w.Consumers*(PendingRequests*RequestMessages+Queued)
 }
 
-// Full returns the number of payloads that must be in flight for full batches: one on the device and one being published per slot.
+// Full returns the number of payloads that must be in flight for full batches. Each slot needs one batch on the device and one that is
+// being published.
 func (w *Worker) Full() int { return FullPerSlot * w.Slots * w.BatchPayloads }
 
 // MaxAckPending returns the default of the consumer's MaxAckPending: twice Full.
 func (w *Worker) MaxAckPending() int { return 2 * w.Full() }
 
-// parts returns the fixed shares, the memory for frames, and the least memory for messages in flight and idle buffers. The latter is enough
-// for two payloads of the largest size, and for minDeliveries empty ones.
+// parts returns the fixed shares, the memory for frames, and the minimum memory for messages in flight and idle buffers. This minimum is
+// enough for two payloads of the maximum size, and for minDeliveries empty payloads.
 func (w *Worker) parts() (fixed, frames, least int64) {
 	prefetched := int64(w.Consumers) * w.PullRequests().memory(w.MaxPayload)
 	fixed = prefetched + int64(w.Connections)*connectionBytes + ledgerBytes
@@ -134,7 +135,7 @@ func (w *Worker) Check() error {
 type Requests struct {
 	Messages int // per request
 	Min      int // byte limit of a request, unless the largest message is larger
-	Max      int // the consumer's own bound of the byte limit (max_request_max_bytes); 0 means no bound
+	Max      int // the consumer's upper bound for the byte limit (max_request_max_bytes); 0 means no bound
 }
 
 const (
@@ -162,8 +163,8 @@ const (
 	pullShare = 4
 )
 
-// Bytes returns the byte limit of a request. It is at least the size of the largest message, as far as the consumer allows. Otherwise the
-// consumer stalls, because the server refuses any request that is too small for the next message.
+// Bytes returns the byte limit of a request. It is at least the size of the largest message, unless the consumer's bound is lower. The
+// server refuses a request that is too small for the next message, so the consumer would stall.
 func (r Requests) Bytes(maxPayload int64) int {
 	n := max(r.Min, int(maxPayload)+SubjectBytes)
 	if r.Max > 0 {
@@ -172,13 +173,14 @@ func (r Requests) Bytes(maxPayload int64) int {
 	return n
 }
 
-// memory returns the largest memory of the messages that a consumer's requests deliver.
+// memory returns the maximum memory of the messages that a consumer's requests deliver.
 func (r Requests) memory(maxPayload int64) int64 {
 	return PendingRequests * (int64(r.Bytes(maxPayload)) + int64(r.Messages)*messageBytes)
 }
 
-// PullRequests returns the bounds of the worker's requests: those that the consumer allows, or smaller ones that keep the prefetched
-// messages of all consumers within a quarter of the limit. They exceed the quarter if the largest message or minMessages requires it.
+// PullRequests returns the bounds of the worker's requests. They are the bounds that the consumer allows, or smaller bounds that keep the
+// prefetched messages of all consumers within a quarter of the limit. The messages may exceed the quarter if the largest message or
+// minMessages requires it.
 func (w *Worker) PullRequests() Requests {
 	r := w.Requests
 	if w.Limit == 0 || w.Consumers == 0 {

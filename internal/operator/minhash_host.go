@@ -40,7 +40,8 @@ type minhashKernel struct {
 }
 
 // Needs requests scratch for one hash per byte, because at most one shingle starts at each byte. It also requests
-// scratch for one signature per piece: that of its first part, if that part continues a row from an earlier piece.
+// scratch for one signature per piece: the signature of its first part, if that part continues a row from an earlier
+// piece.
 func (m minhashKernel) Needs(s device.Shape) device.Needs {
 	n := device.Needs{Scratch: 4 * s.Bytes, Result: s.Rows * 4 * m.hashes}
 	if pieces := pieceCount(s.Rows, s.Bytes, m.pieceUnits); pieces > 1 {

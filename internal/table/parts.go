@@ -43,7 +43,7 @@ const sampleRecords = 256
 // single record exceeds the limit, the error is a *RecordTooLargeError. The caller can then set the record's status to
 // record.TooLarge and call Parts again.
 //
-// The parts depend only on the table, the format, the limit and compress. Nearly every part costs only one encoding.
+// The parts depend only on the table, the format, the limit and compress. Nearly every part is encoded only once.
 func (t *Table) Parts(dst []byte, f operator.Format, limit int, compress func(dst, src []byte) []byte) ([]byte, []Part, error) {
 	c := cutter{table: t, format: f, compress: compress, limit: limit, body: dst}
 	n := t.Records()

@@ -44,8 +44,8 @@ func (b *byteStrings) size() int64 {
 	return size
 }
 
-// maxStrings returns the maximum of size plus the memory for one record's values. Memory grows in steps, so it may be
-// larger than the byte strings.
+// maxStrings returns the maximum memory for the byte strings and for one record's values. Memory grows in steps, so it
+// may be larger than the byte strings.
 func maxStrings(ops []operator.Operator, records, stringBytes int) (limit int64) {
 	for _, op := range ops {
 		if _, ok := op.(operator.Variable); ok {

@@ -1,7 +1,7 @@
 // Package table holds the results of one message's records and encodes them as the body of a result message.
 //
-// The worker fills a Table while batches complete, possibly from several goroutines. One goroutine encodes it when
-// every record has ended. The demo and tests compare bodies with the reference implementations by calling Check. Start
+// The worker fills a Table while batches complete, possibly from several goroutines. After the last batch, one
+// goroutine encodes it. The demo and tests compare bodies with the reference implementations by calling Check. Start
 // reading with Table, then encode.go and parts.go. docs/results.md specifies the formats.
 package table
 

@@ -1,5 +1,5 @@
 // Package wildcard compares filters of NATS subjects. A filter may have wildcards. * matches one token, and > as the
-// last token matches one or more. The functions expect well-formed filters.
+// last token matches one or more tokens. The functions expect well-formed filters.
 package wildcard
 
 import "strings"

@@ -1,11 +1,11 @@
 {{/*
-This file turns files/rules.yaml into the rules of a release: it leaves out alerts, replaces severities, durations, thresholds and the
-address of the runbooks, and restricts the queries to the release's own workers.
+This file turns files/rules.yaml into the rules of a release: it leaves out alerts, replaces severities, durations, thresholds and the address of
+the runbooks, and restricts the queries to the release's own workers.
 */}}
 
 {{/*
-millrace.scrapeJob returns the label `job` of the workers' series, which the Prometheus operator derives from the monitor; empty if
-neither monitor is enabled and no job is set.
+millrace.scrapeJob returns the label `job` of the workers' series, which the Prometheus operator derives from the monitor. It is empty if neither
+monitor is enabled and no job is set.
 */}}
 {{- define "millrace.scrapeJob" -}}
 {{- if .Values.prometheusRule.job -}}
@@ -17,7 +17,7 @@ neither monitor is enabled and no job is set.
 {{- end -}}
 {{- end }}
 
-{{/* millrace.ownSeries returns the matchers of the release's own series; empty if the job is unknown. */}}
+{{/* millrace.ownSeries returns the matchers of the release's own series, or nothing if the job is unknown. */}}
 {{- define "millrace.ownSeries" -}}
 {{- with include "millrace.scrapeJob" . -}}
 {{ printf "namespace=%q,job=%q" $.Release.Namespace . }}
@@ -55,8 +55,8 @@ MillraceReconnectStorm: {threshold: "[15m]) > "}
 {{- end }}
 
 {{/*
-millrace.noWorkers returns the expression of MillraceNoWorkers for a release whose job is known. A release that may be scaled to zero is
-reported only while its Deployment wants pods, which needs kube-state-metrics.
+millrace.noWorkers returns the expression of MillraceNoWorkers for a release whose job is known. For a release that may be scaled to zero, the
+alert fires only while the Deployment wants pods. This needs kube-state-metrics.
 */}}
 {{- define "millrace.noWorkers" -}}
 {{- $wanted := printf "kube_deployment_spec_replicas{namespace=%q,deployment=%q}" .Release.Namespace (include "millrace.fullname" .) -}}
@@ -93,8 +93,8 @@ absent(millrace_build_info{ {{- include "millrace.ownSeries" . -}} }) {{ eq $lea
 {{- end }}
 
 {{/*
-millrace.recording returns a recording rule with the values of a release. One rule for autoscalers has the goal. Both have a label by which
-a HorizontalPodAutoscaler selects the release's series.
+millrace.recording returns a recording rule with the values of a release. It writes the goal into one of the rules for autoscalers. Both rules
+for autoscalers get a label by which a HorizontalPodAutoscaler selects the release's series.
 */}}
 {{- define "millrace.recording" -}}
 {{- $rule := deepCopy .rule -}}

@@ -1,4 +1,4 @@
-{{/* This file checks durations, sizes and GPUs as the worker does: internal/config. helm/test compares the two. */}}
+{{/* This file checks durations, sizes and GPUs like the worker (internal/config). helm/test compares both checks. */}}
 
 {{/* millrace.durationBounds returns the shortest and the longest duration of each key of config. */}}
 {{- define "millrace.durationBounds" -}}
@@ -43,20 +43,20 @@ config.{{ $key }} is {{ $value }}, less than 16MiB: set at least 16MiB, or "0" f
 {{- end }}
 {{- end }}
 
-{{/* millrace.boundProblem returns the problem of a value that is too low or too high, or nothing. The argument is a dict. */}}
+{{/* millrace.boundProblem returns the problem of a value that is too low or too high, or else nothing. The argument is a dict. */}}
 {{- define "millrace.boundProblem" -}}
 {{- if or .low .high }}
 config.{{ .key }} is {{ .value }}, {{ .low | ternary (printf "less than %s" (first .bounds)) (printf "more than %s" (last .bounds)) }}: set {{ .what }} from {{ first .bounds }} to {{ last .bounds }}
 {{- end }}
 {{- end }}
 
-{{/* millrace.sizeNumber returns the bytes of a size of the worker, also of one that fits into no integer. */}}
+{{/* millrace.sizeNumber returns the number of bytes of a size in the worker's syntax, even if the number doesn't fit into an integer. */}}
 {{- define "millrace.sizeNumber" -}}
 {{- $unit := regexFind "[A-Za-z]*$" . -}}
 {{ mulf (trimSuffix $unit . | float64) (get (include "millrace.units" . | fromYaml) $unit) }}
 {{- end }}
 
-{{/* Inside a pod, its GPUs have the ordinals from 0 on. Their number isn't known with a ResourceClaimTemplate of one's own. */}}
+{{/* Inside a pod, the ordinals of its GPUs start at 0. With the user's own ResourceClaimTemplate, the chart doesn't know the number of GPUs. */}}
 {{- define "millrace.deviceProblems" -}}
 {{- $devices := splitList "," .Values.config.devices }}
 {{- $gpus := int64 .Values.gpu.count }}

@@ -1,6 +1,7 @@
 {{/*
-millrace.dashboard returns the dashboard of a release. Grafana refuses dashboards that share a uid, or a title in a folder, so each release has
-its own. If the chart knows the workers' job, the dashboard shows this release's workers unless its reader chooses others.
+millrace.dashboard returns the dashboard of a release. Grafana rejects a dashboard whose uid exists, or whose title exists in the folder. So each
+release has its own uid and title. If the chart knows the workers' job, the dashboard shows this release's workers unless the user selects
+others.
 */}}
 {{- define "millrace.dashboard" -}}
 {{- $dashboard := .Files.Get "files/dashboard.json" | fromJson -}}
@@ -12,7 +13,7 @@ its own. If the chart knows the workers' job, the dashboard shows this release's
 {{- if eq $variable.name "namespace" -}}
 {{- $_ := set $variable "current" (dict "selected" true "text" (list $.Release.Namespace) "value" (list $.Release.Namespace)) -}}
 {{- else if eq $variable.name "pod" -}}
-{{- /* The names of a Deployment's pods have two more parts, the second of which Kubernetes may cut off. */ -}}
+{{- /* The name of a Deployment's pod has two additional parts. Kubernetes may cut off the second part. */ -}}
 {{- $_ := set $variable "allValue" (printf "%s-[a-z0-9]+(-[a-z0-9]*)?" (include "millrace.fullname" $ | replace "." "[.]")) -}}
 {{- end -}}
 {{- end -}}

@@ -1,6 +1,6 @@
 {{/*
-millrace.milliseconds converts a Go duration (1m30s, 2.5s, 500ms) to milliseconds. Templates have no function for that. The schema has
-validated the argument, so every part of it is a number and a unit.
+millrace.milliseconds converts a Go duration (1m30s, 2.5s, 500ms) to milliseconds. Templates have no function for this. The schema has validated
+the argument, so each of its parts is a number and a unit.
 */}}
 {{- define "millrace.milliseconds" -}}
 {{- $units := dict "h" 3600000 "m" 60000 "s" 1000 "ms" 1 -}}
@@ -18,14 +18,14 @@ validated the argument, so every part of it is a number and a unit.
 {{- end }}
 
 {{/*
-millrace.gracePeriod returns how long a pod may take to end, in seconds: the sleep of lifecycle.preStop, the drain timeout, and a margin
-for giving back unfinished messages and for closing devices and connections.
+millrace.gracePeriod returns the maximum time in which a pod ends, in seconds. It is the sum of the sleep of lifecycle.preStop, the drain
+timeout, and a margin. In the margin, the worker gives back unfinished messages and closes devices and connections.
 */}}
 {{- define "millrace.gracePeriod" -}}
 {{ add (include "millrace.preStopSleep" .) (include "millrace.seconds" .Values.config.drainTimeout) .Values.terminationGraceMarginSeconds }}
 {{- end }}
 
-{{/* millrace.preStopSleep returns the seconds of lifecycle.preStop.sleep: Kubernetes counts them towards the grace period. */}}
+{{/* millrace.preStopSleep returns the seconds of lifecycle.preStop.sleep, which are part of the grace period. */}}
 {{- define "millrace.preStopSleep" -}}
 {{- $preStop := get (.Values.lifecycle | default dict) "preStop" | default dict -}}
 {{- $sleep := get $preStop "sleep" | default dict -}}

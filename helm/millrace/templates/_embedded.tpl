@@ -1,4 +1,4 @@
-{{/* This file checks the NATS server inside the pod: it is for one pod, and its streams must fit where they are stored. */}}
+{{/* This file checks the NATS server inside the pod. The server supports only one pod, and its streams must fit into their volume. */}}
 
 {{- define "millrace.embeddedProblems" -}}
 {{- $nats := .Values.nats }}
@@ -17,8 +17,8 @@ nats.embedded.enabled is set for {{ include "millrace.maxPods" . }} pods, each o
 {{- end }}
 
 {{/*
-millrace.storageProblems compares the sizes of the streams with the volume of the server in the pod. The server doesn't know the volume's
-limit: it sees the node's disk. Its files may be a ninth larger than the streams.
+millrace.storageProblems compares the sizes of the streams with the volume of the server in the pod. The server sees the node's disk instead of
+the volume's limit. Its files may be a ninth larger than the streams.
 */}}
 {{- define "millrace.storageProblems" -}}
 {{- $limit := .Values.nats.embedded.sizeLimit }}

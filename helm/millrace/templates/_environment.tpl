@@ -1,6 +1,6 @@
 {{/*
-millrace.environment returns the container's variables. Each key of config is one, in camel case. The argument is a dict with the
-root context ("root") and with replacements for keys of config ("instead").
+millrace.environment returns the container's variables. Each key of config is a variable in camel case. The argument is a dict with the root
+context ("root") and with replacements for keys of config ("instead").
 */}}
 {{- define "millrace.environment" -}}
 {{- $root := .root -}}
@@ -23,7 +23,7 @@ root context ("root") and with replacements for keys of config ("instead").
 {{- end }}
 {{- end }}
 
-{{/* millrace.computed returns the variables that the chart computes if the values leave them open. */}}
+{{/* millrace.computed returns the variables that the chart computes if the values don't set them. */}}
 {{- define "millrace.computed" -}}
 device: {{ .Values.config.device | default (eq .Values.gpu.mode "none" | ternary "host" "cuda") }}
 maxAckPending: {{ include "millrace.maxAckPending" . }}
@@ -50,7 +50,7 @@ dataDir: {{ .Values.nats.embedded.dataDir | quote }}
 {{- end -}}
 {{- end }}
 
-{{/* millrace.natsEnvironment returns the variables for NATS. They contain paths of files; the contents stay in the Secrets. */}}
+{{/* millrace.natsEnvironment returns the variables for NATS. They contain only the paths of files. The contents stay in the Secrets. */}}
 {{- define "millrace.natsEnvironment" -}}
 {{- with .Values.nats -}}
 - name: MILLRACE_NATS_CONNECTIONS
@@ -93,9 +93,9 @@ dataDir: {{ .Values.nats.embedded.dataDir | quote }}
 {{- end }}
 
 {{/*
-millrace.gpuEnvironment returns the variables for the NVIDIA container runtime and the driver. If that runtime is the node's default,
-an image that requests all GPUs gets them without the scheduler's knowledge, unless a device plugin overrides it. "void" makes the
-runtime ignore the container. The root file system is read-only, so the driver caches compiled code in /tmp.
+millrace.gpuEnvironment returns the variables for the NVIDIA container runtime and the driver. If that runtime is the node's default, an image
+that requests all GPUs gets them without the scheduler's knowledge, unless a device plugin overrides it. "void" makes the runtime ignore the
+container. The root file system is read-only, so the driver caches compiled code in /tmp.
 */}}
 {{- define "millrace.gpuEnvironment" -}}
 {{- if has .Values.gpu.mode (list "none" "dra") -}}

@@ -8,7 +8,7 @@
 {{- include "millrace.hookProblems" . }}
 {{- end }}
 
-{{/* A label that is there twice is invalid, and a changed label of the chart's own breaks selectors. */}}
+{{/* A duplicate label is invalid. A user's label that replaces one of the chart's labels breaks selectors. */}}
 {{- define "millrace.labelProblems" -}}
 {{- $values := .Values }}
 {{- $own := list "app.kubernetes.io/name" "app.kubernetes.io/instance" "app.kubernetes.io/component" "app.kubernetes.io/version" "app.kubernetes.io/managed-by" "helm.sh/chart" }}
@@ -26,7 +26,7 @@
 {{- end }}
 {{- end }}
 
-{{/* If a variable is set twice, the last value counts, but the chart checks and uses only its own. */}}
+{{/* If a variable is set twice, Kubernetes uses the last value, but the chart checks and uses only its own value. */}}
 {{- define "millrace.variableProblems" -}}
 {{- $seen := list }}
 {{- $gpu := include "millrace.gpuEnvironment" . }}
@@ -78,7 +78,7 @@ extraVolumeMounts mounts {{ $name }} without a mountPath: set where
 {{- end }}
 {{- end }}
 
-{{/* A command that isn't in the image fails without stopping anything, so nobody notices. */}}
+{{/* If a hook's command isn't in the image, the hook fails but the pod continues, so nobody notices. */}}
 {{- define "millrace.hookProblems" -}}
 {{- range $hook, $handler := .Values.lifecycle }}
 {{- if and (hasKey ($handler | default dict) "sleep") (semverCompare "<1.30.0-0" $.Capabilities.KubeVersion.Version) }}

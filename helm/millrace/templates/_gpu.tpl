@@ -1,6 +1,6 @@
 {{/* The effects of gpu.mode on a pod. */}}
 
-{{/* millrace.gpuResource returns the requested extended resource, or nothing if there is none. */}}
+{{/* millrace.gpuResource returns the requested extended resource, or nothing if the pod requests none. */}}
 {{- define "millrace.gpuResource" -}}
 {{- with .Values.gpu -}}
 {{ get (dict "gpu" .resource "mig" .mig.resource "shared" .shared.resource) .mode }}

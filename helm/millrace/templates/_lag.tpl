@@ -1,6 +1,6 @@
 {{/*
-millrace.maxTriggers returns how many partitions KEDA may read the lag of. Each query reads the state of all consumers: 64 of them read 7 MB
-every 15 s, and 256 would read 113 MB.
+millrace.maxTriggers returns the maximum number of partitions whose lags KEDA may read. Each query reads the state of all consumers. So KEDA
+reads 7 MB every 15 s for 64 partitions, and would read 113 MB for 256 partitions.
 */}}
 {{- define "millrace.maxTriggers" -}}64{{- end }}
 
@@ -14,10 +14,10 @@ every 15 s, and 256 would read 113 MB.
 {{- end }}
 
 {{/*
-millrace.lag returns the settings of KEDA's nats-jetstream scaler, which must all be text. Its lag is the number of messages that the
-consumer has yet to deliver plus those in flight. While the consumer doesn't exist, the scaler fails and the number of pods doesn't
-change. With a measured rate and minReplicas=0, this scaler only starts the first pod, and keeps it while there is a lag. Its threshold is
-then so high that it never wants a second one.
+millrace.lag returns the settings of KEDA's nats-jetstream scaler, which must all be text. Its lag is the number of undelivered messages plus the
+number of messages in flight. While the consumer doesn't exist, the scaler fails and the number of pods doesn't change. With a measured rate and
+minReplicas=0, this scaler only starts the first pod, and keeps the pod while there is a lag. Its threshold is then so high that it never
+requests a second pod.
 */}}
 {{- define "millrace.lag" -}}
 {{- $keda := .root.Values.autoscaling.keda -}}
@@ -31,9 +31,9 @@ useHttps: {{ $keda.useHttps | quote }}
 {{- end }}
 
 {{/*
-millrace.wantedPods returns the settings of KEDA's prometheus scaler, which must all be text. Its query gives the number of pods that the
-job needs (files/rules.yaml). Without a series the scaler fails and the number of pods doesn't change. Without pods there is never a
-series, so a release that may be scaled to zero takes that as 0.
+millrace.wantedPods returns the settings of KEDA's prometheus scaler, which must all be text. Its query gives the number of pods that the job
+needs (files/rules.yaml). Without a series, the scaler fails and the number of pods doesn't change. Without pods, there is never a series. So a
+release that may be scaled to zero treats a missing series as 0.
 */}}
 {{- define "millrace.wantedPods" -}}
 {{- $prometheus := .Values.autoscaling.keda.prometheus -}}
@@ -47,8 +47,8 @@ ignoreNullValues: "false"
 {{- end }}
 
 {{/*
-millrace.metricLabels returns the labels that select the external metric of the HorizontalPodAutoscaler. By default that is the label
-which the release's own recording rules add: the job may contain a slash, which Kubernetes accepts in no selector.
+millrace.metricLabels returns the labels that select the external metric of the HorizontalPodAutoscaler. By default, this is the label that the
+release's own recording rules add. The label `job` isn't suitable, because it may contain a slash, which Kubernetes doesn't accept in selectors.
 */}}
 {{- define "millrace.metricLabels" -}}
 {{- $name := .Values.autoscaling.hpa.metricName -}}
@@ -59,7 +59,7 @@ deployment: {{ include "millrace.fullname" . }}
 {{- end -}}
 {{- end }}
 
-{{/* millrace.metricProblems checks that the external metric is the release's own, and that it counts what its target counts. */}}
+{{/* millrace.metricProblems checks that the external metric belongs to the release, and that the metric and its target count the same thing. */}}
 {{- define "millrace.metricProblems" -}}
 {{- $name := .Values.autoscaling.hpa.metricName }}
 {{- $measured := eq (int64 .Values.autoscaling.lagThreshold) 0 }}

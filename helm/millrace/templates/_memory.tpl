@@ -1,9 +1,11 @@
 {{/*
-This file computes the minimum memory of a pod in bytes, like the worker does before it allocates any: see internal/memory. Payloads in flight and frames need additional memory, which depends on the server's max_payload;
-the worker checks that itself.
+This file computes the minimum memory of a pod in bytes, like the worker before it allocates memory (internal/memory). Payloads in flight and
+frames need additional memory, which depends on the server's max_payload. The worker checks this memory itself.
 */}}
 
-{{/* millrace.units returns the bytes of each unit. The worker takes those of sizes, and Kubernetes those of quantities. */}}
+{{/*
+millrace.units returns the number of bytes of each unit. The worker accepts the units of sizes, and Kubernetes accepts the units of quantities.
+*/}}
 {{- define "millrace.units" -}}
 # sizes and quantities
 "": 1
@@ -26,7 +28,7 @@ P: 1000000000000000
 Pi: 1125899906842624
 {{- end }}
 
-{{/* millrace.bytes converts a size of the worker (4MiB) or a quantity of Kubernetes (4Gi, 4000M) to bytes; empty for other forms. */}}
+{{/* millrace.bytes converts a size of the worker (4MiB) or a quantity of Kubernetes (4Gi, 4000M) to bytes. It is empty for other forms. */}}
 {{- define "millrace.bytes" -}}
 {{- $text := kindIs "float64" . | ternary (printf "%.0f" .) (toString .) -}}
 {{- $units := include "millrace.units" . | fromYaml -}}
@@ -37,9 +39,9 @@ Pi: 1125899906842624
 {{- end }}
 
 {{/*
-millrace.recordBytes returns the size of the results of one record on the device, without byte strings that grow with the record. The
-chart can't read the results of operators of your own: it takes operators.results.perRecord, or the least possible. That is one byte of
-results and one of status for each operator.
+millrace.recordBytes returns the size of the results of one record on the device, without byte strings that grow with the record. The chart can't
+read the results of operators of your own, so it uses operators.results.perRecord. By default, it assumes the minimum: one byte of results and
+one byte of status for each operator.
 */}}
 {{- define "millrace.recordBytes" -}}
 {{- $bytes := .Values.operators.results.perRecord | default (mul 2 (include "millrace.ownOperators" . | fromJsonArray | len)) -}}
@@ -70,8 +72,8 @@ results and one of status for each operator.
 {{- end }}
 
 {{/*
-millrace.frameBytes returns the least memory for one largest frame per device: its decompressed message, and the decompressed buffers of an
-Arrow stream. The worker also needs room for the frame's results.
+millrace.frameBytes returns the minimum memory for one frame of the maximum size per device: its decompressed message, and the decompressed
+buffers of an Arrow stream. The worker also needs memory for the frame's results.
 */}}
 {{- define "millrace.frameBytes" -}}
 {{- with .Values.config -}}

@@ -16,13 +16,16 @@
 {{- end -}}
 {{- end }}
 
-{{/* millrace.releaseLabels returns the labels that all pods of a release share, including the one of helm test. */}}
+{{/* millrace.releaseLabels returns the labels that all pods of a release share, including the pod of helm test. */}}
 {{- define "millrace.releaseLabels" -}}
 app.kubernetes.io/name: {{ include "millrace.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
-{{/* millrace.selectorLabels returns the labels that only the workers' pods have. They must never change, because a Deployment's selector can't. */}}
+{{/*
+millrace.selectorLabels returns the labels that only the workers' pods have. They must never change, because a Deployment's selector can't
+change.
+*/}}
 {{- define "millrace.selectorLabels" -}}
 {{ include "millrace.releaseLabels" . }}
 app.kubernetes.io/component: worker
@@ -66,8 +69,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- end }}
 
 {{/*
-millrace.repository returns image.repository with global.imageRegistry in place of its registry. As in Docker, the first part of a name is
-a registry if it contains a dot or a colon, or is localhost.
+millrace.repository returns image.repository with global.imageRegistry in place of its registry. As in Docker, the first part of a name is a
+registry if it contains a dot or a colon, or is localhost.
 */}}
 {{- define "millrace.repository" -}}
 {{- $repository := .Values.image.repository -}}

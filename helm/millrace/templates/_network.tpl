@@ -1,4 +1,4 @@
-{{/* This file checks that the NetworkPolicy permits what the values connect to. */}}
+{{/* This file checks that the NetworkPolicy permits the connections that the values require. */}}
 
 {{/* millrace.permits returns a text if the NetworkPolicy permits TCP to a port. The argument is a dict with the policy and the port. */}}
 {{- define "millrace.permits" -}}

@@ -1,6 +1,6 @@
 {{/*
-A value that is null has no default, also not the one of values.yaml, and templates would fail without saying why. This file names the values
-that the chart needs. Others may be null: they are empty by default, or Kubernetes works without them.
+A null value has no default, not even the default in values.yaml, and templates would fail with an error that doesn't name the value. This file
+names the values that the chart needs. Other values may be null, because they are empty by default or Kubernetes works without them.
 */}}
 
 {{/* millrace.needed returns the keys that each map of the values must have. helm/test compares them with values.yaml. */}}
@@ -82,7 +82,7 @@ networkPolicy: [natsPorts]
 test: [operators]
 {{- end }}
 
-{{/* millrace.nullProblems returns the values that are null and that the chart needs. */}}
+{{/* millrace.nullProblems returns the null values that the chart needs. */}}
 {{- define "millrace.nullProblems" -}}
 {{- $paths := list }}
 {{- range $path, $keys := include "millrace.needed" . | fromYaml }}

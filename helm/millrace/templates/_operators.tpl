@@ -1,6 +1,5 @@
 {{/*
-Operators of your own: which folders a pod has for them, and which of them config.operators names. A list is returned as JSON,
-because a template returns text.
+Operators of your own: their folders in a pod, and their names in config.operators. Lists are JSON, because a template returns text.
 */}}
 
 {{/* millrace.builtInOperators returns the names of the operators that need no file. helm/test compares it with the worker. */}}
@@ -65,14 +64,14 @@ true
 {{- end }}
 
 {{/*
-millrace.sourcesName returns the name of the ConfigMap with the inline sources and tables. It contains a hash of them, so a changed text is
-another ConfigMap, and the pods of the Deployment are replaced. It has at most 63 characters.
+millrace.sourcesName returns the name of the ConfigMap with the inline sources and tables. The name contains a hash of these texts. So a changed
+text gets another ConfigMap, and Kubernetes replaces the Deployment's pods. The name has at most 63 characters.
 */}}
 {{- define "millrace.sourcesName" -}}
 {{ printf "%s-ops-%s" (include "millrace.fullname" .) (include "millrace.inlineFiles" . | sha256sum | trunc 8) }}
 {{- end }}
 
-{{/* millrace.cacheDir returns the folder for compiled operators that the chart mounts; empty without such operators. */}}
+{{/* millrace.cacheDir returns the folder for compiled operators that the chart mounts, or nothing without such operators. */}}
 {{- define "millrace.cacheDir" -}}
 {{- if and .Values.operators.cache.enabled (not .Values.config.cacheDir) (ne .Values.gpu.mode "none") (include "millrace.operatorPath" .) -}}
 /var/cache/millrace
@@ -111,7 +110,7 @@ another ConfigMap, and the pods of the Deployment are replaced. It has at most 6
 {{- end }}
 {{- end }}
 
-{{/* millrace.operatorProblems returns what can't work, one problem in each line. */}}
+{{/* millrace.operatorProblems returns the settings that can't work, one problem in each line. */}}
 {{- define "millrace.operatorProblems" -}}
 {{- $builtIn := include "millrace.builtInOperators" . | fromJsonArray }}
 {{- $bytes := 0 }}
@@ -143,7 +142,7 @@ operators.sources and operators.tables have {{ $bytes }} bytes, and a ConfigMap 
 {{- include "millrace.parameterProblems" .Values.config.operators }}
 {{- end }}
 
-{{/* Sources are compiled on the node, for its GPU. */}}
+{{/* The worker compiles sources on the node, for the node's GPU. */}}
 {{- define "millrace.sourceProblems" -}}
 {{- if .Values.operators.sources }}
 {{- if or (eq .Values.gpu.mode "none") (eq .Values.config.device "host") }}

@@ -64,7 +64,10 @@ topologySpreadConstraints:
 {{- end -}}
 {{- end }}
 
-{{/* millrace.strategy returns the Deployment's strategy; nothing if it is null. Kubernetes refuses rollingUpdate, which values.yaml has, with Recreate. */}}
+{{/*
+millrace.strategy returns the Deployment's strategy, or nothing if it is null. With Recreate, it omits rollingUpdate from values.yaml, which
+Kubernetes would reject.
+*/}}
 {{- define "millrace.strategy" -}}
 {{- with .Values.strategy -}}
 {{- if eq (get . "type") "Recreate" -}}

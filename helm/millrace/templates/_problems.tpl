@@ -1,5 +1,5 @@
 {{/*
-This file checks combinations of values that are each valid, which a schema can't express well. It reports all problems at once.
+This file checks combinations of values, because a schema can't express such checks well. It reports all problems at once.
 */}}
 
 {{- define "millrace.check" -}}
@@ -7,14 +7,14 @@ This file checks combinations of values that are each valid, which a schema can'
 {{- include "millrace.refuse" (include "millrace.problems" .) -}}
 {{- end }}
 
-{{/* millrace.checkNulls fails if values are missing that other checks and templates need, or if there are values that the chart doesn't have. */}}
+{{/* millrace.checkNulls fails if a value that other checks and templates need is missing, or if a value is unknown to the chart. */}}
 {{- define "millrace.checkNulls" -}}
 {{- include "millrace.oldDefaults" . -}}
 {{- include "millrace.checkNames" . -}}
 {{- include "millrace.refuse" (include "millrace.nullProblems" .) -}}
 {{- end }}
 
-{{/* millrace.refuse fails if there are problems. The argument has one in each line. */}}
+{{/* millrace.refuse fails if there are problems. The argument has one problem in each line. */}}
 {{- define "millrace.refuse" -}}
 {{- $problems := compact (splitList "\n" .) -}}
 {{- if $problems -}}
@@ -23,8 +23,8 @@ This file checks combinations of values that are each valid, which a schema can'
 {{- end }}
 
 {{/*
-millrace.oldDefaults fails if values that this chart added are missing: helm upgrade --reuse-values takes the defaults of the chart that is
-installed. These values must not be null.
+millrace.oldDefaults fails if values that are new in this chart are missing, because helm upgrade --reuse-values uses the defaults of the
+installed chart. These values must not be null.
 */}}
 {{- define "millrace.oldDefaults" -}}
 {{- range list "global" "revisionHistoryLimit" -}}

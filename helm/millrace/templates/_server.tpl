@@ -1,4 +1,4 @@
-{{/* This file checks the addresses of NATS servers and of the worker's own servers as the worker does: internal/config/syntax.go. */}}
+{{/* This file checks the addresses of NATS servers and of the worker's own servers like the worker (internal/config/syntax.go). */}}
 
 {{/* millrace.addresses returns the addresses in nats.url as a JSON list. */}}
 {{- define "millrace.addresses" -}}
@@ -11,7 +11,7 @@
 {{ toJson $addresses }}
 {{- end }}
 
-{{/* millrace.scheme returns the scheme of an address, in lower case; empty if it has none. */}}
+{{/* millrace.scheme returns the scheme of an address in lower case, or nothing if the address has no scheme. */}}
 {{- define "millrace.scheme" -}}
 {{ regexFind "^[^/]*://" . | trimSuffix "://" | lower }}
 {{- end }}
@@ -21,13 +21,13 @@
 {{ regexReplaceAll "^([^/]*://)?([^/?#]*@)?([^/?#]*).*$" . "${3}" }}
 {{- end }}
 
-{{/* millrace.portOf returns the port of an address. Without one it's what the NATS client uses for the scheme. */}}
+{{/* millrace.portOf returns the port of an address. If the address has no port, this is the NATS client's default port for the scheme. */}}
 {{- define "millrace.portOf" -}}
 {{- $port := include "millrace.authority" . | regexFind ":[0-9]+$" | trimPrefix ":" -}}
 {{ $port | default (get (dict "ws" "80" "wss" "443") (include "millrace.scheme" .) | default "4222") }}
 {{- end }}
 
-{{/* millrace.addressProblems doesn't print addresses, which may contain a password. */}}
+{{/* millrace.addressProblems returns problems without the addresses, which may contain a password. */}}
 {{- define "millrace.addressProblems" -}}
 {{- $schemes := list "nats" "tls" "ws" "wss" }}
 {{- $sockets := 0 }}
@@ -59,7 +59,7 @@ nats.url mixes WebSocket addresses with others, which the NATS client refuses: u
 {{- include "millrace.listenProblems" . }}
 {{- end }}
 
-{{/* millrace.listenProblems returns the ports of a pod that two of the worker's servers would use. */}}
+{{/* millrace.listenProblems returns a problem for each port that two of the worker's servers would use. */}}
 {{- define "millrace.listenProblems" -}}
 {{- $http := int64 .Values.http.port }}
 {{- with .Values.config.debugAddr }}

@@ -1,4 +1,4 @@
-{{/* This file checks subjects, prefixes and streams as the worker does: internal/config/syntax.go. */}}
+{{/* This file checks subjects, prefixes and streams like the worker (internal/config/syntax.go). */}}
 
 {{/* millrace.overlap returns a text if a subject can match both filters of a list. */}}
 {{- define "millrace.overlap" -}}
@@ -25,7 +25,7 @@ yes
 {{ include "millrace.overlap" . }}{{ include "millrace.overlap" (list (index . 0) (printf "%s.>" (index . 1))) }}
 {{- end }}
 
-{{/* millrace.wrongFilter returns what is wrong with a subject filter, or nothing. */}}
+{{/* millrace.wrongFilter returns the problem of an invalid subject filter, or else nothing. */}}
 {{- define "millrace.wrongFilter" -}}
 {{- if not (regexMatch "^(>|([^.]+\\.)*[^.]+)$" .) -}}
 has an empty part: put something between the dots
@@ -70,7 +70,7 @@ config.resultPrefix ({{ .resultPrefix }}) and config.deadletterPrefix ({{ .deadl
 {{- end }}
 {{- end }}
 
-{{/* millrace.commitProblems returns what is wrong with the prefix of commit markers. The argument is .Values.config. */}}
+{{/* millrace.commitProblems returns the problems of the prefix of commit markers. The argument is .Values.config. */}}
 {{- define "millrace.commitProblems" -}}
 {{- $config := . }}
 {{- $prefix := .commitPrefix }}

@@ -1,11 +1,11 @@
 {{/*
-This file names values that the chart doesn't have. The schema permits them, because Helm checks the schema first, and its error would not say
-which value is meant. files/names.yaml has the names. helm/test generates it from the schema, and fails if it is out of date.
+This file names values that are unknown to the chart. The schema permits them, because Helm checks the schema first, and the schema's error
+wouldn't suggest a known value. files/names.yaml has the names. helm/test generates it from the schema, and fails if it is out of date.
 */}}
 
 {{/*
-millrace.checkNames fails if there are unknown values. helm lint only logs the text of fail. So the second include ends it with an error: no
-template has that name.
+millrace.checkNames fails if there are unknown values. helm lint only logs the text of fail. So the second include, whose template doesn't exist,
+ends it with an error.
 */}}
 {{- define "millrace.checkNames" -}}
 {{- $unknown := include "millrace.unknownValues" . -}}
@@ -36,8 +36,8 @@ template has that name.
 {{- end }}
 
 {{/*
-millrace.unknownValue returns one line for an unknown value, or for each value in it if it is a map. Its path is that of the map that has the
-key.
+millrace.unknownValue returns one line for an unknown value, or for each value in it if it is a map. Its path is the path of the map that
+contains the key.
 */}}
 {{- define "millrace.unknownValue" -}}
 {{- $at := .path | empty | ternary "" (print .path ".") }}
@@ -55,8 +55,9 @@ key.
 {{- end }}
 
 {{/*
-millrace.meant returns the paths of the values that an unknown one may be a misspelling of, as a JSON list: one or two, or none if there is no
-name like it. Those of the same map come first, then values elsewhere that have the name, and then those with the whole path. The unknown value is "wrong" in the map "path", and "full" is its whole path.
+millrace.meant returns the paths of one or two values with a similar name, as a JSON list. The list is empty if no name is similar. It first
+searches the same map, then the names of all values, and then their whole paths. The unknown value is "wrong" in the map "path", and "full" is
+its whole path.
 */}}
 {{- define "millrace.meant" -}}
 {{- $path := .path }}
@@ -83,9 +84,9 @@ name like it. Those of the same map come first, then values elsewhere that have 
 {{- end }}
 
 {{/*
-millrace.nearest returns the keys of the map "among" whose text is nearest to "wrong", as a JSON list. Case, dots, dashes and underscores don't
-count. The texts may have two typing errors, one
-for each three letters. With byWord a text of several words may have four if the first word is right: batchSize is near to batchBytes.
+millrace.nearest returns the keys of the map "among" whose text is nearest to "wrong", as a JSON list. It ignores case, dots, dashes and
+underscores. It permits one typing error for each three letters, and at most two. With byWord, it permits four in a text of several words if the
+first word is right, as in batchSize and batchBytes.
 */}}
 {{- define "millrace.nearest" -}}
 {{- $wrong := lower .wrong | replace "." "" | replace "-" "" | replace "_" "" }}
@@ -111,7 +112,7 @@ for each three letters. With byWord a text of several words may have four if the
 {{- toJson $near }}
 {{- end }}
 
-{{/* millrace.distance returns the Levenshtein distance of two texts, as the worker computes it (internal/config/unknown.go). */}}
+{{/* millrace.distance returns the Levenshtein distance of two texts, like the worker (internal/config/unknown.go). */}}
 {{- define "millrace.distance" -}}
 {{- $b := splitList "" (index . 1) -}}
 {{- $row := until (len $b | add1 | int) -}}

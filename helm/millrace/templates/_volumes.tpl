@@ -38,7 +38,7 @@
 {{- end }}
 {{- end }}
 
-{{/* millrace.items returns the keys of a Secret that become files: those that are set. */}}
+{{/* millrace.items returns the keys of a Secret that are set. These keys become files. */}}
 {{- define "millrace.items" -}}
 {{- $items := list -}}
 {{- range compact . -}}

@@ -1,6 +1,6 @@
 {{/*
-This file computes how many payloads can be in flight: delivered and not yet acknowledged. Scaling and the consumer's limit depend on
-it. The factors are those of internal/memory, and helm/test compares the two.
+This file computes the number of payloads that can be in flight: delivered and not yet acknowledged. Scaling and the consumer's limit depend on
+this number. internal/memory has the same factors, and helm/test compares them.
 */}}
 
 {{/* millrace.devices returns the number of devices per pod. */}}
@@ -19,10 +19,10 @@ it. The factors are those of internal/memory, and helm/test compares the two.
 {{- end }}
 
 {{/*
-millrace.maxAckPending returns MILLRACE_MAX_ACK_PENDING, the MaxAckPending of a consumer that the worker creates. With shared delivery all
-pods share one consumer, so it is the worker's own default (8 full batches per lane) times the maximum number of pods, up to the limit of the
-variable. That is less than what the pods could hold together (millrace.window). With exclusive delivery each partition has its own consumer,
-and 0 leaves the value to the worker.
+millrace.maxAckPending returns MILLRACE_MAX_ACK_PENDING, the MaxAckPending of a consumer that the worker creates. With shared delivery all pods
+share one consumer, so it is the worker's own default (8 full batches per lane) times the maximum number of pods, up to the limit of the
+variable. This value is less than the sum of millrace.window over all pods. With exclusive delivery, each partition has its own consumer, and the
+worker replaces 0 with its default.
 */}}
 {{- define "millrace.maxAckPending" -}}
 {{- if gt (int64 .Values.config.maxAckPending) 0 -}}
@@ -35,11 +35,11 @@ and 0 leaves the value to the worker.
 {{- end }}
 
 {{/*
-millrace.window returns the maximum number of payloads that one pod can have in flight: 16 batches per lane between pull and
-acknowledgement and, for each consumer, two outstanding pull requests of 4096 messages and 256 messages in between. A pod has one consumer
-with shared delivery, and with exclusive delivery one for each partition, all of which it may own. If the size of payloads is known, their
-bytes limit it too: four full batches per lane and, for each consumer, three times 2 MiB. With shared delivery it never exceeds what the
-consumer permits to all pods together. The recording rules in files/rules.yaml compute the same from metrics, without that last bound.
+millrace.window returns the maximum number of payloads that one pod can have in flight: 16 batches per lane between pull and acknowledgement and,
+for each consumer, two outstanding pull requests of 4096 messages and 256 messages in between. With shared delivery, a pod has one consumer. With
+exclusive delivery, it has one consumer for each partition, because it may own all partitions. If the size of payloads is known, their bytes are
+also limited: four full batches per lane and, for each consumer, three times 2 MiB. With shared delivery, the consumer's limit for all pods
+together is another bound. The recording rules in files/rules.yaml compute the same number from metrics, without this last bound.
 */}}
 {{- define "millrace.window" -}}
 {{- $consumers := eq .Values.config.delivery "exclusive" | ternary .Values.config.partitions 1 -}}
@@ -54,8 +54,8 @@ consumer permits to all pods together. The recording rules in files/rules.yaml c
 {{- end }}
 
 {{/*
-millrace.lagThreshold returns the lag per pod above which another pod is added, if the rate isn't measured: what a pod does in the time
-of the goal, if its rate is a value, and never less than lagFactor times what it can have in flight.
+millrace.lagThreshold returns the lag per pod above which another pod is added, if the rate isn't measured. If podRate is set, this is the number
+of messages that a pod processes in the time of the goal. It is at least lagFactor times the number of messages that a pod can have in flight.
 */}}
 {{- define "millrace.lagThreshold" -}}
 {{- if gt (int64 .Values.autoscaling.lagThreshold) 0 -}}
@@ -66,7 +66,7 @@ of the goal, if its rate is a value, and never less than lagFactor times what it
 {{- end -}}
 {{- end }}
 
-{{/* millrace.readsLag is not empty if KEDA reads the lag from NATS. With a measured rate, only the first of no pods needs it. */}}
+{{/* millrace.readsLag is not empty if KEDA reads the lag from NATS. With a measured rate, KEDA needs the lag only to start the first pod. */}}
 {{- define "millrace.readsLag" -}}
 {{- if or (not (include "millrace.byMeasuredRate" .)) (eq (int64 .Values.autoscaling.minReplicas) 0) -}}
 yes

@@ -3,8 +3,8 @@
 // worker in plain Go with the same operators.
 //
 // Start reading at Bench. rows.go defines the rows and their comparisons. round.go measures one round of a row. pair.go
-// creates the streams of a round, and content.go their messages. The workers are in plain.go and millrace.go, and the
-// server is in server.go.
+// creates the streams of a round, and content.go creates their messages. The workers are in plain.go and millrace.go,
+// and the server is in server.go.
 //
 // A round creates a pair of streams, fills the input stream with new random payloads, and starts the worker. The
 // measured time starts before the first delivery. It ends when every result is stored and the server has received every

@@ -108,7 +108,7 @@ type moment struct {
 
 func now() moment { return moment{time.Now(), bench.CPUTime()} }
 
-// These are the pauses between two checks for the first delivery, which may take long, and for the last
+// These are the pauses between two checks for the first delivery, which may take a long time, and for the last
 // acknowledgement.
 const (
 	pollFirst = time.Millisecond

@@ -150,8 +150,8 @@ var forms = []form{
 	{framing: frame.Arrow},
 }
 
-// runFrames measures all workers with frames, and Millrace also with one record per message, for one record size after
-// another.
+// runFrames measures all workers with frames. It also measures Millrace with one record per message. It measures one
+// record size after another.
 func (b *Bench) runFrames(ctx context.Context, session *bench.Session) error {
 	s, err := b.open(ctx, session)
 	if err != nil {

@@ -47,8 +47,8 @@ func (s *Selection) selects(h nats.Header) bool {
 		(len(s.Inputs) == 0 || slices.ContainsFunc(s.Inputs, func(r Range) bool { return r.First <= sequence && sequence <= r.Last }))
 }
 
-// isDeadLetter reports whether a message with the headers h is a dead letter. The stream also stores payloads and
-// inputs that dead letters name, delete markers, and messages of other publishers.
+// isDeadLetter reports whether a message with the headers h is a dead letter. The stream also stores other messages:
+// delete markers, messages of other publishers, and the payloads and inputs that dead letters name.
 func isDeadLetter(h nats.Header) bool {
 	return h.Get(client.HeaderReason) != "" && h.Get(client.HeaderSubject) != "" && cliclient.Number(h, client.HeaderSequence) > 0
 }
@@ -67,8 +67,7 @@ type Resender struct {
 	Note func(text string) // called with notes about delays, for the user
 }
 
-// MinRate is the minimum Rate. At a lower rate, AckWait could pass between the delivery of a dead letter and its
-// publish.
+// MinRate is the minimum Rate. At a lower rate, AckWait could pass before a delivered dead letter is published.
 const MinRate = 0.1
 
 // Entry is the result for one selected dead letter.

@@ -43,8 +43,8 @@ const (
 	maxFailures = 10
 )
 
-// handle sends the selected dead letters of a fetch, and holds the other ones for later runs. It acknowledges messages
-// that aren't dead letters, except in a dry run. asked is the time of the fetch's request.
+// handle sends the selected dead letters of a fetch, and holds the others for later runs. It acknowledges messages that
+// aren't dead letters, except in a dry run. asked is the time of the fetch's request.
 func (r *run) handle(ctx context.Context, came []*pull.Message, asked time.Time) {
 	var letters []*pull.Message
 	for _, m := range came {

@@ -45,7 +45,7 @@ func (d *Device) allocate(call string, s *space, bytes int) (*segment, error) {
 	if !s.reserve(bytes) {
 		return nil, d.errorf(call, device.ErrOutOfMemory, "%d bytes: %s", bytes, s.room())
 	}
-	// Clearing large memory takes long, so it is done without the lock.
+	// make runs without the lock, because clearing large memory takes a long time.
 	d.Mu.Unlock()
 	mem := s.make(bytes)
 	d.Mu.Lock()

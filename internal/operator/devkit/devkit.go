@@ -43,8 +43,8 @@ type Trial struct {
 	Query   string // parameters, such as "bits=5&seed=1"
 	Samples []Sample
 
-	// Device selects the tested devices. With auto, these are the CPU, and a GPU if there is one. With cuda, it is a GPU,
-	// whose results are compared with the CPU's. With host, it is the CPU.
+	// Device selects the tested devices. The value auto tests the CPU, and a GPU if there is one. cuda tests a GPU and
+	// compares its results with the CPU's. host tests the CPU.
 	Device string
 
 	GPU   GPU

@@ -149,11 +149,7 @@ type buffers struct {
 	parts   []device.Memory // parts of the current batch, if apart
 }
 
-// grow enlarges the
-// buffers to at least the
-// given number of bytes.
-// No work may be in
-// flight.
+// grow enlarges the buffers to at least the given number of bytes. No work may be in flight.
 func (b *buffers) grow(bytes int) (err error) {
 	if b.in.Len() >= bytes {
 		return nil

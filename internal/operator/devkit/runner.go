@@ -19,8 +19,8 @@ type Subject struct {
 	Device   device.Device      // has a kernel with the operator's name
 	Operator *compiled.Operator // the operator with its parameters
 
-	// Patience is the maximum time of one batch on the device. 0 means one minute, or ten with Apart, because tools that check addresses
-	// are slow.
+	// Patience is the maximum time of one batch on the device. 0 means one minute, or ten minutes with Apart, because tools that check memory
+	// addresses are slow.
 	Patience time.Duration
 
 	// Waiting is called once for each batch that still runs after Notice. A Notice of 0 means three seconds.

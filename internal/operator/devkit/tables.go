@@ -13,15 +13,8 @@ import (
 // maxTable is the maximum size of a table that BindAny writes, in bytes.
 const maxTable = 512
 
-// BindAny returns an
-// operator with its default
-// parameters. Tables have no
-// default, so BindAny writes
-// a file into folder for
-// each table, and sets
-// d.Folder. The file
-// contains one word per
-// line.
+// BindAny returns an operator with its default parameters. Tables have no default, so BindAny writes a file into folder
+// for each table, and sets d.Folder. The file contains one word per line.
 func BindAny(d *compiled.Description, folder string) (*compiled.Operator, error) {
 	var query []string
 	for _, p := range d.Parameters {

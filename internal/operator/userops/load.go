@@ -16,11 +16,11 @@ type Loaded struct {
 	Version uint32       // version of the operator
 	Path    string       // path of the loaded file
 	Image   images.Image // compiled image; zero if the file isn't a source
-	Refused []error      // errors of the files tried before; the GPU can't run them
+	Refused []error      // errors of the files that Load tried before; the GPU can't run them
 }
 
-// Load loads users' operators into a GPU. It ignores built-in operators in operators. Call it before work begins. The GPU unloads
-// them when it is closed. Load returns the operators that it has loaded, even if it also returns an error.
+// Load loads users' operators into a GPU. It ignores built-in operators in operators. Call Load before work begins. When the GPU is closed,
+// it unloads the operators. Load returns the operators that it has loaded, even if it also returns an error.
 //
 // Load uses the first of an operator's files that the GPU can run, in the order cubin, fatbin, PTX, source. A library with host
 // code is an operator's only file. The error names the operator and the fault of each file. If the source is wrong, the error

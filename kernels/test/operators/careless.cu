@@ -1,4 +1,4 @@
-// careless.cu: accesses outside a record and its result. Each such record fails, and its neighbors are not affected.
+// careless.cu: accesses outside a record and its result. Each such record fails, and its neighbors don't.
 #include <millrace/operator.cuh>
 
 MILLRACE_OPERATOR(careless, 1)

@@ -1,5 +1,5 @@
-// reading.cu: every way to read a record, in orders that a window isn't made for. reading_warp.cu includes it for one
-// warp per record, in which each lane reads the whole record.
+// reading.cu: every way to read a record, in orders for which a window isn't designed. reading_warp.cu includes it for
+// one warp per record, in which each lane reads the whole record.
 #include <millrace/operator.cuh>
 
 #ifdef READING_WARP

@@ -6,7 +6,8 @@
 // millrace/operator.cuh describes everything that an operator can use.
 #include <millrace/operator.cuh>
 
-// The name, which is that of the file, and the version. Raise the version when results or parameters change.
+// The operator's name, which is also the file's name, and its version. Raise the version when results or parameters
+// change.
 MILLRACE_OPERATOR(NAME, 1)
 
 // A parameter: type, name, default, least, most. A user sets it with NAME?value=10.
