@@ -17,8 +17,9 @@ import (
 // acknowledgements tracks a lease's inputs until they are acknowledged. One message acknowledges all inputs before the
 // first unsettled one. Methods are safe for concurrent use.
 type acknowledgements struct {
-	host leaseHost
-	log  *slog.Logger
+	pool    *inflight.Pool
+	confirm bool // whether the server confirms every acknowledgement
+	log     *slog.Logger
 
 	mu         sync.Mutex
 	floor      partition.Floor
@@ -30,8 +31,8 @@ type acknowledgements struct {
 	moved      chan struct{}            // signalled when inputs are acknowledged
 }
 
-func newAcknowledgements(host leaseHost, log *slog.Logger) *acknowledgements {
-	return &acknowledgements{host: host, log: log, receipts: map[uint64]pull.AckToken{}, moved: make(chan struct{}, 1)}
+func newAcknowledgements(pool *inflight.Pool, confirm bool, log *slog.Logger) *acknowledgements {
+	return &acknowledgements{pool: pool, confirm: confirm, log: log, receipts: map[uint64]pull.AckToken{}, moved: make(chan struct{}, 1)}
 }
 
 // begin sets the lease's start to the consumer's acknowledgement floor.
@@ -124,7 +125,7 @@ func (a *acknowledgements) settledAlone(d *inflight.Delivery) (alone bool) {
 	alone = a.floor.Open() == 1
 	a.floor.Settle(d.Sequence)
 	a.receipts[d.Sequence] = d.Msg.AckToken()
-	a.host.keepReceipts(1)
+	a.pool.KeepReceipts(1)
 	return alone
 }
 
@@ -146,7 +147,7 @@ func (a *acknowledgements) awaitFirst(ctx context.Context) bool {
 }
 
 // dropReceipts releases the memory of receipts when the lease ends.
-func (a *acknowledgements) dropReceipts() { a.host.keepReceipts(-len(a.receipts)) }
+func (a *acknowledgements) dropReceipts() { a.pool.KeepReceipts(-len(a.receipts)) }
 
 // acknowledge sends one message that acknowledges all inputs before the first unsettled one. g is the group that was
 // settled last, or nil for an input outside any batch.
@@ -166,7 +167,7 @@ func (a *acknowledgements) acknowledge(ctx context.Context, g *inflight.Batch) e
 	for s := range a.receipts {
 		if s <= sequence {
 			delete(a.receipts, s)
-			a.host.keepReceipts(-1)
+			a.pool.KeepReceipts(-1)
 		}
 	}
 	a.upTo, a.progressed, a.last = sequence, true, msg
@@ -185,8 +186,19 @@ func (a *acknowledgements) acknowledge(ctx context.Context, g *inflight.Batch) e
 
 // send sends an acknowledgement. If that fails, the server redelivers the inputs and drops their results as duplicates.
 func (a *acknowledgements) send(ctx context.Context, msg pull.AckToken, sequence uint64) {
-	if err := a.host.acknowledge(ctx, msg); err != nil {
+	acknowledge := func(context.Context, pull.AckToken) error { return msg.Ack() }
+	if a.confirm && ctx.Err() == nil {
+		acknowledge = confirm
+	}
+	if err := acknowledge(ctx, msg); err != nil {
 		a.log.Warn("could not acknowledge; the inputs are delivered again, and their results are dropped as duplicates",
 			"sequence", sequence, "error", err)
 	}
+}
+
+// confirm sends an acknowledgement, and waits until the server has processed it.
+func confirm(ctx context.Context, msg pull.AckToken) error {
+	ctx, cancel := context.WithTimeout(ctx, pull.ConfirmTimeout)
+	defer cancel()
+	return msg.DoubleAck(ctx)
 }

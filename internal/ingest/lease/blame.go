@@ -15,15 +15,15 @@ var errHeldBack = errors.New("an operator fails on the first payload alone, and 
 
 // rescue computes the payloads of a failed batch again. Afterwards g has the results of all payloads except the failing
 // ones, which become dead letters. If rescue returns an error, the lease ends and no payload becomes a dead letter.
-func (b *pipelineBatches) rescue(ctx context.Context, g *inflight.Batch) error {
-	b.report(g)
+func (s *settler) rescue(ctx context.Context, g *inflight.Batch) error {
+	s.report(g)
 	failure := fmt.Errorf("a batch of %d payloads from sequence %d on failed: %w", g.Messages(), g.Source(0).Sequence, g.Err)
 	if !quarantine.OperatorFailed(g.Err) {
 		return failure
 	}
-	b.log.Error("an operator failed on a batch; looking for the payload to blame, once the device has proved to be well",
+	s.log.Error("an operator failed on a batch; looking for the payload to blame, once the device has proved to be well",
 		"payloads", g.Messages(), "error", g.Err)
-	r, all := b.rerun(g), g.UnsettledRows()
+	r, all := s.rerun(g), g.UnsettledRows()
 	if err := r.Probe(ctx); err != nil {
 		return err
 	}
@@ -35,26 +35,26 @@ func (b *pipelineBatches) rescue(ctx context.Context, g *inflight.Batch) error {
 }
 
 // rerun returns a Rerun of g.
-func (b *pipelineBatches) rerun(g *inflight.Batch) *quarantine.Rerun {
-	return &quarantine.Rerun{Batch: g, Pipe: b.pipe, Device: b.apart, Judge: b.o.Judge, Policy: b}
+func (s *settler) rerun(g *inflight.Batch) *quarantine.Rerun {
+	return &quarantine.Rerun{Batch: g, Pipe: s.pipe, Device: s.device, Judge: s.o.Judge, Policy: s}
 }
 
 // SetAside implements quarantine.Policy. Its error ends the lease.
-func (b *pipelineBatches) SetAside(_ context.Context, _ *quarantine.Rerun, _ []int, err error) error {
+func (s *settler) SetAside(_ context.Context, _ *quarantine.Rerun, _ []int, err error) error {
 	return err
 }
 
 // HoldBack implements quarantine.Policy. Its error ends the lease.
-func (b *pipelineBatches) HoldBack(context.Context, *quarantine.Rerun, quarantine.Failing) error {
+func (s *settler) HoldBack(context.Context, *quarantine.Rerun, quarantine.Failing) error {
 	return errHeldBack
 }
 
 // Compare implements quarantine.Policy. It compares a payload that failed alone with payloads that follow in the stream.
-func (b *pipelineBatches) Compare(ctx context.Context, r *quarantine.Rerun, failing []quarantine.Failing, since uint64) (quarantine.Comparison, error) {
-	if len(quarantine.Sources(r.Batch, failing)) > 1 || b.o.Judge.Batches(b.pipe) != since || b.lease.caution.comparing {
+func (s *settler) Compare(ctx context.Context, r *quarantine.Rerun, failing []quarantine.Failing, since uint64) (quarantine.Comparison, error) {
+	if len(quarantine.Sources(r.Batch, failing)) > 1 || s.o.Judge.Batches(s.pipe) != since || s.caution.comparing {
 		return quarantine.Comparison{Since: since, Idle: func() bool { return false }}, nil
 	}
-	return b.compare(ctx, r.Batch, since)
+	return s.compare(ctx, r.Batch, since)
 }
 
 // readMax is the maximum number of messages that compare reads.
@@ -63,14 +63,14 @@ const readMax = 64
 // compare computes payloads that follow the group in the stream, one by one, until one succeeds. The group itself has
 // no other payload to compare with. compare drops the results, because the payloads are computed again later. An
 // annotation exists while compare runs. If the worker dies during that time, the next owner doesn't compare.
-func (b *pipelineBatches) compare(ctx context.Context, g *inflight.Batch, since uint64) (quarantine.Comparison, error) {
+func (s *settler) compare(ctx context.Context, g *inflight.Batch, since uint64) (quarantine.Comparison, error) {
 	c := quarantine.Comparison{Since: since}
-	if err := b.lease.notes.annotate(ctx, map[string]string{annotationBeside: fmt.Sprint(g.Source(0).Sequence)}); err != nil {
+	if err := s.notes.annotate(ctx, map[string]string{annotationBeside: fmt.Sprint(g.Source(0).Sequence)}); err != nil {
 		return c, err
 	}
-	reader, found := b.lease.server.reader(), 0
+	reader, found := s.server.reader(), 0
 	from := g.Source(g.Rows() - 1).Sequence
-	for reads := 0; reads < readMax && found < quarantine.MaxInRow && b.o.Judge.Batches(b.pipe) == since; reads++ {
+	for reads := 0; reads < readMax && found < quarantine.MaxInRow && s.o.Judge.Batches(s.pipe) == since; reads++ {
 		raw, err := reader.read(ctx, from+1)
 		if err != nil {
 			return c, fmt.Errorf("read a payload to compare with: %w", err)
@@ -79,16 +79,16 @@ func (b *pipelineBatches) compare(ctx context.Context, g *inflight.Batch, since 
 			break
 		}
 		from = raw.Sequence
-		if !b.lease.stored.matches(raw.Subject) || len(raw.Data) > b.lease.maxBytes && !b.o.Pool.Splits() {
+		if !s.stored.matches(raw.Subject) || s.isTooLarge(len(raw.Data)) {
 			continue
 		}
 		found++
-		d := b.lease.stored.delivery(raw, 0)
-		b.o.Pool.Unpack(&d)
+		d := s.stored.delivery(raw, 0)
+		s.o.Pool.Unpack(&d)
 		beside := &inflight.Batch{}
 		beside.Add(d)
-		err = b.rerun(beside).Run(ctx, []int{0})
-		b.o.Pool.Release(&d)
+		err = s.rerun(beside).Run(ctx, []int{0})
+		s.o.Pool.Release(&d)
 		switch {
 		case quarantine.OperatorFailed(err):
 			c.Others++
@@ -97,5 +97,5 @@ func (b *pipelineBatches) compare(ctx context.Context, g *inflight.Batch, since 
 		}
 	}
 	c.Idle = func() bool { return found == 0 }
-	return c, b.lease.notes.annotate(ctx, map[string]string{annotationBeside: ""})
+	return c, s.notes.annotate(ctx, map[string]string{annotationBeside: ""})
 }

@@ -193,7 +193,7 @@ const (
 	annotationCaution = "millrace-caution" // a partition.Caution
 	annotationAlone   = "millrace-alone"   // stream sequence of the payload that runs alone on the device; for a frame, the text of a suspect
 	annotationRecords = "millrace-records" // text of the suspect whose records ran alone on the device when an owner died
-	annotationBeside  = "millrace-beside"  // stream sequence of a payload that is being compared with others; see pipelineBatches.compare
+	annotationBeside  = "millrace-beside"  // stream sequence of a payload that is being compared with others; see settler.compare
 	annotationBlamed  = "millrace-blamed"  // operator that caused the loss of the device in the last lease; absent if unknown
 	annotationLoose   = "millrace-loose"   // present if the last lease stored no commit markers
 )

@@ -19,7 +19,7 @@ func TestALeaseIsCautiousUpToTheLastQuarantinedPayload(t *testing.T) {
 	t.Parallel()
 	l := newRig(t, 1).idleLease()
 	l.caution.due = partition.Caution{Until: 10, Deaths: 1}
-	large := l.batches.largest()
+	large := l.pipe.BatchPayloads()
 	small := l.caution.due.BatchPayloads(large)
 	l.acks.upTo = 9
 	if due, maximum := l.caution.bound(large); !due || maximum != small {
@@ -45,12 +45,12 @@ func TestALeaseRelaxesAfterItsQuarantinedPayloads(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := l.caution.takeOver(r.Ctx(), info, l.batches.largest(), false); err != nil {
+	if err := l.caution.takeOver(r.Ctx(), info, l.pipe.BatchPayloads(), false); err != nil {
 		t.Fatal(err)
 	}
-	quarantined := l.caution.due.Quarantined(l.batches.largest())
+	quarantined := l.caution.due.Quarantined(l.pipe.BatchPayloads())
 	for _, c := range []struct{ came, deaths int }{{quarantined - 1, 2}, {1, 1}} {
-		if err := l.caution.relax(r.Ctx(), c.came, l.batches.largest()); err != nil {
+		if err := l.caution.relax(r.Ctx(), c.came, l.pipe.BatchPayloads()); err != nil {
 			t.Fatal(err)
 		}
 		left := r.partitionConfig(0).Metadata
@@ -167,7 +167,7 @@ func TestTakeOverTellsADeathFromACut(t *testing.T) {
 			t.Fatal(err)
 		}
 		info.Delivered.Stream = 1
-		if err := l.caution.takeOver(r.Ctx(), info, l.batches.largest(), false); err != nil {
+		if err := l.caution.takeOver(r.Ctx(), info, l.pipe.BatchPayloads(), false); err != nil {
 			t.Fatal(err)
 		}
 		if l.caution.due.Deaths != c.deaths {

@@ -199,6 +199,21 @@ func (w *watch) check(ctx context.Context, p int) {
 	w.custody.saw(p, info, time.Now())
 }
 
+// partitionOwner implements leaseOwner for one partition.
+type partitionOwner struct {
+	*watch
+	partition int
+}
+
+func (p *partitionOwner) began() {
+	p.members.Has(p.partition, true)
+	p.custody.began(p.partition, time.Now())
+}
+
+func (p *partitionOwner) ended()                  { p.members.Has(p.partition, false) }
+func (p *partitionOwner) handing(busy bool)       { p.watch.handing[p.partition].Store(busy) }
+func (p *partitionOwner) pending(messages uint64) { p.backlog.update(p.partition, messages) }
+
 // backlog counts the undelivered and the unacknowledged messages of all partitions. As with shared delivery, every
 // worker reports the totals over all workers.
 type backlog struct {

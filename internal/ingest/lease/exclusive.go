@@ -201,8 +201,16 @@ func (m *Exclusive) newLease(ctx context.Context, p int, inputs *nats.Conn, devi
 		API: t.API, Stream: t.Stream, Consumer: name, Group: topology.PriorityGroup,
 		Messages: size.Messages, Expires: pullFor, Heartbeat: pullFor / 2, Idle: topology.PinnedFor,
 	}
-	state := newLeaseState(leaseOptions{
-		id: m.id, stream: t.Stream, subjects: t.Subjects, maxBytes: m.o.Pool.Split.MaxRecord, maxBatches: m.o.Pool.Size(),
-	}, server, &partitionHost{o: &m.o, watch: m.watch, partition: p}, log)
-	return newLease(state, newPipelineBatches(state, &m.o, device)), nil
+	openCommits := func(ctx context.Context, of results.Partition) (leaseCommits, error) {
+		of.Number, of.Owner = p, nuid.Next()
+		c, err := results.OpenCommits(ctx, m.o.Results, of)
+		if c == nil || err != nil {
+			return nil, err
+		}
+		return c, nil
+	}
+	return newLease(leaseState{
+		o: &m.o, id: m.id, server: server, device: newPipelineDevice(&m.o, device), pipe: device.pipe, window: inflight.NewOrderedWindow(&device.submitted),
+		owner: &partitionOwner{m.watch, p}, store: m.o.Results, openCommits: openCommits, log: log,
+	}), nil
 }

@@ -85,17 +85,17 @@ func (k *intake) fill(ctx, drainCtx context.Context, info *jetstream.ConsumerInf
 // passOn passes a new input to the submitter. A condemned or oversized input becomes a dead letter instead, and a
 // settled input is acknowledged.
 func (k *intake) passOn(ctx, drainCtx context.Context, d *inflight.Delivery, condemned bool) error {
-	if !k.host.hold(ctx, d) {
+	if !k.o.Pool.Hold(ctx, d) {
 		return ctx.Err()
 	}
 	if !d.First || d.Sequence <= k.before {
 		d.First, d.Cleared = false, time.Time{}
 	}
 	if settled, err := k.isSettled(drainCtx, d); err != nil || settled {
-		k.host.release(d)
+		k.o.Pool.Release(d)
 		return err
 	}
-	k.host.unpack(d)
+	k.o.Pool.Unpack(d)
 	if f := d.Frame; f != nil && k.caution.suspects(d) {
 		if f.Open(); f.Framed() && f.Records() > 0 {
 			condemned = !k.caution.cut(f)
@@ -104,11 +104,11 @@ func (k *intake) passOn(ctx, drainCtx context.Context, d *inflight.Delivery, con
 	switch {
 	case condemned:
 		return k.publishDeadLetter(ctx, drainCtx, *d, results.DeviceFault, k.caution.cause())
-	case len(d.Msg.Data()) > k.maxBytes && !k.host.splits():
-		return k.publishDeadLetter(ctx, drainCtx, *d, results.TooLarge, results.ErrExceedsBatch(len(d.Msg.Data()), k.maxBytes))
+	case k.isTooLarge(len(d.Msg.Data())):
+		return k.publishDeadLetter(ctx, drainCtx, *d, results.TooLarge, results.ErrExceedsBatch(len(d.Msg.Data()), k.o.Pool.Split.MaxRecord))
 	}
 	if !k.out.Put(ctx, *d) {
-		k.host.release(d)
+		k.o.Pool.Release(d)
 		return ctx.Err()
 	}
 	return nil
@@ -126,7 +126,7 @@ func (k *intake) isSettled(drainCtx context.Context, d *inflight.Delivery) (bool
 	}
 	switch {
 	case stored:
-		k.host.alreadyStored(d)
+		k.store.AlreadyStored(d)
 	case !jsapi.IsDeleteMarker(d.Msg.Headers(), d.Msg.Data()):
 		return false, nil
 	}
@@ -139,13 +139,14 @@ func (k *intake) isSettled(drainCtx context.Context, d *inflight.Delivery) (bool
 // publishDeadLetter stores a dead letter and acknowledges its input. With commit markers, it first waits until all
 // earlier inputs are acknowledged. If it returns an error, the lease ends, because no later input may be acknowledged.
 func (k *intake) publishDeadLetter(ctx, drainCtx context.Context, d inflight.Delivery, why results.Reason, cause error) error {
-	defer k.host.release(&d)
+	defer k.o.Pool.Release(&d)
 	if k.commits != nil && !k.acks.awaitFirst(ctx) {
 		return ctx.Err()
 	}
-	if err := k.host.publishDeadLetter(drainCtx, &d, why, cause); err != nil {
+	if err := k.store.PublishDeadLetter(drainCtx, &d, why, cause); err != nil {
 		return err
 	}
+	k.store.ReportDeadLetter(&d, why, cause)
 	if !k.acks.settledAlone(&d) {
 		return nil // d is acknowledged together with the inputs before it
 	}

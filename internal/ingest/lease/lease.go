@@ -17,15 +17,16 @@ import (
 //
 // A lease has three goroutines. The reader receives deliveries, the submitter submits them in batches, and the settler
 // stores results and acknowledges inputs. leaseState is their shared state. The goroutines access everything else
-// through the interfaces leaseServer, leaseHost and leaseBatches, which the model test simulates.
+// through the interfaces leaseServer, leaseDevice, resultStore and leaseOwner, which the model test simulates.
 type lease struct {
 	*leaseState
-	batches leaseBatches
-	reader  *reader
+	reader *reader
 }
 
-func newLease(l *leaseState, batches leaseBatches) *lease {
-	return &lease{leaseState: l, batches: batches, reader: newReader(l, batches)}
+// newLease returns a lease with the given settings and seams; see newLeaseState.
+func newLease(with leaseState) *lease {
+	l := newLeaseState(with)
+	return &lease{leaseState: l, reader: newReader(l)}
 }
 
 // run holds the lease until ctx is done or the lease fails, and returns the reason, which is never nil. It waits for
@@ -43,16 +44,16 @@ func (l *lease) run(ctx, drainCtx context.Context) error {
 	})
 	working.Go(func() {
 		defer close(l.order)
-		if err := (&submitter{l.leaseState, l.batches}).run(reading); err != nil {
+		if err := newSubmitter(l.leaseState).run(reading); err != nil {
 			l.fail(err)
 		}
 	})
-	working.Go(func() { (&settler{l.leaseState, l.batches}).run(drainCtx) })
+	working.Go(func() { (&settler{leaseState: l.leaseState}).run(drainCtx) })
 	err := l.reader.run(reading, drainCtx)
 	stop(err)
 	working.Wait()
 	for d, ok := l.out.Get(); ok; d, ok = l.out.Get() {
-		l.host.release(&d) // the server redelivers d
+		l.o.Pool.Release(&d) // the server redelivers d
 	}
 	l.acks.dropReceipts()
 	l.end(drainCtx)
@@ -71,7 +72,7 @@ const (
 // stay, because they name the payload that was on the device. After any other loss of the device, only the owner
 // annotation stays. The next lease then limits its batches, but doesn't blame the payload that ran alone.
 func (l *lease) end(drainCtx context.Context) {
-	l.host.ended()
+	l.owner.ended()
 	if !l.begun && l.reader.pinID() == "" {
 		return // the server has never pinned this worker
 	}
@@ -79,7 +80,7 @@ func (l *lease) end(drainCtx context.Context) {
 	if l.caution.comparing {
 		delete(changes, annotationBeside) // the payload isn't decided yet, or relax has removed the annotation
 	}
-	if l.batches.deviceFailed() != nil {
+	if l.device.lost() != nil {
 		delete(changes, annotationOwner)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(drainCtx), endTimeout)
@@ -91,7 +92,7 @@ func (l *lease) end(drainCtx context.Context) {
 	if last, _, _ := l.acks.latest(); err == nil && last != nil {
 		// The server processes acknowledgements asynchronously. Without this confirmation, the next owner could read
 		// acknowledged inputs from the stream.
-		err = l.host.confirm(ctx, last)
+		err = confirm(ctx, last)
 	}
 	if err == nil && l.begun {
 		err = l.annotateEnd(ctx, changes)
@@ -110,13 +111,13 @@ func (l *lease) end(drainCtx context.Context) {
 // annotateEnd annotates the end of the lease. It adds the operator that caused the loss of the device, if known. After
 // a kernel fault, it doesn't apply changes.
 func (l *lease) annotateEnd(ctx context.Context, changes map[string]string) error {
-	f, known := l.batches.deviceFault()
+	f, known := l.device.fault()
 	if known {
 		if err := l.notes.noteFault(ctx, f); err != nil {
 			return err
 		}
 	}
-	if errors.Is(l.batches.deviceFailed(), device.ErrKernelFault) {
+	if errors.Is(l.device.lost(), device.ErrKernelFault) {
 		return nil
 	}
 	return l.notes.annotate(ctx, changes)

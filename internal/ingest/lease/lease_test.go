@@ -15,7 +15,11 @@ import (
 
 	"millrace/internal/device"
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/natstest"
 	"millrace/internal/ingest/topology"
+	"millrace/internal/memory"
+	"millrace/internal/operator"
+	"millrace/internal/streams"
 )
 
 // idleLease is a lease on partition 0 that has not begun.
@@ -289,19 +293,37 @@ type ownPull struct{ leasePull }
 
 func (ownPull) pin() string { return "own" }
 
-type endedHost struct{ leaseHost }
+// noOwner is a leaseOwner that ignores all events.
+type noOwner struct{}
 
-func (endedHost) ended() {}
+func (noOwner) began()         {}
+func (noOwner) ended()         {}
+func (noOwner) handing(bool)   {}
+func (noOwner) pending(uint64) {}
 
-type lostBatches struct {
-	leaseBatches
+type lostDevice struct {
+	leaseDevice
 	err      error
 	operator string // operator to blame
 }
 
-func (b lostBatches) deviceFailed() error { return b.err }
-func (b lostBatches) deviceFault() (inflight.OperatorFault, bool) {
-	return inflight.OperatorFault{Operator: b.operator, Fault: inflight.Faults()[0], At: time.Unix(1, 0)}, b.operator != ""
+func (d lostDevice) lost() error { return d.err }
+func (d lostDevice) fault() (inflight.OperatorFault, bool) {
+	return inflight.OperatorFault{Operator: d.operator, Fault: inflight.Faults()[0], At: time.Unix(1, 0)}, d.operator != ""
+}
+
+// idleState returns the state of a lease that has only a server.
+func idleState(t *testing.T, server leaseServer) *leaseState {
+	t.Helper()
+	return newLeaseState(leaseState{o: poolOptions(t), server: server, owner: noOwner{}, log: slog.New(slog.DiscardHandler)})
+}
+
+// poolOptions returns Options that have only a pool.
+func poolOptions(t *testing.T) *Options {
+	t.Helper()
+	lab := newModelLab(t)
+	w := memory.Worker{Messages: memory.Messages{Format: operator.Binary, Operators: lab.operators}}
+	return &Options{Pool: natstest.Must(inflight.NewPool([]*streams.Pipeline{lab.devices[0].pipe}, w))(t)}
 }
 
 // TestWhatALeaseLeaves checks the annotations after a lease. A proper end leaves none. After a loss of the device the
@@ -311,19 +333,19 @@ func TestWhatALeaseLeaves(t *testing.T) {
 	const own = "own-id"
 	all := []string{annotationAlone, annotationBeside, annotationOwner}
 	for name, c := range map[string]struct {
-		batches lostBatches
-		want    []string // annotations that stay
+		device lostDevice
+		want   []string // annotations that stay
 	}{
-		"a proper end":              {lostBatches{}, nil},
-		"another loss":              {lostBatches{err: errors.New("the driver is gone")}, []string{annotationOwner}},
-		"a kernel":                  {lostBatches{err: device.ErrKernelFault}, all},
-		"a kernel that is to blame": {lostBatches{err: device.ErrKernelFault, operator: "crc32c"}, append([]string{annotationBlamed, inflight.FaultNote}, all...)},
+		"a proper end":              {lostDevice{}, nil},
+		"another loss":              {lostDevice{err: errors.New("the driver is gone")}, []string{annotationOwner}},
+		"a kernel":                  {lostDevice{err: device.ErrKernelFault}, all},
+		"a kernel that is to blame": {lostDevice{err: device.ErrKernelFault, operator: "crc32c"}, append([]string{annotationBlamed, inflight.FaultNote}, all...)},
 	} {
 		server := &endedServer{state: jetstream.ConsumerInfo{
 			Config:         jetstream.ConsumerConfig{Metadata: map[string]string{annotationOwner: own, annotationAlone: "5", annotationBeside: "5"}},
 			PriorityGroups: []jetstream.PriorityGroupState{{Group: topology.PriorityGroup, PinnedClientID: "own"}},
 		}}
-		l := newLease(newLeaseState(leaseOptions{id: own}, server, endedHost{}, slog.New(slog.DiscardHandler)), c.batches)
+		l := newLease(leaseState{o: poolOptions(t), id: own, server: server, device: c.device, owner: noOwner{}, log: slog.New(slog.DiscardHandler)})
 		l.begun, l.reader.pull = true, ownPull{}
 		l.end(t.Context())
 		left := server.state.Config.Metadata

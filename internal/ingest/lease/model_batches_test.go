@@ -8,7 +8,6 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"millrace/internal/device"
 	"millrace/internal/device/host"
@@ -18,48 +17,29 @@ import (
 	"millrace/internal/streams"
 )
 
-// This file has modelLease's implementation of leaseBatches.
+// This file has modelLease's implementations of leaseDevice and resultStore.
 
-// pack packs a batch like a pipelineBatches, and computes it at once. submit determines the outcome of the batch.
-func (e *modelLease) pack(ctx context.Context, bound func(maximum int) int) (*leaseBatch, error) {
-	device := e.w.device
-	g, err := e.batcher.Reserve(ctx)
-	if err != nil {
-		return nil, nil
-	}
-	device.mu.Lock()
-	defer device.mu.Unlock()
+func (e *modelLease) limit() int {
 	e.packs++
 	random := rand.New(rand.NewPCG(e.w.m.seed+uint64(e.packs), uint64(e.n)))
-	e.batcher.MaxMessages = min(bound(e.largest()), 1+random.IntN(e.largest()))
-	batch, _, err := e.batcher.Next(g)
-	if batch == nil {
-		return nil, err
-	}
+	return 1 + random.IntN(e.w.device.pipe.BatchPayloads())
+}
+
+// submit computes a batch at once. The scheduler determines its outcome.
+func (e *modelLease) submit(b *leaseBatch) {
+	g, device := b.group, e.w.device
 	if g.Open() != nil {
 		e.w.m.did("spread over batches")
 	}
-	e.mu.Lock()
-	e.results[g] = device.compute(batch)
-	e.mu.Unlock()
-	return &leaseBatch{group: g}, nil
-}
-
-func (e *modelLease) resultsOf(g *inflight.Batch) modelResults {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.results[g]
-}
-
-func (e *modelLease) submit(b *leaseBatch) {
-	g := b.group
-	computed := e.resultsOf(g)
+	device.mu.Lock()
+	computed := modelResults(device.compute(b.batch))
+	device.mu.Unlock()
 	go func() {
 		err := e.w.outcome(e.w.drain, computed)
 		if err == nil {
 			modelCollect(g, computed)
 			g.Collected()
-			e.w.judge.CameRight(e.pipe, g)
+			e.w.judge.CameRight(device.pipe, g)
 		}
 		if !errors.Is(err, context.Canceled) {
 			g.Complete(streams.Record{}, err)
@@ -149,19 +129,8 @@ func modelCollect(g *inflight.Batch, computed modelResults) {
 	}
 }
 
-func (e *modelLease) discard(b *leaseBatch)       { e.recycle(b.group) }
-func (e *modelLease) share() func()               { return func() {} }
-func (e *modelLease) isolate() func()             { return func() {} }
-func (e *modelLease) probe(context.Context) error { return nil }
-func (e *modelLease) report(*inflight.Batch)      {}
-func (e *modelLease) now() time.Duration          { return 0 }
-
-func (e *modelLease) recycle(g *inflight.Batch) {
-	e.mu.Lock()
-	delete(e.results, g)
-	e.mu.Unlock()
-	e.pipelineBatches.recycle(g)
-}
+func (e *modelLease) share() func()   { return func() {} }
+func (e *modelLease) isolate() func() { return func() {} }
 
 // giveUp stores the dead letter of a delivery. With exactly-once delivery it only records the reason, and publish
 // stores a group's dead letters in the order of their inputs.
@@ -170,7 +139,7 @@ func (e *modelLease) giveUp(ctx context.Context, g *inflight.Batch, i int, why r
 		e.commits.given[g.Items[i].Sequence] = why
 		return nil
 	}
-	if err := e.publishDeadLetter(ctx, &g.Items[i], why, cause); err != nil {
+	if err := e.PublishDeadLetter(ctx, &g.Items[i], why, cause); err != nil {
 		return err
 	}
 	g.Settle(i)
@@ -178,16 +147,16 @@ func (e *modelLease) giveUp(ctx context.Context, g *inflight.Batch, i int, why r
 	return nil
 }
 
-func (e *modelLease) deviceFault() (f inflight.OperatorFault, known bool) { return f, false }
+func (e *modelLease) fault() (f inflight.OperatorFault, known bool) { return f, false }
 
-func (e *modelLease) deviceFailed() error {
+func (e *modelLease) lost() error {
 	e.w.m.mu.Lock()
 	defer e.w.m.mu.Unlock()
 	return e.w.lost
 }
 
-// publish stores the results of a group in the order of results.Writer. It loses some confirmations and some results.
-func (e *modelLease) publish(ctx context.Context, g *inflight.Batch) error {
+// Store stores the results of a group in the order of results.Writer. It loses some confirmations and some results.
+func (e *modelLease) Store(ctx context.Context, g *inflight.Batch, _ *results.Buffers, _ results.Sink) error {
 	if err := e.encodeFrames(ctx, g); err != nil {
 		return err
 	}
@@ -334,7 +303,7 @@ func newModelLab(t *testing.T) *modelLab {
 		}
 		t.Cleanup(func() { _ = d.Close() })
 		pipe, err := streams.New(d, streams.Options{
-			Operators: operators, Lanes: 8, BatchBytes: modelBatchBytes, BatchPayloads: rows, ScratchLimit: 64 << 20,
+			Operators: operators, Lanes: 32, BatchBytes: modelBatchBytes, BatchPayloads: rows, ScratchLimit: 64 << 20,
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -93,7 +93,18 @@ func (e *modelLease) openCommits(ctx context.Context, p results.Partition) (leas
 	return e.commits, nil
 }
 
-func (e *modelLease) alreadyStored(*inflight.Delivery) {}
+// Store implements resultStore.
+func (c *modelCommits) Store(ctx context.Context, g *inflight.Batch, b *results.Buffers, sink results.Sink) error {
+	return c.e.Store(ctx, g, b, sink)
+}
+
+// PublishDeadLetter implements resultStore.
+func (c *modelCommits) PublishDeadLetter(ctx context.Context, d *inflight.Delivery, why results.Reason, cause error) error {
+	return c.e.PublishDeadLetter(ctx, d, why, cause)
+}
+
+func (*modelCommits) AlreadyStored(*inflight.Delivery)                           {}
+func (*modelCommits) ReportDeadLetter(*inflight.Delivery, results.Reason, error) {}
 
 // commitCall is the prefix of the names of calls that store messages with a marker.
 const commitCall = "commit to "

@@ -10,7 +10,6 @@ import (
 	"millrace/internal/device"
 	"millrace/internal/frame"
 	"millrace/internal/ingest/commit"
-	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/pull"
 	"millrace/internal/ingest/results"
 )
@@ -202,17 +201,17 @@ func (m *leaseModel) count(n int) {
 	m.mu.Unlock()
 }
 
-func (m *leaseModel) held(e *modelLease, d *inflight.Delivery) {
+// held records that a lease has taken an input.
+func (m *leaseModel) held(e *modelLease, d *modelMessage) {
 	m.notes.Lock()
-	calm, before := m.calm, m.takes[d.Sequence]
-	m.takes[d.Sequence] = append(before, e)
+	calm, before := m.calm, m.takes[d.sequence]
+	m.takes[d.sequence] = append(before, e)
 	m.notes.Unlock()
-	msg := d.Msg.(*modelMessage)
 	switch {
 	case slices.Contains(before, e):
-		m.violate("lease %d of %s takes input %d twice", e.n, e.w.id, d.Sequence)
-	case msg.turn != 0 && msg.turn != e.l.reader.turn:
-		m.violate("lease %d of %s takes input %d of another turn", e.n, e.w.id, d.Sequence)
+		m.violate("lease %d of %s takes input %d twice", e.n, e.w.id, d.sequence)
+	case d.turn != 0 && d.turn != e.l.reader.turn:
+		m.violate("lease %d of %s takes input %d of another turn", e.n, e.w.id, d.sequence)
 	}
 	if !calm {
 		return
@@ -220,8 +219,8 @@ func (m *leaseModel) held(e *modelLease, d *inflight.Delivery) {
 	m.notes.Lock()
 	defer m.notes.Unlock()
 	for other, sequence := range m.clean {
-		if other != e && d.Sequence <= sequence && m.broken == "" {
-			m.broken = fmt.Sprintf("%s gets input %d, which %s has acknowledged", e.w.id, d.Sequence, other.w.id)
+		if other != e && d.sequence <= sequence && m.broken == "" {
+			m.broken = fmt.Sprintf("%s gets input %d, which %s has acknowledged", e.w.id, d.sequence, other.w.id)
 		}
 	}
 }

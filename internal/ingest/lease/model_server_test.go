@@ -256,7 +256,7 @@ func (s *modelServer) deliver() {
 	s.pending[sequence] = false
 	s.counts[sequence]++
 	msg := &modelMessage{
-		m: s.m, number: s.nextNumber, sequence: sequence, deliveries: s.counts[sequence], turn: p.requestTurn, sent: s.m.steps, since: time.Now(),
+		m: s.m, e: p.e, number: s.nextNumber, sequence: sequence, deliveries: s.counts[sequence], turn: p.requestTurn, sent: s.m.steps, since: time.Now(),
 	}
 	if s.nextNumber > s.floorNumber { // otherwise the server's store ignores the delivery
 		s.recorded = jetstream.SequenceInfo{Consumer: s.nextNumber, Stream: s.nextSequence - 1}
@@ -304,6 +304,7 @@ type modelMessage struct {
 	inflight.Incoming
 	m          *leaseModel
 	w          *leaseWorker // only with shared delivery
+	e          *modelLease  // only with exclusive delivery
 	number     uint64
 	sequence   uint64
 	deliveries int
@@ -315,9 +316,17 @@ type modelMessage struct {
 func (d *modelMessage) Data() []byte         { return d.m.input(d.sequence).body }
 func (d *modelMessage) Headers() nats.Header { return d.m.input(d.sequence).header }
 func (d *modelMessage) Subject() string      { return "0.ingest.a" }
-func (d *modelMessage) Reply() string        { return "" }
-func (d *modelMessage) HeaderBytes() int     { return 0 }
-func (d *modelMessage) Turn() uint64         { return d.turn }
+
+// Reply is called when a lease takes the memory of the message.
+func (d *modelMessage) Reply() string {
+	if d.e != nil {
+		d.m.held(d.e, d)
+	}
+	return ""
+}
+
+func (d *modelMessage) HeaderBytes() int { return 0 }
+func (d *modelMessage) Turn() uint64     { return d.turn }
 
 func (d *modelMessage) AckToken() pull.AckToken { return d }
 

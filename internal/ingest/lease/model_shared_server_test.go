@@ -103,10 +103,16 @@ func (d *modelMessage) say(what string, apply func()) error {
 }
 
 func (d *modelMessage) Ack() error {
+	if d.e != nil {
+		return d.e.acknowledge(d)
+	}
 	return d.say("ack", func() { d.m.server.settleShared(d.sequence, "acknowledged") })
 }
 
 func (d *modelMessage) DoubleAck(ctx context.Context) error {
+	if d.e != nil {
+		return d.e.confirm(ctx, d)
+	}
 	return d.w.call(ctx, "confirm", false, func() error { d.m.server.settleShared(d.sequence, "acknowledged"); return nil })
 }
 

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -14,6 +14,7 @@ import (
 	"millrace/internal/ingest/quarantine"
 	"millrace/internal/ingest/results"
 	"millrace/internal/ingest/retry"
+	"millrace/internal/ingest/topology"
 )
 
 // leaseWorker is a worker of the model. It runs real leases one after another, with simulations of the server, host
@@ -44,10 +45,11 @@ type leaseWorker struct {
 	over        bool
 }
 
-// modelLease simulates the server, host and batches of one lease.
+// modelLease simulates the server, the device, the store and the owner of one lease.
 type modelLease struct {
-	*pipelineBatches // for methods that depend only on the batches
-	*partitionHost   // for methods that depend only on the pool
+	modelApart
+	noOwner
+	resultStore // nil; a lease uses only the methods below
 
 	w          *leaseWorker
 	l          *lease
@@ -58,9 +60,6 @@ type modelLease struct {
 	knowsOther bool   // whether another client's pin was in the last consumer info
 	packs      int    // number of batches; only the submitter uses it
 	commits    *modelCommits
-
-	mu      sync.Mutex
-	results map[*inflight.Batch]modelResults
 }
 
 // run holds leases whenever this worker should own the partition, like Exclusive.keep and Exclusive.hold.
@@ -118,12 +117,14 @@ func (w *leaseWorker) isGone() bool {
 
 func (w *leaseWorker) newLease() *modelLease {
 	w.leases++
-	settings := &Options{Pool: w.pool, Judge: w.judge}
-	e := &modelLease{w: w, n: w.leases, results: map[*inflight.Batch]modelResults{}, partitionHost: &partitionHost{o: settings}}
-	state := newLeaseState(leaseOptions{id: w.id, stream: "IN", subjects: []string{"ingest.>"}, maxBytes: modelBatchBytes, maxBatches: 200 * modelInputs}, e, e, w.m.log)
-	e.pipelineBatches = newPipelineBatches(state, settings, &sharedDevice{pipe: w.device.pipe})
-	e.pipelineBatches.apart = modelApart{w: w}
-	e.l = newLease(state, e)
+	e := &modelLease{w: w, n: w.leases, modelApart: modelApart{w: w}}
+	o := &Options{
+		Topology: topology.Topology{Stream: "IN", Subjects: []string{"ingest.>"}}, Pool: w.pool, Judge: w.judge, Confirm: w.m.confirms, Observer: e,
+	}
+	e.l = newLease(leaseState{
+		o: o, id: w.id, server: e, device: e, pipe: w.device.pipe, window: inflight.NewOrderedWindow(new(atomic.Int32)), owner: e, store: e,
+		openCommits: e.openCommits, log: w.m.log,
+	})
 	return e
 }
 
@@ -269,11 +270,11 @@ func (e *modelLease) proveEnd(ctx context.Context, from uint64) error {
 }
 
 func (e *modelLease) message(raw *jetstream.RawStreamMsg, number uint64) inflight.Incoming {
-	return &modelMessage{m: e.w.m, number: number, sequence: raw.Sequence, deliveries: 1}
+	return &modelMessage{m: e.w.m, e: e, number: number, sequence: raw.Sequence, deliveries: 1}
 }
 
 func (e *modelLease) receipt(sequence, number uint64) pull.AckToken {
-	return &modelMessage{m: e.w.m, number: number, sequence: sequence}
+	return &modelMessage{m: e.w.m, e: e, number: number, sequence: sequence}
 }
 
 func (e *modelLease) fetch(int, time.Duration, func(inflight.Incoming)) (came int, err error) {
@@ -311,19 +312,16 @@ func (e *modelLease) pull() (leasePull, error) {
 	return p, nil
 }
 
-// The following methods implement leaseHost.
+// The following methods implement leaseOwner, Observer and resultStore.
 
-func (e *modelLease) hold(ctx context.Context, d *inflight.Delivery) bool {
-	e.w.m.held(e, d)
-	return e.partitionHost.hold(ctx, d)
-}
+func (e *modelLease) Pending(uint64)                       {}
+func (e *modelLease) Unacknowledged(uint64)                {}
+func (e *modelLease) Redelivered()                         { e.w.m.did("known") }
+func (e *modelLease) Restarted()                           {}
+func (e *modelLease) OperatorFault(inflight.OperatorFault) {}
 
-func (e *modelLease) ended()       {}
-func (e *modelLease) handing(bool) {}
-
-func (e *modelLease) earlierFault(inflight.OperatorFault) {}
-func (e *modelLease) pending(uint64)                      {}
-func (e *modelLease) redelivered()                        { e.w.m.did("known") }
+func (e *modelLease) AlreadyStored(*inflight.Delivery)                           {}
+func (e *modelLease) ReportDeadLetter(*inflight.Delivery, results.Reason, error) {}
 
 func (e *modelLease) began() {
 	e.holds = true
@@ -331,7 +329,7 @@ func (e *modelLease) began() {
 	e.w.m.note("%s has the partition, lease %d", e.w.id, e.n)
 }
 
-func (e *modelLease) publishDeadLetter(ctx context.Context, d *inflight.Delivery, why results.Reason, _ error) error {
+func (e *modelLease) PublishDeadLetter(ctx context.Context, d *inflight.Delivery, why results.Reason, _ error) error {
 	if e.commits != nil {
 		if err := e.commits.commitWhole(ctx, d, why); err != nil {
 			return err
@@ -349,13 +347,9 @@ func (e *modelLease) publishDeadLetter(ctx context.Context, d *inflight.Delivery
 	})
 }
 
-func (e *modelLease) acknowledge(ctx context.Context, msg pull.AckToken) error {
-	d := msg.(*modelMessage)
+func (e *modelLease) acknowledge(d *modelMessage) error {
 	m := e.w.m
 	m.acknowledging(e, d)
-	if m.confirms {
-		return e.confirm(ctx, msg)
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !e.w.dead {
@@ -364,8 +358,8 @@ func (e *modelLease) acknowledge(ctx context.Context, msg pull.AckToken) error {
 	return nil
 }
 
-func (e *modelLease) confirm(ctx context.Context, msg pull.AckToken) error {
-	d := msg.(*modelMessage)
+func (e *modelLease) confirm(ctx context.Context, d *modelMessage) error {
+	e.w.m.acknowledging(e, d)
 	return e.w.call(ctx, "confirm", false, func() error {
 		e.w.m.note("%s's acknowledgement %d of %d is confirmed", e.w.id, d.number, d.sequence)
 		e.w.m.server.acknowledge(d.number, d.sequence)

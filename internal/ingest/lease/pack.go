@@ -2,63 +2,14 @@ package lease
 
 import (
 	"context"
-	"log/slog"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/quarantine"
 	"millrace/internal/ingest/results"
 	"millrace/internal/streams"
 )
-
-// leaseBatches packs a lease's inputs into batches, computes them, and publishes their results.
-type leaseBatches interface {
-	// await waits for the first payload of the next batch. It reports false if there are no more payloads.
-	await() bool
-
-	// pack fills the next batch. bound receives the pipeline's maximum number of payloads and returns the maximum for
-	// this batch. The returned batch is nil if the lease ends.
-	pack(ctx context.Context, bound func(limit int) int) (*leaseBatch, error)
-
-	// submit submits b to the device. Once b has left the device, its group is completed. discard frees a batch that
-	// wasn't submitted.
-	submit(b *leaseBatch)
-	discard(b *leaseBatch)
-
-	// Every batch on the device holds a lock. share takes a shared lock. isolate takes an exclusive lock, so its batch
-	// runs alone. leave releases the lock.
-	share() (leave func())
-	isolate() (leave func())
-
-	// probe computes payloads with known results on the device, and returns an error if the device fails.
-	probe(ctx context.Context) error
-
-	// rescue computes the payloads of a failed batch again. Afterwards g has the results of all payloads except the
-	// failing ones. publish stores the results of a batch, and records the stored inputs in the lease's
-	// acknowledgements.
-	rescue(ctx context.Context, g *inflight.Batch) error
-	publish(ctx context.Context, g *inflight.Batch) error
-
-	// report passes a batch to the observers. recycle frees the batch.
-	report(g *inflight.Batch)
-	recycle(g *inflight.Batch)
-
-	now() time.Duration                                  // clock of the stage timestamps
-	largest() int                                        // pipeline's maximum number of payloads per batch
-	deviceFailed() error                                 // cause of the device's loss, or nil
-	deviceFault() (f inflight.OperatorFault, known bool) // operator fault that caused the loss of the device
-	stopPacking()                                        // releases the deliveries that are in no batch
-	stopPublishing()
-}
-
-// leaseBatch is a batch that is packed but not submitted.
-type leaseBatch struct {
-	group *inflight.Batch
-	batch *streams.Batch
-	why   streams.CloseReason
-}
 
 // sharedDevice is the state that the leases of all partitions on one device share.
 type sharedDevice struct {
@@ -67,128 +18,75 @@ type sharedDevice struct {
 	submitted atomic.Int32 // number of batches that are submitted and not settled
 }
 
-// pipelineBatches implements leaseBatches with a real pipeline and the worker's result writer.
-type pipelineBatches struct {
-	lease   *leaseState
-	o       *Options
-	device  *sharedDevice
-	pipe    *streams.Pipeline
-	log     *slog.Logger
-	batcher *inflight.Batcher // used only by the goroutine that fills batches
-	buffers results.Buffers   // used only by the goroutine that settles batches
-	apart   quarantine.Device // runs separate batches, beside batches of other partitions
-
+// pipelineDevice implements leaseDevice with a real pipeline.
+type pipelineDevice struct {
+	quarantine.Pipeline
+	shared   *sharedDevice
 	isolated atomic.Bool // whether the next batch runs alone on the device
 }
 
-func newPipelineBatches(l *leaseState, o *Options, device *sharedDevice) *pipelineBatches {
-	window := inflight.NewOrderedWindow(&device.submitted)
-	b := &pipelineBatches{
-		lease: l, o: o, device: device, pipe: device.pipe, log: l.log,
-		batcher: o.Pool.NewBatcher(device.pipe, l.out, o.Linger, window, func(d inflight.Delivery) { o.Pool.Release(&d) }),
-	}
-	b.apart = &quarantine.Pipeline{Pipe: b.pipe, Pool: o.Pool, Gate: device.gate.RLocker(), Observe: b.report}
-	return b
+func newPipelineDevice(o *Options, shared *sharedDevice) *pipelineDevice {
+	return &pipelineDevice{shared: shared, Pipeline: quarantine.Pipeline{
+		Pipe: shared.pipe, Pool: o.Pool, Gate: shared.gate.RLocker(), Observe: func(g *inflight.Batch) { g.Report(o.Batches, o.Records) },
+	}}
 }
 
-func (b *pipelineBatches) await() bool { return b.batcher.Await() }
+func (d *pipelineDevice) limit() int { return d.Pipe.BatchPayloads() }
 
-func (b *pipelineBatches) pack(ctx context.Context, bound func(limit int) int) (*leaseBatch, error) {
-	g, err := b.batcher.Reserve(ctx)
-	if err != nil {
-		return nil, nil // the lease ends, and the server redelivers the inputs that were not submitted
+func (d *pipelineDevice) submit(b *leaseBatch) {
+	if d.isolated.Load() {
+		b.batch.StepThrough(nil)
 	}
-	b.batcher.MaxMessages = bound(b.largest())
-	batch, why, err := b.batcher.Next(g)
-	if batch == nil {
-		return nil, err
-	}
-	return &leaseBatch{group: g, batch: batch, why: why}, nil
-}
-
-func (b *pipelineBatches) submit(packed *leaseBatch) {
-	g, batch := packed.group, packed.batch
-	if b.isolated.Load() {
-		batch.StepThrough(nil)
-	}
-	if err := b.o.Pool.Submit(batch, g, b.batcher.Window, packed.why); err != nil {
-		record := *batch.ReadRecord()
-		batch.Release()
-		g.Complete(record, err) // the settler searches for the failing payload
+	if err := d.Pool.Submit(b.batch, b.group, b.window, b.why); err != nil {
+		record := *b.batch.ReadRecord()
+		b.batch.Release()
+		b.group.Complete(record, err) // the settler searches for the failing payload
 	}
 }
 
-func (b *pipelineBatches) discard(packed *leaseBatch) {
-	packed.batch.Release()
-	b.o.Pool.Recycle(packed.group)
+func (d *pipelineDevice) share() (leave func()) {
+	d.shared.gate.RLock()
+	return d.shared.gate.RUnlock
 }
 
-func (b *pipelineBatches) share() (leave func()) {
-	b.device.gate.RLock()
-	return b.device.gate.RUnlock
-}
-
-func (b *pipelineBatches) isolate() (leave func()) {
-	b.device.gate.Lock()
-	b.isolated.Store(true)
+func (d *pipelineDevice) isolate() (leave func()) {
+	d.shared.gate.Lock()
+	d.isolated.Store(true)
 	return func() {
-		b.isolated.Store(false)
-		b.device.gate.Unlock()
+		d.isolated.Store(false)
+		d.shared.gate.Unlock()
 	}
 }
 
-func (b *pipelineBatches) probe(ctx context.Context) error {
-	return b.apart.Probe(ctx)
-}
+func (d *pipelineDevice) lost() error { return d.Pipe.Err() }
 
-func (b *pipelineBatches) report(g *inflight.Batch) {
-	g.Report(b.o.Batches, b.o.Records)
-}
-
-func (b *pipelineBatches) recycle(g *inflight.Batch) {
-	b.buffers.Tidy(b.o.Pool)
-	b.o.Pool.Recycle(g)
-}
-
-func (b *pipelineBatches) now() time.Duration  { return b.pipe.Now() }
-func (b *pipelineBatches) largest() int        { return b.pipe.BatchPayloads() }
-func (b *pipelineBatches) deviceFailed() error { return b.pipe.Err() }
-func (b *pipelineBatches) deviceFault() (f inflight.OperatorFault, known bool) {
-	return inflight.FaultOf(b.pipe)
-}
-func (b *pipelineBatches) stopPacking()    { b.batcher.Drop() }
-func (b *pipelineBatches) stopPublishing() { b.buffers.Free(b.o.Pool) }
-
-// publish stores the results of a batch. If a result can never be stored, its payload becomes a dead letter.
-func (b *pipelineBatches) publish(drainCtx context.Context, g *inflight.Batch) error {
-	if c, ok := b.lease.commits.(*results.Commits); ok {
-		return c.Store(drainCtx, g, &b.buffers, b.lease.acks)
-	}
-	return b.o.Results.Store(drainCtx, g, &b.buffers, b.lease.acks)
+func (d *pipelineDevice) fault() (f inflight.OperatorFault, known bool) {
+	return inflight.FaultOf(d.Pipe)
 }
 
 // submitter submits a lease's inputs to the device.
 type submitter struct {
 	*leaseState
-	batches leaseBatches
+	batcher *inflight.Batcher
+}
+
+func newSubmitter(l *leaseState) *submitter {
+	release := func(d inflight.Delivery) { l.o.Pool.Release(&d) }
+	return &submitter{l, l.o.Pool.NewBatcher(l.pipe, l.out, l.o.Linger, l.window, release)}
 }
 
 // run packs inputs into batches and submits them, until there are no more inputs. While precaution.bound limits the
 // batches, run submits one batch at a time and waits for its acknowledgement.
 func (s *submitter) run(ctx context.Context) error {
-	defer s.batches.stopPacking()
-	for s.batches.await() {
+	defer s.batcher.Drop()
+	for s.batcher.Await() {
 		if ctx.Err() != nil {
 			return nil
 		}
 		if err := s.probeBeforeAlone(ctx); err != nil {
 			return err
 		}
-		cautious := false
-		b, err := s.batches.pack(ctx, func(limit int) (bound int) {
-			cautious, bound = s.caution.bound(limit)
-			return bound
-		})
+		b, cautious, err := s.pack(ctx)
 		if b == nil {
 			return err
 		}
@@ -204,9 +102,24 @@ func (s *submitter) run(ctx context.Context) error {
 	return nil
 }
 
+// pack fills the next batch. b is nil if the lease ends. cautious reports whether the batch is limited by precaution.bound.
+func (s *submitter) pack(ctx context.Context) (b *leaseBatch, cautious bool, err error) {
+	g, err := s.batcher.Reserve(ctx)
+	if err != nil {
+		return nil, false, nil // the lease ends, and the server redelivers the inputs that were not submitted
+	}
+	cautious, bound := s.caution.bound(s.pipe.BatchPayloads())
+	s.batcher.MaxMessages = min(bound, s.device.limit())
+	batch, why, err := s.batcher.Next(g)
+	if batch == nil {
+		return nil, false, err
+	}
+	return &leaseBatch{group: g, batch: batch, why: why, window: s.window}, cautious, nil
+}
+
 // submitAmongOthers submits a batch to the device, where other batches may run too.
 func (s *submitter) submitAmongOthers(b *leaseBatch) {
-	b.group.OnLeave = s.batches.share()
+	b.group.OnLeave = s.device.share()
 	s.submit(b)
 }
 
@@ -231,7 +144,7 @@ func (s *submitter) submitCautiously(ctx context.Context, b *leaseBatch) error {
 	if s.acks.acknowledged() < last || ctx.Err() != nil {
 		return nil // the batch failed, which ends the lease
 	}
-	return s.caution.relax(ctx, n, s.batches.largest())
+	return s.caution.relax(ctx, n, s.pipe.BatchPayloads())
 }
 
 // probeBeforeAlone probes the device before a payload runs alone. Otherwise the death of the worker would prove nothing
@@ -241,17 +154,18 @@ func (s *submitter) probeBeforeAlone(ctx context.Context) error {
 	if due, _ := s.caution.bound(1); !due || !s.caution.isAlone() {
 		return nil
 	}
-	return s.batches.probe(ctx)
+	return s.device.Probe(ctx)
 }
 
 // computeAlone computes a payload with nothing else on the device. If the worker dies during the computation, the payload
 // is the cause. An annotation names the payload while it is on the device.
 func (s *submitter) computeAlone(ctx context.Context, b *leaseBatch) error {
-	defer s.batches.isolate()()
+	defer s.device.isolate()()
 	g := b.group
 	g.OnLeave = func() {}
 	if err := s.notes.annotate(ctx, map[string]string{annotationAlone: s.caution.trial(g)}); err != nil {
-		s.batches.discard(b)
+		b.batch.Release()
+		s.o.Pool.Recycle(g)
 		return err
 	}
 	completed, failed := make(chan struct{}), false
@@ -262,7 +176,7 @@ func (s *submitter) computeAlone(ctx context.Context, b *leaseBatch) error {
 	case <-ctx.Done():
 		return nil // the annotation stays, because the outcome for the payload is unknown
 	}
-	if failed && s.batches.deviceFailed() != nil {
+	if failed && s.device.lost() != nil {
 		return nil // lease.end handles the annotation
 	}
 	return s.notes.annotate(ctx, map[string]string{annotationAlone: ""})
@@ -272,21 +186,21 @@ func (s *submitter) computeAlone(ctx context.Context, b *leaseBatch) error {
 func (s *submitter) submit(b *leaseBatch) {
 	g := b.group
 	g.Completed = make(chan struct{})
-	s.batches.submit(b)
+	s.device.submit(b)
 	s.order <- g // the channel has space for every group
 }
 
 // settler stores the results of a lease's batches and acknowledges its inputs.
 type settler struct {
 	*leaseState
-	batches leaseBatches
+	buffers results.Buffers
 }
 
 // run publishes the results of the batches in stream order, and acknowledges each batch with one message. It returns
 // when order is closed. After a failure, it publishes no further batches, and the server redelivers their inputs to the
 // next lease.
 func (s *settler) run(drainCtx context.Context) {
-	defer s.batches.stopPublishing()
+	defer s.buffers.Free(s.o.Pool)
 	broken := false
 	for g := range s.order {
 		select {
@@ -302,7 +216,8 @@ func (s *settler) run(drainCtx context.Context) {
 			}
 		}
 		over := g.Finished
-		s.batches.recycle(g)
+		s.buffers.Tidy(s.o.Pool)
+		s.o.Pool.Recycle(g)
 		if over != nil {
 			close(over)
 		}
@@ -312,20 +227,23 @@ func (s *settler) run(drainCtx context.Context) {
 func (s *settler) settle(drainCtx context.Context, g *inflight.Batch) error {
 	failed := g.Err != nil
 	if failed {
-		if err := s.batches.rescue(drainCtx, g); err != nil {
+		if err := s.rescue(drainCtx, g); err != nil {
 			return err
 		}
 	}
-	start := s.batches.now()
-	if err := s.batches.publish(drainCtx, g); err != nil {
+	start := s.pipe.Now()
+	if err := s.store.Store(drainCtx, g, &s.buffers, s.acks); err != nil {
 		return err
 	}
-	published := s.batches.now()
+	published := s.pipe.Now()
 	err := s.acks.acknowledge(drainCtx, g)
 	g.Record.Publish = streams.Span{Start: start, End: published}
-	g.Record.Settle = streams.Span{Start: published, End: s.batches.now()}
+	g.Record.Settle = streams.Span{Start: published, End: s.pipe.Now()}
 	if !failed { // after a failure, the batch has already been reported
-		s.batches.report(g)
+		s.report(g)
 	}
 	return err
 }
+
+// report passes a batch to the observers.
+func (s *settler) report(g *inflight.Batch) { g.Report(s.o.Batches, s.o.Records) }

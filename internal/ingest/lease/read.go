@@ -22,7 +22,6 @@ const pullFor = time.Second
 // reader receives a lease's deliveries in order and without gaps, and passes them to the submitter.
 type reader struct {
 	*leaseState
-	batches leaseBatches
 	intake  *intake
 	checker *checker
 
@@ -31,8 +30,8 @@ type reader struct {
 	number uint64 // consumer sequence of the last delivery that arrived
 }
 
-func newReader(l *leaseState, batches leaseBatches) *reader {
-	r := &reader{leaseState: l, batches: batches}
+func newReader(l *leaseState) *reader {
+	r := &reader{leaseState: l}
 	r.intake = &intake{leaseState: l, pinned: r.pinID}
 	r.checker = &checker{leaseState: l, intake: r.intake}
 	return r
@@ -122,18 +121,21 @@ func (r *reader) begin(ctx, drainCtx context.Context, d *inflight.Delivery) erro
 	// After a server crash or an administrator's reset, the consumer's state may lack deliveries. The annotation still
 	// covers them.
 	r.intake.before = delivered(left)
-	if r.commits, err = r.host.openCommits(ctx, results.Partition{
+	if r.commits, err = r.openCommits(ctx, results.Partition{
 		Floor: info.AckFloor.Stream, Delivered: max(info.Delivered.Stream, delivered(left)), Loose: left[annotationLoose] != "",
 	}); err != nil {
 		return err
 	}
-	if err := r.caution.takeOver(drainCtx, info, r.batches.largest(), r.commits == nil); err != nil {
+	if r.commits != nil {
+		r.store = r.commits
+	}
+	if err := r.caution.takeOver(drainCtx, info, r.pipe.BatchPayloads(), r.commits == nil); err != nil {
 		return err
 	}
 	for _, f := range inflight.ParseFaults(info.Config.Metadata[inflight.FaultNote]) {
-		r.host.earlierFault(f)
+		r.o.Observer.OperatorFault(f)
 	}
-	r.host.began()
+	r.owner.began()
 	r.begun = true
 	r.describeCommits(ctx, info)
 	r.log.Debug("has the partition", "floor", info.AckFloor.Stream, "pin", r.pinID(), "first", d.ConsumerSequence)
@@ -169,8 +171,8 @@ func (r *reader) isStored(ctx context.Context, sequence uint64) bool {
 
 // take records a delivery, and passes it on if it must be processed.
 func (r *reader) take(ctx, drainCtx context.Context, d *inflight.Delivery) error {
-	r.host.handing(true)
-	defer r.host.handing(false)
+	r.owner.handing(true)
+	defer r.owner.handing(false)
 	switch {
 	case d.Turn != r.turn:
 		return errPinLost
@@ -178,12 +180,12 @@ func (r *reader) take(ctx, drainCtx context.Context, d *inflight.Delivery) error
 		return errReset
 	}
 	r.number = d.ConsumerSequence
-	r.host.pending(d.Pending)
+	r.owner.pending(d.Pending)
 	verdict, err := r.intake.enter(ctx, drainCtx, d)
 	if err != nil || verdict != partition.Known {
 		return err
 	}
-	r.host.redelivered()
+	r.o.Observer.Redelivered()
 	r.checker.acknowledgeAgain(drainCtx, d.Sequence)
 	return nil
 }
@@ -211,7 +213,7 @@ func (c *checker) check(ctx, drainCtx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.host.pending(info.NumPending)
+	c.owner.pending(info.NumPending)
 	if err := c.keepMarkers(drainCtx); err != nil {
 		return err
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"testing"
 	"time"
@@ -14,21 +13,9 @@ import (
 	"millrace/internal/ingest/commit"
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/natstest"
-	"millrace/internal/ingest/pull"
 	"millrace/internal/ingest/results"
 	"millrace/internal/ingest/topology"
 )
-
-// opensCommits is a leaseHost that records the argument of openCommits.
-type opensCommits struct {
-	leaseHost
-	got results.Partition
-}
-
-func (o *opensCommits) openCommits(_ context.Context, p results.Partition) (leaseCommits, error) {
-	o.got = p
-	return nil, nil
-}
 
 // delivers is a leaseServer whose consumer has delivered all inputs up to stream sequence upTo.
 type delivers struct {
@@ -65,13 +52,17 @@ func TestALeaseKnowsWhatWasDeliveredBefore(t *testing.T) {
 		config.Metadata = c.annotations
 		r.changePartition(config)
 		l := r.idleLease()
-		host := &opensCommits{leaseHost: l.host}
-		l.host, l.server = host, delivers{l.server, c.delivered}
+		var got results.Partition
+		l.openCommits = func(_ context.Context, p results.Partition) (leaseCommits, error) {
+			got = p
+			return nil, nil
+		}
+		l.server = delivers{l.server, c.delivered}
 		if err := l.reader.begin(r.Ctx(), r.Ctx(), &inflight.Delivery{}); err != nil {
 			t.Fatal(err)
 		}
-		if host.got != c.want {
-			t.Errorf("after %s: the lease opens %+v, want %+v", c.name, host.got, c.want)
+		if got != c.want {
+			t.Errorf("after %s: the lease opens %+v, want %+v", c.name, got, c.want)
 		}
 	}
 }
@@ -131,12 +122,6 @@ type watched struct {
 
 func (w *watched) Info(context.Context) (*jetstream.ConsumerInfo, error) { return w.state, nil }
 
-// plainHost is a leaseHost that only acknowledges.
-type plainHost struct{ leaseHost }
-
-func (plainHost) pending(uint64)                                         {}
-func (plainHost) acknowledge(_ context.Context, msg pull.AckToken) error { return msg.Ack() }
-
 // TestOnlyAConsumerWithoutAnOwnerIsRepaired checks that a worker without the partition repairs its consumer only if
 // no client is pinned. The owner repairs its own consumer.
 func TestOnlyAConsumerWithoutAnOwnerIsRepaired(t *testing.T) {
@@ -154,7 +139,7 @@ func TestOnlyAConsumerWithoutAnOwnerIsRepaired(t *testing.T) {
 			AckFloor: jetstream.SequenceInfo{Consumer: 10, Stream: 4}, Delivered: jetstream.SequenceInfo{Consumer: 10, Stream: 5}, NumAckPending: 1,
 			PriorityGroups: []jetstream.PriorityGroupState{{Group: topology.PriorityGroup, PinnedClientID: c.pinned}},
 		}}
-		l := newLeaseState(leaseOptions{}, server, plainHost{}, slog.New(slog.DiscardHandler))
+		l := idleState(t, server)
 		l.begun = c.begun
 		k := &checker{leaseState: l, intake: &intake{leaseState: l, pinned: func() string { return c.own }}}
 		err := k.check(t.Context(), t.Context())
@@ -169,7 +154,7 @@ func TestOnlyAConsumerWithoutAnOwnerIsRepaired(t *testing.T) {
 func TestAnAcknowledgementIsRepeatedForWhatItCovers(t *testing.T) {
 	t.Parallel()
 	sent := &sentReceipts{}
-	l := newLeaseState(leaseOptions{}, sent, plainHost{}, slog.New(slog.DiscardHandler))
+	l := idleState(t, sent)
 	l.acks.begin(jetstream.SequenceInfo{Consumer: 2, Stream: 3})
 	k := &checker{leaseState: l}
 	k.acknowledgeAgain(t.Context(), 3)
@@ -241,7 +226,7 @@ func (r *resets) reset(_ context.Context, sequence uint64) error {
 func TestARepairedConsumerContinuesBehindItsFloor(t *testing.T) {
 	t.Parallel()
 	server := &resets{}
-	l := newLeaseState(leaseOptions{}, server, nil, slog.New(slog.DiscardHandler))
+	l := idleState(t, server)
 	if err := l.repair(t.Context(), &jetstream.ConsumerInfo{AckFloor: jetstream.SequenceInfo{Stream: 41}}); !errors.Is(err, errReset) {
 		t.Errorf("the lease ends with %v, want %v", err, errReset)
 	}
@@ -321,7 +306,7 @@ func TestALeaseWithoutItsPinTakesNothing(t *testing.T) {
 		l.out.Close()
 		for d, ok := l.out.Get(); ok; d, ok = l.out.Get() {
 			taken++
-			l.host.release(&d)
+			l.o.Pool.Release(&d)
 		}
 		if taken != c.take {
 			t.Errorf("%s: it takes %d inputs, want %d", name, taken, c.take)

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/corpus"
+	"millrace/internal/device"
 	"millrace/internal/device/host"
 	"millrace/internal/device/sim"
 	"millrace/internal/ingest/inflight"
@@ -29,6 +30,15 @@ import (
 
 func document(i int) []byte { return corpus.Text(uint64(i)+1, (i*997)%5000) }
 
+// someBytes returns payloads of n bytes.
+func someBytes(n int) func(int) []byte {
+	return func(i int) []byte { return corpus.Text(uint64(i)+1, n) }
+}
+
+type paperMsg struct{ inflight.Message }
+
+func (m *paperMsg) Data() []byte { return nil }
+
 type rig struct {
 	*natstest.Rig
 	topology topology.Topology
@@ -36,27 +46,34 @@ type rig struct {
 	events   *events
 }
 
-func newRig(t *testing.T, partitions int) *rig {
+// newRig returns a rig with the streams of a topology that change, which may be nil, modifies. With 0 partitions, it has shared delivery.
+func newRig(t *testing.T, partitions int, change ...func(*topology.Topology)) *rig {
 	t.Helper()
-	return newRigOn(natstest.New(t), partitions)
+	return newRigOn(natstest.New(t), partitions, change...)
 }
 
 // newRigOn provisions the streams on the server of at.
-func newRigOn(at *natstest.Rig, partitions int) *rig {
+func newRigOn(at *natstest.Rig, partitions int, change ...func(*topology.Topology)) *rig {
 	at.Helper()
 	r := &rig{Rig: at, events: newEvents(), topology: topology.Topology{
-		Stream: "INGEST", Subjects: []string{"ingest.>"}, Consumer: "millrace", Exclusive: true, Partitions: partitions,
+		Stream: "INGEST", Subjects: []string{"ingest.>"}, Consumer: "millrace", Exclusive: partitions > 0, Partitions: partitions,
 		ResultStream: "RESULTS", ResultPrefix: "results", DeadLetterPrefix: "deadletter", CommitPrefix: "commits", ResultIDs: true,
 		MaxDeliver: 5, AckWait: 5 * time.Minute, MaxAckPending: 100000,
 	}}
-	var err error
-	if r.ops, err = operator.ParseList("crc32c,minhash?k=4&hashes=4"); err != nil {
-		r.Fatal(err)
+	for _, f := range change {
+		f(&r.topology)
 	}
-	if err := topology.Provision(r.Ctx(), r.JS, r.topology, r.Log.Logger()); err != nil {
-		r.Fatal(err)
-	}
+	r.ops = natstest.Must(operator.ParseList("crc32c,minhash?k=4&hashes=4"))(r)
+	natstest.OK(r, topology.Provision(r.Ctx(), r.JS, r.topology, r.Log.Logger()))
 	return r
+}
+
+// open connects to url like a worker, until the test ends.
+func (r *rig) open(url string) *nats.Conn {
+	r.Helper()
+	nc := natstest.Must(natsconn.Open(natsconn.Server{URL: url}, "millrace-test", r.Log.Logger(), func() {}))(r)
+	r.Cleanup(nc.Close)
+	return nc
 }
 
 func (r *rig) publish(n int, payload func(i int) []byte) {
@@ -64,9 +81,28 @@ func (r *rig) publish(n int, payload func(i int) []byte) {
 	r.Publish(0, n, func(i int) *nats.Msg { return &nats.Msg{Subject: fmt.Sprintf("ingest.web.%d", i%3), Data: payload(i)} })
 }
 
+// consumer returns the consumer of a partition, or with shared delivery the only one.
 func (r *rig) consumer(p int) jetstream.Consumer {
 	r.Helper()
-	return r.Consumer(r.topology.Stream, topology.PartitionConsumer(r.topology.Consumer, p))
+	name := r.topology.Consumer
+	if r.topology.Exclusive {
+		name = topology.PartitionConsumer(name, p)
+	}
+	return r.Consumer(r.topology.Stream, name)
+}
+
+// input receives the next input of shared delivery like a worker.
+func (r *rig) input() inflight.Delivery {
+	r.Helper()
+	var d inflight.Delivery
+	request := pull.Request{Stream: r.topology.Stream, Consumer: r.topology.Consumer, Bytes: 1 << 20}
+	came, err := pull.Fetch(r.NC, request, 1, natstest.Patience, func(m *pull.Message) {
+		d = natstest.Must(inflight.NewDelivery(m, time.Now()))(r)
+	})
+	if came != 1 || err != nil {
+		r.Fatalf("%d inputs came: %v", came, err)
+	}
+	return d
 }
 
 func (r *rig) partitionConfig(p int) jetstream.ConsumerConfig {
@@ -83,85 +119,60 @@ func (r *rig) changePartition(c jetstream.ConsumerConfig) {
 
 func (r *rig) hostPipeline() *streams.Pipeline {
 	r.Helper()
-	d, err := host.Open(host.Options{Cores: 2, Kernels: operator.HostKernels()})
-	if err != nil {
-		r.Fatal(err)
-	}
-	r.Cleanup(func() {
-		if err := d.Close(); err != nil {
-			r.Errorf("closing the device: %v", err)
-		}
-	})
-	p, err := streams.New(d, streams.Options{Operators: r.ops, Lanes: 2, BatchBytes: 1 << 20, BatchPayloads: 1024, ScratchLimit: 64 << 20})
-	if err != nil {
-		r.Fatal(err)
-	}
-	r.Cleanup(func() {
-		if err := p.Close(); err != nil {
-			r.Errorf("closing the pipeline: %v", err)
-		}
-	})
-	return p
+	return r.pipeline(natstest.Must(host.Open(host.Options{Cores: 2, Kernels: operator.HostKernels()}))(r), 2, 1024)
 }
 
 // heldPipeline returns a pipeline on a device that computes nothing until open is called.
 func (r *rig) heldPipeline(batchPayloads int) (p *streams.Pipeline, open func()) {
 	r.Helper()
-	d, err := sim.Open(sim.Options{Kernels: operator.HostKernels()})
-	if err != nil {
-		r.Fatal(err)
+	d := natstest.Must(sim.Open(sim.Options{Kernels: operator.HostKernels()}))(r)
+	return r.pipeline(d, 1, batchPayloads), sync.OnceFunc(d.Hold())
+}
+
+// pipeline returns a pipeline on d. It closes both when the test ends.
+func (r *rig) pipeline(d device.Device, lanes, batchPayloads int) *streams.Pipeline {
+	r.Helper()
+	r.Cleanup(func() { natstest.OK(r, d.Close()) })
+	p := natstest.Must(streams.New(d, streams.Options{
+		Operators: r.ops, Lanes: lanes, BatchBytes: 1 << 20, BatchPayloads: batchPayloads, ScratchLimit: 64 << 20,
+	}))(r)
+	r.Cleanup(func() { natstest.OK(r, p.Close()) })
+	return p
+}
+
+// options returns the options of a mode with a pipeline, over nc.
+func (r *rig) options(nc *nats.Conn, pipe *streams.Pipeline) Options {
+	r.Helper()
+	pipes, conns, log := []*streams.Pipeline{pipe}, natsconn.Connections{nc}, r.Log.Logger()
+	written := natstest.Must(results.NewWriter(r.Ctx(), conns, results.Options{
+		Topology: r.topology, Operators: r.ops, Format: operator.JSON, AckWait: r.topology.AckWait,
+		Log: log, Observer: r.events, Progress: func() {},
+	}))(r)
+	pool := natstest.Must(inflight.NewPool(pipes, memory.Worker{Messages: memory.Messages{Format: operator.JSON, Operators: r.ops}, MaxPayload: nc.MaxPayload()}))(r)
+	return Options{
+		Topology: r.topology, Pipes: pipes, Conns: conns, JS: r.JetStream(nc),
+		Size: func(c jetstream.Consumer) pull.Size { return pull.NewSize(c.CachedInfo().Config) },
+		Pool: pool, Results: written, Judge: quarantine.NewJudge(pipes, r.topology.MaxDeliver, func() {}, log), Limit: r.topology.MaxDeliver,
+		Linger: time.Millisecond, Log: log, Observer: r.events, Stalls: stall.NewDetector(max(r.topology.Partitions, 1), log, r.events),
 	}
-	r.Cleanup(func() {
-		if err := d.Close(); err != nil {
-			r.Errorf("closing the device: %v", err)
-		}
-	})
-	p, err = streams.New(d, streams.Options{Operators: r.ops, Lanes: 1, BatchBytes: 1 << 20, BatchPayloads: batchPayloads, ScratchLimit: 64 << 20})
-	if err != nil {
-		r.Fatal(err)
-	}
-	r.Cleanup(func() {
-		if err := p.Close(); err != nil {
-			r.Errorf("closing the pipeline: %v", err)
-		}
-	})
-	return p, sync.OnceFunc(d.Hold())
+}
+
+// shared returns a Shared on a host device.
+func (r *rig) shared(nc *nats.Conn) *Shared {
+	r.Helper()
+	o := r.options(nc, r.hostPipeline())
+	o.Consumer = natstest.Must(o.JS.Consumer(r.Ctx(), r.topology.Stream, r.topology.Consumer))(r)
+	return newShared(o)
 }
 
 func (r *rig) mode(pipe *streams.Pipeline) *Exclusive {
 	r.Helper()
-	nc, err := natsconn.Open(natsconn.Server{URL: r.URL}, "millrace-test", r.Log.Logger(), func() {})
-	if err != nil {
-		r.Fatal(err)
-	}
-	r.Cleanup(nc.Close)
-	js := r.JetStream(nc)
-	pipes, conns, log := []*streams.Pipeline{pipe}, natsconn.Connections{nc}, r.Log.Logger()
-	written, err := results.NewWriter(r.Ctx(), conns, results.Options{
-		Topology: r.topology, Operators: r.ops, Format: operator.JSON, AckWait: r.topology.AckWait,
-		Log: log, Observer: r.events, Progress: func() {},
-	})
-	if err != nil {
-		r.Fatal(err)
-	}
-	pool, err := inflight.NewPool(pipes, memory.Worker{Messages: memory.Messages{Format: operator.JSON, Operators: r.ops}, MaxPayload: nc.MaxPayload()})
-	if err != nil {
-		r.Fatal(err)
-	}
-	m, err := newExclusive(Options{
-		Topology: r.topology, Pipes: pipes, Conns: conns, JS: js,
-		Size: func(c jetstream.Consumer) pull.Size { return pull.NewSize(c.CachedInfo().Config) },
-		Pool: pool, Results: written, Judge: quarantine.NewJudge(pipes, r.topology.MaxDeliver, func() {}, log),
-		Linger: time.Millisecond, Log: log, Observer: r.events, Stalls: stall.NewDetector(r.topology.Partitions, log, r.events),
-	})
-	if err != nil {
-		r.Fatal(err)
-	}
-	return m
+	return natstest.Must(newExclusive(r.options(r.open(r.URL), pipe)))(r)
 }
 
+// running is a mode that runs with the options o.
 type running struct {
-	*Exclusive
+	o      *Options
 	t      testing.TB
 	intake context.Context
 	stop   context.CancelCauseFunc
@@ -169,18 +180,25 @@ type running struct {
 	done   chan struct{}
 }
 
-func (r *rig) run(pipe *streams.Pipeline) *running {
+// start runs m until the test ends.
+func (r *rig) start(m Mode, o *Options) *running {
 	r.Helper()
-	run := &running{Exclusive: r.mode(pipe), t: r.TB, done: make(chan struct{})}
+	run := &running{o: o, t: r.TB, done: make(chan struct{})}
 	run.intake, run.stop = context.WithCancelCause(context.Background())
 	drainCtx, giveUp := context.WithCancel(context.Background())
 	run.giveUp = giveUp
 	go func() {
 		defer close(run.done)
-		run.Run(run.intake, drainCtx, run.stop)
+		m.Run(run.intake, drainCtx, run.stop)
 	}()
 	r.Cleanup(run.drain)
 	return run
+}
+
+func (r *rig) run(pipe *streams.Pipeline) *running {
+	r.Helper()
+	m := r.mode(pipe)
+	return r.start(m, &m.o)
 }
 
 // drain stops the worker and waits for it. After 10 s the worker abandons the batches in flight.
@@ -226,10 +244,11 @@ func (r *rig) wantAll(n int, payload func(i int) []byte) {
 }
 
 type events struct {
-	mu                             sync.Mutex
-	stored, redeliveries, restarts int
-	backlog, unacknowledged        uint64
-	changed                        chan struct{}
+	mu                      sync.Mutex
+	outcomes                [inflight.NumOutcomes]int
+	redeliveries, restarts  int
+	backlog, unacknowledged uint64
+	changed                 chan struct{}
 }
 
 func newEvents() *events { return &events{changed: make(chan struct{}, 1)} }
@@ -245,9 +264,14 @@ func (e *events) note(change func()) {
 }
 
 func (e *events) Settled(o inflight.Outcome, _, _ int, _, _ time.Duration) {
-	if o == inflight.Published || o == inflight.Duplicate {
-		e.note(func() { e.stored++ })
-	}
+	e.note(func() { e.outcomes[o]++ })
+}
+
+// outcome returns the number of deliveries with the given outcome.
+func (e *events) outcome(o inflight.Outcome) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.outcomes[o]
 }
 
 func (e *events) Frame(inflight.FrameStats) {}
@@ -286,9 +310,7 @@ func (e *events) disturbances() (restarts, redeliveries int) {
 func (e *events) awaitStored(t *testing.T, n int) {
 	t.Helper()
 	for deadline := time.After(natstest.Patience); ; {
-		e.mu.Lock()
-		stored := e.stored
-		e.mu.Unlock()
+		stored := e.outcome(inflight.Published) + e.outcome(inflight.Duplicate)
 		if stored >= n {
 			return
 		}

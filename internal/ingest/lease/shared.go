@@ -28,9 +28,10 @@ type Shared struct {
 	bisector  *quarantine.Bisector
 	window    *inflight.Window
 	buffers   *inflight.FreeList[*results.Buffers]
-	occupied  atomic.Bool // see source
 	unread    unread
-	ackWait   time.Duration // the consumer's AckWait
+	// occupied is set while the source doesn't pull, because a delivery waits for space or is tried. See package stall.
+	occupied atomic.Bool
+	ackWait  time.Duration // the consumer's AckWait
 }
 
 // newShared returns a Shared with the settings o.
@@ -135,17 +136,6 @@ func (m *Shared) startBacklogWatch() (stop func()) {
 		cancel()
 		wg.Wait()
 	}
-}
-
-func (m *Shared) newSource(drainCtx context.Context) *source {
-	pool := m.o.Pool
-	src := &source{
-		server: m.server, out: inflight.NewQueue(inflight.QueueMax), occupied: &m.occupied, ledger: m.ends.ledger, drainCtx: drainCtx,
-		log: m.o.Log, observer: m.o.Observer,
-		unread: m.unread.add, hold: pool.Hold, force: pool.Force, admit: func(d *inflight.Delivery) bool { return m.admission.admit(drainCtx, d) },
-	}
-	src.isolated = quarantine.NewController(drainCtx, src, m.o.Pipes, m.admission.maxBytes, m.ackWait, m.isolation())
-	return src
 }
 
 // giveBackUnread gives back the unread deliveries. The server redelivers them at once.

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/natstest"
 	"millrace/internal/ingest/results"
 )
 
@@ -19,10 +20,9 @@ import (
 // acknowledged again.
 func TestWhatWasSettledIsAcknowledgedAgain(t *testing.T) {
 	t.Parallel()
-	r := newSharedRig(t)
-	r.provision()
-	r.publish(0, 1, document)
-	m := r.mode()
+	r := newRig(t, 0)
+	r.publish(1, document)
+	m := r.shared(r.NC)
 	input := r.input()
 	if !m.admission.admit(t.Context(), &input) {
 		t.Fatal("a first delivery is not to be processed")
@@ -33,10 +33,10 @@ func TestWhatWasSettledIsAcknowledgedAgain(t *testing.T) {
 		t.Error("what was settled is to be processed again")
 	}
 	r.Until("the input is acknowledged", func() bool {
-		info := r.consumer(r.NC).CachedInfo()
+		info := r.consumer(0).CachedInfo()
 		return info.NumPending == 0 && info.NumAckPending == 0 && info.AckFloor.Stream == 1
 	})
-	if n := r.counts.outcomes[inflight.Duplicate].Load(); n != 1 {
+	if n := r.events.outcome(inflight.Duplicate); n != 1 {
 		t.Errorf("%d duplicates were told of, want 1", n)
 	}
 }
@@ -44,13 +44,12 @@ func TestWhatWasSettledIsAcknowledgedAgain(t *testing.T) {
 // TestWhatIsNotProcessedHoldsNoMemory covers a delete marker, and an input that is in flight or settled already.
 func TestWhatIsNotProcessedHoldsNoMemory(t *testing.T) {
 	t.Parallel()
-	r := newSharedRig(t)
-	r.provision()
+	r := newRig(t, 0)
 	r.Publish(0, 1, func(int) *nats.Msg {
 		return &nats.Msg{Subject: "ingest.web.0", Header: nats.Header{"Nats-Marker-Reason": {"MaxAge"}}}
 	})
-	r.publish(1, 2, document)
-	m := r.mode()
+	r.publish(1, document)
+	m := r.shared(r.NC)
 	admit := func(name string, d inflight.Delivery, want bool) (admitted inflight.Delivery) {
 		t.Helper()
 		before := m.o.Pool.Memory().Used
@@ -76,16 +75,15 @@ func TestWhatIsNotProcessedHoldsNoMemory(t *testing.T) {
 // waiting messages. An autoscaler needs both.
 func TestBacklogCountsWhatIsUnderWay(t *testing.T) {
 	t.Parallel()
-	r := newSharedRig(t)
-	r.provision()
-	r.publish(0, 5, document)
+	r := newRig(t, 0)
+	r.publish(5, document)
 	r.input()
 	r.input()
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	m := r.mode()
+	m := r.shared(r.NC)
 	go func() { defer close(done); m.watchBacklog(ctx) }()
-	r.Until("three messages wait and two are under way", func() bool { return r.counts.pending.Load() == 3 && r.counts.unacked.Load() == 2 })
+	r.Until("three messages wait and two are under way", func() bool { return r.events.waiting() == 3 && r.events.underWay() == 2 })
 	stop()
 	<-done
 }
@@ -94,19 +92,19 @@ func TestBacklogCountsWhatIsUnderWay(t *testing.T) {
 // acknowledgement was lost. A stream for both must not drop the dead letter as a duplicate.
 func TestADeadLetterIsNoDuplicateOfItsResult(t *testing.T) {
 	t.Parallel()
-	r := newSharedRig(t)
-	stream, err := r.JS.CreateStream(r.Ctx(), jetstream.StreamConfig{
+	at := natstest.New(t)
+	stream, err := at.JS.CreateStream(t.Context(), jetstream.StreamConfig{
 		Name: "RESULTS", Subjects: []string{"results.>", "deadletter.>"}, Duplicates: time.Hour,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.provision()
+	r := newRigOn(at, 0)
 	payload := someBytes(10)
-	r.publish(0, 1, payload)
-	ends := r.mode().ends
+	r.publish(1, payload)
+	ends := r.shared(r.NC).ends
 	input := r.input()
-	result := &nats.Msg{Subject: "results.web.0", Header: results.ResultHeader(&input, results.OperatorNames(r.operators))}
+	result := &nats.Msg{Subject: "results.web.0", Header: results.ResultHeader(&input, results.OperatorNames(r.ops))}
 	if _, err := r.JS.PublishMsg(r.Ctx(), result); err != nil {
 		t.Fatal(err)
 	}
@@ -129,10 +127,9 @@ func TestADeadLetterIsNoDuplicateOfItsResult(t *testing.T) {
 // published. A waiting input is given back, and its memory is freed.
 func TestADeadLetterThatFindsNoPlaceIsGivenBack(t *testing.T) {
 	t.Parallel()
-	r := newSharedRig(t)
-	r.provision()
-	r.publish(0, 1, document)
-	m := r.mode()
+	r := newRig(t, 0)
+	r.publish(1, document)
+	m := r.shared(r.NC)
 	d := r.input()
 	if !m.o.Pool.Hold(t.Context(), &d) {
 		t.Fatal("no memory")

@@ -5,9 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -26,45 +24,29 @@ import (
 // source pulls continuously from the consumer and puts deliveries into a queue. It requests more messages only as
 // deliveries leave the queue, which bounds the messages and bytes that wait in the client.
 type source struct {
-	server   leaseServer
+	*Shared
 	drainCtx context.Context // limits the processing of received messages
 	out      *inflight.Queue
-	isolated isolatedPull // pulls while quarantined payloads may arrive; nil without quarantine
-	ledger   *ledger
-	// occupied is set while the source doesn't pull, because a delivery waits for space or is tried. See package stall.
-	occupied *atomic.Bool
-	log      *slog.Logger
-	observer Observer
-
-	hold   func(context.Context, *inflight.Delivery) bool // waits for memory; returns false if ctx ends first
-	force  func(*inflight.Delivery)                       // takes memory without waiting
-	admit  func(*inflight.Delivery) bool                  // returns false if the delivery must not be processed
-	unread func(inflight.Delivery)                        // receives deliveries that will not be processed
+	isolated *quarantine.Controller // pulls while quarantined payloads may arrive
 }
 
-// isolatedPull pulls while quarantined payloads may arrive; see quarantine.Controller.
-type isolatedPull interface {
-	Begin(ctx context.Context)
-	IsDue() bool
-	SetAside(d inflight.Delivery)
-	Run(ctx context.Context) error
-	Play(ctx context.Context) error
-	Leave(unread func(inflight.Delivery))
+func (m *Shared) newSource(drainCtx context.Context) *source {
+	s := &source{Shared: m, drainCtx: drainCtx, out: inflight.NewQueue(inflight.QueueMax)}
+	s.isolated = quarantine.NewController(drainCtx, s, m.o.Pipes, m.admission.maxBytes, m.ackWait, m.isolation())
+	return s
 }
 
 // run pulls until intake is done. Then it processes the messages that the client still holds, until drainCtx ends.
 // Finally, it closes out.
 func (s *source) run(intake context.Context) (err error) {
 	defer s.out.Close()
-	if s.isolated != nil {
-		s.isolated.Begin(intake)
-		defer s.isolated.Leave(s.unread)
-		defer func() {
-			if !streams.Ended(err) && !streams.Ended(context.Cause(intake)) {
-				err = errors.Join(err, s.isolated.Play(s.drainCtx)) // finish the received deliveries
-			}
-		}()
-	}
+	s.isolated.Begin(intake)
+	defer s.isolated.Leave(s.unread.add)
+	defer func() {
+		if !streams.Ended(err) && !streams.Ended(context.Cause(intake)) {
+			err = errors.Join(err, s.isolated.Play(s.drainCtx)) // finish the received deliveries
+		}
+	}()
 	for intake.Err() == nil {
 		err := s.pullOnce(intake)
 		switch {
@@ -75,7 +57,7 @@ func (s *source) run(intake context.Context) (err error) {
 		case errors.Is(err, nats.ErrConnectionClosed):
 			return fmt.Errorf("pulling from the consumer: %w", err)
 		case err != nil:
-			s.log.Warn("pull interrupted, starting it again", "error", err)
+			s.o.Log.Warn("pull interrupted, starting it again", "error", err)
 			s.awaitConsumer(intake)
 		}
 	}
@@ -91,14 +73,14 @@ func (s *source) pullOnce(intake context.Context) error {
 	}
 	err := s.prefetch(intake)
 	if s.mustIsolate() {
-		s.log.Info("payloads come that were delivered before; they are tried apart from others")
+		s.o.Log.Info("payloads come that were delivered before; they are tried apart from others")
 		return nil // the pull was ended to switch to quarantine
 	}
 	return err
 }
 
 // mustIsolate reports whether the source must pull through quarantine.
-func (s *source) mustIsolate() bool { return s.isolated != nil && s.isolated.IsDue() }
+func (s *source) mustIsolate() bool { return s.isolated.IsDue() }
 
 // prefetch runs one pull until the pull fails, intake is done, or the source must switch to quarantine.
 func (s *source) prefetch(intake context.Context) error {
@@ -143,7 +125,7 @@ func (s *source) take(msg inflight.Incoming) {
 	d, ok := s.receive(msg, s.mustIsolate())
 	switch {
 	case !ok:
-	case d.Level > 0 && s.isolated != nil:
+	case d.Level > 0:
 		s.isolated.SetAside(d)
 	default:
 		s.HandOn(d)
@@ -156,30 +138,30 @@ func (s *source) take(msg inflight.Incoming) {
 func (s *source) receive(msg inflight.Incoming, mustNotWait bool) (d inflight.Delivery, ok bool) {
 	d, err := inflight.NewDelivery(msg, time.Now())
 	if err != nil {
-		s.log.Error("message ignored", "error", err)
+		s.o.Log.Error("message ignored", "error", err)
 		return d, false
 	}
 	if s.drainCtx.Err() != nil {
-		s.unread(d)
+		s.unread.add(d)
 		return d, false
 	}
 	if mustNotWait {
-		s.force(&d)
-	} else if !s.hold(s.drainCtx, &d) {
-		s.unread(d)
+		s.o.Pool.Force(&d)
+	} else if !s.o.Pool.Hold(s.drainCtx, &d) {
+		s.unread.add(d)
 		return d, false
 	}
-	s.observer.Pending(d.Pending)
+	s.o.Observer.Pending(d.Pending)
 	if d.NumDelivered > 1 {
-		s.observer.Redelivered()
+		s.o.Observer.Redelivered()
 	}
-	return d, s.admit(&d)
+	return d, s.admission.admit(s.drainCtx, &d)
 }
 
 // HandOn implements quarantine.Intake. It queues a delivery, or passes it to unread if drainCtx ends first.
 func (s *source) HandOn(d inflight.Delivery) {
 	if !s.out.Put(s.drainCtx, d) {
-		s.unread(d)
+		s.unread.add(d)
 	}
 }
 
@@ -197,7 +179,7 @@ func (s *source) awaitConsumer(ctx context.Context) {
 		}
 		if missing := errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound); missing && !logged {
 			logged = true
-			s.log.Error("the consumer is gone; waiting for it to come back (create it again, or restart a worker with "+
+			s.o.Log.Error("the consumer is gone; waiting for it to come back (create it again, or restart a worker with "+
 				"MILLRACE_PROVISION=true)", "error", err)
 		}
 	}
@@ -217,7 +199,7 @@ func (s *source) Fetch(n int, wait time.Duration, take func(inflight.Delivery)) 
 // AwaitQuiet implements quarantine.Intake. It also flushes the acknowledgements. If a crash lost one, a settled payload
 // would be quarantined. It ignores errors while the connection is temporarily down.
 func (s *source) AwaitQuiet(ctx context.Context, n int) error {
-	if s.ledger.await(ctx, n) != nil {
+	if s.ends.ledger.await(ctx, n) != nil {
 		return nil // the caller checks ctx
 	}
 	ctx, cancel := context.WithTimeout(ctx, natsconn.RequestTimeout)

@@ -2,7 +2,6 @@ package lease
 
 import (
 	"context"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,8 +10,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/inflight"
-	"millrace/internal/ingest/natsconn"
+	"millrace/internal/ingest/natstest"
 	"millrace/internal/ingest/pull"
+	"millrace/internal/ingest/topology"
 	"millrace/internal/memory"
 )
 
@@ -20,31 +20,30 @@ import (
 type pulling struct {
 	*source
 	nc       *nats.Conn
-	stop     context.CancelFunc     // ends intake
-	endDrain context.CancelFunc     // ends drainCtx
-	left     chan inflight.Delivery // deliveries that the source left unread
+	stop     context.CancelFunc // ends intake
+	endDrain context.CancelFunc // ends drainCtx
 	done     chan error
 }
 
-// pull runs a source of the given size on its own connection. Only the test receives its deliveries.
-func (r *sharedRig) pull(size pull.Size, beat time.Duration) *pulling {
+// sharedOf returns a Shared with pull requests of the given size.
+func (r *rig) sharedOf(nc *nats.Conn, size pull.Size) *Shared {
+	r.Helper()
+	m := r.shared(nc)
+	server := m.server.(*consumerServer)
+	server.size = func(jetstream.Consumer) pull.Size { return size }
+	server.request = server.sharedRequest()
+	return m
+}
+
+// pull runs a source of the given size on its own connection to the server. Only the test receives its deliveries.
+func (r *rig) pull(url string, size pull.Size, beat time.Duration) *pulling {
 	r.Helper()
 	size.Beat = beat
-	nc := r.open("source")
 	intake, stop := context.WithCancel(context.Background())
 	drainCtx, endDrain := context.WithCancel(r.Ctx())
-	p := &pulling{nc: nc, stop: stop, endDrain: endDrain, done: make(chan error, 1), left: make(chan inflight.Delivery, 1<<16)}
-	o := Options{Topology: r.topology, JS: r.JetStream(nc), Conns: natsconn.Connections{nc}, Size: func(jetstream.Consumer) pull.Size { return size }}
-	server := newConsumerServer(&o, nc, r.consumer(nc), r.Log.Logger())
-	server.request = server.sharedRequest()
-	p.source = &source{
-		server: server, drainCtx: drainCtx, occupied: &atomic.Bool{}, out: inflight.NewQueue(0),
-		log: r.Log.Logger(), observer: r.counts,
-		hold:   func(context.Context, *inflight.Delivery) bool { return true },
-		force:  func(*inflight.Delivery) {},
-		admit:  func(*inflight.Delivery) bool { return true },
-		unread: func(d inflight.Delivery) { p.left <- d },
-	}
+	p := &pulling{nc: r.open(url), stop: stop, endDrain: endDrain, done: make(chan error, 1)}
+	p.source = r.sharedOf(p.nc, size).newSource(drainCtx)
+	p.source.out = inflight.NewQueue(0)
 	go func() { p.done <- p.run(intake) }()
 	r.Cleanup(func() {
 		stop()
@@ -66,8 +65,8 @@ func (p *pulling) next(t *testing.T) inflight.Delivery {
 	select {
 	case d := <-got:
 		return d
-	case <-time.After(patience):
-		t.Fatalf("no delivery in %v", patience)
+	case <-time.After(natstest.Patience):
+		t.Fatalf("no delivery in %v", natstest.Patience)
 		return inflight.Delivery{}
 	}
 }
@@ -85,18 +84,17 @@ func TestPullIsBounded(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			r := newSharedRig(t)
-			r.provision()
+			r := newRig(t, 0)
 			const n = 300
-			r.publish(0, n, c.payload)
-			p := r.pull(c.size, time.Second)
+			r.publish(n, c.payload)
+			p := r.pull(r.URL, c.size, time.Second)
 			// The server answers a pull at once. When the fifth delivery has arrived, the server has counted the
 			// whole pull.
 			var got []inflight.Delivery
 			for range 5 {
 				got = append(got, p.next(t))
 			}
-			if pending := r.consumer(r.NC).CachedInfo().NumAckPending; pending < len(got) || pending-len(got) > c.max {
+			if pending := r.consumer(0).CachedInfo().NumAckPending; pending < len(got) || pending-len(got) > c.max {
 				t.Errorf("%d delivered and %d of them taken, want at most %d more", pending, len(got), c.max)
 			}
 			for len(got) < n {
@@ -115,11 +113,10 @@ func TestPullIsBounded(t *testing.T) {
 // unread when the drain ends.
 func TestStoppedSourceHandsOnWhatTheClientHolds(t *testing.T) {
 	t.Parallel()
-	r := newSharedRig(t)
-	r.provision()
+	r := newRig(t, 0)
 	const n = 100
-	r.publish(0, n, document)
-	p := r.pull(pull.Size{Requests: memory.Requests{Messages: n, Max: 1 << 20}}, time.Second)
+	r.publish(n, document)
+	p := r.pull(r.URL, pull.Size{Requests: memory.Requests{Messages: n, Max: 1 << 20}}, time.Second)
 	seen := map[uint64]bool{p.next(t).Sequence: true}
 	r.AwaitDelivered(r.topology.Stream, n, p.nc)
 	p.stop()
@@ -135,35 +132,29 @@ func TestStoppedSourceHandsOnWhatTheClientHolds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	close(p.left)
-	if len(seen) < n/2+1 || len(seen)+len(p.left) != n {
-		t.Errorf("%d of %d deliveries were handed on, and %d left", len(seen), n, len(p.left))
+	if left := len(p.unread.takeAll()); len(seen) < n/2+1 || len(seen)+left != n {
+		t.Errorf("%d of %d deliveries were handed on, and %d left", len(seen), n, left)
 	}
 }
 
 // TestPullIsRenewedWhenTheServerFallsSilent loses all messages of the pull on a working connection.
 func TestPullIsRenewedWhenTheServerFallsSilent(t *testing.T) {
 	t.Parallel()
-	r := newSharedRig(t)
-	r.topology.AckWait = time.Second
-	r.provision()
+	r := newRig(t, 0, func(o *topology.Topology) { o.AckWait = time.Second })
 	proxy := r.Proxy()
-	r.url = proxy.URL()
-	p := r.pull(pull.Size{Requests: memory.Requests{Messages: 10, Max: 1 << 20}}, 500*time.Millisecond)
-	r.publish(0, 1, document)
-	if d := p.next(t); d.Sequence != 1 || d.Msg.Ack() != nil {
-		t.Fatalf("input %d came first, or could not be acknowledged", d.Sequence)
-	}
+	nc := r.open(proxy.URL())
+	m := r.sharedOf(nc, pull.Size{Requests: memory.Requests{Messages: 10, Max: 1 << 20}, Beat: 500 * time.Millisecond})
+	run := r.start(m, &m.o)
+	r.publish(1, document)
+	r.events.awaitStored(t, 1)
 	proxy.Lose(func(string, []byte) bool { return true })
-	r.publish(1, 2, document)
+	r.publish(1, document)
 	r.Log.Await(t, "pull interrupted")
 	proxy.Lose(nil)
-	d := p.next(t)
-	if d.Sequence != 2 || d.NumDelivered < 2 {
-		t.Errorf("input %d came for the %d. time, want the second input, again", d.Sequence, d.NumDelivered)
-	}
-	if again, reconnected := r.counts.redelivered.Load(), r.counts.reconnected.Load(); again == 0 || reconnected != 0 {
-		t.Errorf("%d redelivered and %d reconnections, want some and none", again, reconnected)
+	r.events.awaitStored(t, 2)
+	run.drain()
+	if _, again := r.events.disturbances(); again == 0 || nc.Stats().Reconnects > 0 {
+		t.Errorf("%d redelivered and %d reconnections, want some and none", again, nc.Stats().Reconnects)
 	}
 }
 
@@ -175,27 +166,20 @@ func TestMessageFromElsewhereIsIgnored(t *testing.T) {
 	}
 }
 
-// leaving is an isolated pull that holds one delivery and has no time to try it.
-type leaving struct{ isolatedPull }
-
-func (leaving) Begin(context.Context) {}
-
-func (leaving) Play(context.Context) error { return nil }
-
-func (leaving) Leave(unread func(inflight.Delivery)) { unread(inflight.Delivery{Sequence: 7}) }
-
 // TestWhatCarefulPullingHasAtTheEndIsLeft shows that a source that ends gives back the deliveries of its isolated
 // pull. They are then redelivered at once and not after AckWait.
 func TestWhatCarefulPullingHasAtTheEndIsLeft(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 0)
 	over, end := context.WithCancel(t.Context())
 	end()
-	var left []uint64
-	src := &source{drainCtx: over, out: inflight.NewQueue(2), isolated: leaving{}, unread: func(d inflight.Delivery) { left = append(left, d.Sequence) }}
+	src := r.shared(r.NC).newSource(over)
+	src.isolated.SetAside(inflight.Delivery{Msg: &paperMsg{}, Sequence: 7, NumDelivered: 2, Level: 1})
 	if err := src.run(over); err != nil {
 		t.Fatal(err)
 	}
-	if len(left) != 1 || left[0] != 7 {
-		t.Errorf("inputs %v were left, want 7", left)
+	if left := src.unread.takeAll(); len(left) != 1 || left[0].Sequence != 7 {
+		t.Errorf("the inputs %v were left, want 7", left)
 	}
 }
 
@@ -208,10 +192,11 @@ func (flushed) flush(context.Context) error { return nil }
 // No other payload can then be to blame.
 func TestQuietIsWhenNothingElseIsInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		src := &source{ledger: newLedger(), server: flushed{}}
+		ledger := newLedger()
+		src := &source{Shared: &Shared{server: flushed{}, ends: &acknowledger{ledger: ledger}}}
 		suspect, other := &inflight.Delivery{Sequence: 1}, &inflight.Delivery{Sequence: 2}
-		src.ledger.take(suspect)
-		src.ledger.take(other)
+		ledger.take(suspect)
+		ledger.take(other)
 		quiet := make(chan error, 1)
 		go func() { quiet <- src.AwaitQuiet(t.Context(), 1) }()
 		synctest.Wait()
@@ -220,7 +205,7 @@ func TestQuietIsWhenNothingElseIsInFlight(t *testing.T) {
 			t.Fatalf("it was quiet (%v) with another input in hand", err)
 		default:
 		}
-		src.ledger.settle(other)
+		ledger.settle(other)
 		if err := <-quiet; err != nil {
 			t.Error(err)
 		}
@@ -230,12 +215,9 @@ func TestQuietIsWhenNothingElseIsInFlight(t *testing.T) {
 // TestADisconnectionDoesNotEndASource cuts the connection while the source waits until the server has processed its acknowledgements.
 func TestADisconnectionDoesNotEndASource(t *testing.T) {
 	t.Parallel()
-	r := newSharedRig(t)
-	r.provision()
+	r := newRig(t, 0)
 	proxy := r.Proxy()
-	r.url = proxy.URL()
-	p := r.pull(pull.Size{Requests: memory.Requests{Messages: 1, Max: 1 << 20}}, time.Second)
-	p.ledger = newLedger()
+	p := r.pull(proxy.URL(), pull.Size{Requests: memory.Requests{Messages: 1, Max: 1 << 20}}, time.Second)
 	proxy.Up.Close()
 	time.AfterFunc(100*time.Millisecond, proxy.Cut)
 	if err := p.AwaitQuiet(t.Context(), 0); err != nil {
@@ -249,7 +231,7 @@ func TestADisconnectionDoesNotEndASource(t *testing.T) {
 func TestASourcePassesMessagesOnWhileItStops(t *testing.T) {
 	t.Parallel()
 	const n = 100
-	src := &source{out: inflight.NewQueue(n), drainCtx: t.Context(), unread: func(d inflight.Delivery) { t.Errorf("sequence %d was given back", d.Sequence) }}
+	src := &source{Shared: &Shared{}, out: inflight.NewQueue(n), drainCtx: t.Context()}
 	for i := range uint64(n) {
 		src.HandOn(inflight.Delivery{Msg: &paperMsg{}, Sequence: i + 1})
 	}
@@ -258,7 +240,7 @@ func TestASourcePassesMessagesOnWhileItStops(t *testing.T) {
 	for _, ok := src.out.Get(); ok; _, ok = src.out.Get() {
 		handed++
 	}
-	if handed != n {
-		t.Errorf("%d of %d payloads were handed on", handed, n)
+	if left := len(src.unread.takeAll()); handed != n || left > 0 {
+		t.Errorf("%d of %d payloads were handed on, and %d were left", handed, n, left)
 	}
 }

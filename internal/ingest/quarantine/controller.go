@@ -20,38 +20,40 @@ import (
 	"millrace/internal/streams"
 )
 
-// environment contains the functions of the worker that a Controller needs. The model test simulates it.
-type environment interface {
-	// fetch requests up to n deliveries, and passes each that must be processed to take. came is the number of deliveries that
-	// arrived. If wait is set, fetch waits up to fetchWait for the first delivery.
-	fetch(ctx context.Context, n int, wait bool, take func(inflight.Delivery)) (came int, err error)
+// Intake is the source of a Controller's deliveries. Shared delivery implements it.
+type Intake interface {
+	// Fetch requests up to n deliveries, waits up to wait for the first, and passes each that must be processed to take. came is
+	// the number of deliveries that arrived.
+	Fetch(n int, wait time.Duration, take func(inflight.Delivery)) (came int, err error)
 
-	// outstanding returns the number of unsettled deliveries of all workers, and the number of redeliveries among them.
-	outstanding(ctx context.Context) (all, redelivered int, err error)
+	// HandOn processes a new delivery outside quarantine.
+	HandOn(d inflight.Delivery)
 
-	// awaitQuiet waits until at most mine of the worker's deliveries are unsettled, and the server has processed the acknowledgements.
-	awaitQuiet(ctx context.Context, mine int) error
-
-	// flow removes items from g and processes them outside quarantine. The items are first deliveries.
-	flow(ctx context.Context, g *inflight.Batch, items []int) error
-
-	// try runs items of g in an isolated batch while the devices run nothing else, and settles each item. It returns an error if
-	// the device is lost or the drain ends.
-	try(ctx context.Context, g *inflight.Batch, items []int) error
-
-	now() time.Time
+	// AwaitQuiet waits until at most n of the worker's deliveries are unsettled, and the server has processed the acknowledgements.
+	AwaitQuiet(ctx context.Context, n int) error
 }
 
 // Controller pulls while quarantined payloads may arrive. It holds at most the deliveries that fit into one isolated batch, and
 // tries one level at a time with nothing else in flight. Each delivery of a payload therefore stands for one try. After a crash,
 // the delivery counts show the next process the payloads that may be the cause.
 type Controller struct {
-	around    environment
-	levels    Levels
-	max       int // maximum payload bytes of a batch
+	in        Intake
+	pipes     []*streams.Pipeline
+	trier     *tester
+	drainCtx  context.Context // limits the wait for batches on a device
+	max       int             // maximum payload bytes of a batch
 	caution   caution
 	held      heldSet
 	checkedAt time.Time // time of the last check of the consumer
+}
+
+// NewController returns a Controller that pulls through in. limit is the maximum number of payload bytes per batch. Batches may
+// finish until drainCtx ends. Only the goroutine that pulls may use the Controller.
+func NewController(drainCtx context.Context, in Intake, pipes []*streams.Pipeline, limit int, ackWait time.Duration, i Isolation) *Controller {
+	return &Controller{
+		in: in, pipes: pipes, trier: newTester(i), drainCtx: drainCtx, max: limit, held: heldSet{g: i.Pool.NewBatch()},
+		caution: caution{horizon: ackWait + inflight.MaxNakDelay},
+	}
 }
 
 // checkEvery is the interval at which the Controller queries the consumer for quarantined payloads.
@@ -59,21 +61,21 @@ const checkEvery = time.Second
 
 // Begin checks for unsettled deliveries of earlier processes. If the query fails, Begin assumes that there are some.
 func (c *Controller) Begin(ctx context.Context) {
-	all, redelivered, err := c.around.outstanding(ctx)
+	all, redelivered, err := c.trier.Attempts.outstanding(ctx)
 	if err != nil {
 		all, redelivered = 1, 1
 	}
-	c.caution.begin(all, redelivered, c.around.now())
+	c.caution.begin(all, redelivered, time.Now())
 }
 
 // IsDue reports whether the source must pull through the Controller.
 func (c *Controller) IsDue() bool {
-	return len(c.held.left) > 0 || c.caution.level(c.around.now()) > relaxed
+	return len(c.held.left) > 0 || c.caution.level(time.Now()) > relaxed
 }
 
 // SetAside adds a quarantined delivery to the held set.
 func (c *Controller) SetAside(d inflight.Delivery) {
-	c.caution.saw(d.Level, c.around.now())
+	c.caution.saw(d.Level, time.Now())
 	c.held.add(d)
 }
 
@@ -91,22 +93,25 @@ func (c *Controller) Run(ctx context.Context) error {
 		if err != nil {
 			return errors.Join(err, c.Play(ctx))
 		}
-		if now := c.around.now(); came == 0 || now.Sub(c.checkedAt) >= checkEvery {
+		if now := time.Now(); came == 0 || now.Sub(c.checkedAt) >= checkEvery {
 			c.check(ctx, now)
 		}
 	}
 }
 
+// fetchWait is the maximum time for which a fetch waits for a payload. The end of intake does not shorten it, because the server
+// would redeliver messages in transit only after AckWait.
+const fetchWait = 250 * time.Millisecond
+
 // gather fills the held set with deliveries for one isolated batch. The server sends redeliveries before new messages.
 func (c *Controller) gather(ctx context.Context) (came int, err error) {
-	take := c.SetAside
-	came, err = c.around.fetch(ctx, 1, true, take)
+	came, err = c.in.Fetch(1, fetchWait, c.SetAside)
 	for more := came; more > 0 && err == nil && ctx.Err() == nil; came += more {
-		n := min(c.held.room(c.levels, c.max), c.stride())
+		n := min(c.held.room(c.trier.Levels, c.max), c.stride())
 		if n == 0 {
 			break
 		}
-		more, err = c.around.fetch(ctx, n, false, take)
+		more, err = c.in.Fetch(n, 0, c.SetAside)
 	}
 	return came, err
 }
@@ -114,16 +119,16 @@ func (c *Controller) gather(ctx context.Context) (came int, err error) {
 // stride returns the maximum number of deliveries per fetch. In strict mode it is 1, because a payload's level is known only
 // after its delivery.
 func (c *Controller) stride() int {
-	if c.caution.level(c.around.now()) == strict {
+	if c.caution.level(time.Now()) == strict {
 		return 1
 	}
-	return c.levels.size(2)
+	return c.trier.Levels.size(2)
 }
 
 // check queries the outstanding deliveries and updates the strictness.
 func (c *Controller) check(ctx context.Context, now time.Time) {
 	c.checkedAt = now
-	if all, redelivered, err := c.around.outstanding(ctx); err == nil {
+	if all, redelivered, err := c.trier.Attempts.outstanding(ctx); err == nil {
 		c.caution.heard(all, redelivered, len(c.held.left))
 	}
 }
@@ -131,25 +136,23 @@ func (c *Controller) check(ctx context.Context, now time.Time) {
 // Play tries all deliveries in the held set, one level at a time from the highest.
 func (c *Controller) Play(ctx context.Context) error {
 	for len(c.held.left) > 0 {
-		if err := c.around.awaitQuiet(ctx, len(c.held.left)); err != nil {
+		if err := c.in.AwaitQuiet(ctx, len(c.held.left)); err != nil {
 			return err
 		}
 		if ctx.Err() != nil {
 			return nil
 		}
-		level, part := c.held.next(c.levels, c.max)
-		run := c.around.try
+		level, part := c.held.next(c.trier.Levels, c.max)
 		if level == 0 {
-			run = c.around.flow
-		}
-		if err := run(ctx, c.held.g, part); err != nil {
+			c.flow(part)
+		} else if err := c.try(part); err != nil {
 			return err
 		}
 	}
 	if len(c.held.g.Items) == 0 {
 		return nil
 	}
-	if err := c.around.awaitQuiet(ctx, 0); err != nil {
+	if err := c.in.AwaitQuiet(ctx, 0); err != nil {
 		return err
 	}
 	c.held.clear()
@@ -165,72 +168,19 @@ func (c *Controller) Leave(unread func(inflight.Delivery)) {
 	c.held.left = nil
 }
 
-// Intake is the source of a Controller's deliveries. Shared delivery implements it.
-type Intake interface {
-	// Fetch requests up to n deliveries, waits up to wait for the first, and passes each that must be processed to take. came is
-	// the number of deliveries that arrived.
-	Fetch(n int, wait time.Duration, take func(inflight.Delivery)) (came int, err error)
-
-	// HandOn processes a new delivery outside quarantine.
-	HandOn(d inflight.Delivery)
-
-	// AwaitQuiet waits until at most n of the worker's deliveries are unsettled, and the server has processed the acknowledgements.
-	AwaitQuiet(ctx context.Context, n int) error
-}
-
-// liveEnvironment is the environment of a real worker. Only the goroutine that pulls may use it.
-type liveEnvironment struct {
-	Intake
-	pipes    []*streams.Pipeline
-	trier    *tester
-	drainCtx context.Context // limits the wait for batches on a device
-}
-
-// fetchWait is the maximum time for which a fetch waits for a payload. The end of intake does not shorten it, because the server
-// would redeliver messages in transit only after AckWait.
-const fetchWait = 250 * time.Millisecond
-
-// NewController returns a Controller that pulls through in. limit is the maximum number of payload bytes per batch. Batches may
-// finish until drainCtx ends.
-func NewController(drainCtx context.Context, in Intake, pipes []*streams.Pipeline, limit int, ackWait time.Duration, i Isolation) *Controller {
-	return &Controller{
-		around: &liveEnvironment{Intake: in, pipes: pipes, trier: newTester(i), drainCtx: drainCtx},
-		levels: i.Levels, max: limit, held: heldSet{g: i.Pool.NewBatch()},
-		caution: caution{horizon: ackWait + inflight.MaxNakDelay},
-	}
-}
-
-func (s *liveEnvironment) now() time.Time { return time.Now() }
-
-func (s *liveEnvironment) fetch(_ context.Context, n int, wait bool, take func(inflight.Delivery)) (came int, err error) {
-	patience := time.Duration(0)
-	if wait {
-		patience = fetchWait
-	}
-	return s.Fetch(n, patience, take)
-}
-
-func (s *liveEnvironment) outstanding(ctx context.Context) (all, redelivered int, err error) {
-	return s.trier.Attempts.outstanding(ctx)
-}
-
-func (s *liveEnvironment) awaitQuiet(ctx context.Context, mine int) error {
-	return s.AwaitQuiet(ctx, mine)
-}
-
-// flow passes new payloads on. The end of ctx does not interrupt it, because received payloads are processed.
-func (s *liveEnvironment) flow(_ context.Context, g *inflight.Batch, items []int) error {
+// flow removes items, which are first deliveries, from the held set, and processes them outside quarantine.
+func (c *Controller) flow(items []int) {
 	for _, i := range items {
-		g.Settle(i)
-		s.HandOn(g.HandOver(i))
+		c.held.g.Settle(i)
+		c.in.HandOn(c.held.g.HandOver(i))
 	}
-	return nil
 }
 
-// try uses another device for each level if there are several, because a device may be the cause of the failures.
-func (s *liveEnvironment) try(_ context.Context, g *inflight.Batch, items []int) error {
-	pipe := s.pipes[g.Items[items[0]].Level%len(s.pipes)]
-	err := s.trier.isolate(s.drainCtx, pipe, g, items)
+// try runs items of the held set in an isolated batch while the devices run nothing else, and settles each. It uses another device
+// for each level if there are several, because a device may be the cause of the failures. It returns an error if the device is lost.
+func (c *Controller) try(items []int) error {
+	pipe := c.pipes[c.held.g.Items[items[0]].Level%len(c.pipes)]
+	err := c.trier.isolate(c.drainCtx, pipe, c.held.g, items)
 	if errors.Is(err, context.Canceled) {
 		return nil // the drain timed out, and the worker gives back the remaining deliveries
 	}

@@ -6,28 +6,26 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"millrace/internal/device"
 	"millrace/internal/device/sim"
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/streams"
 )
 
-// unanswered simulates a server that does not report outstanding deliveries.
-type unanswered struct {
-	environment
-	at time.Time
-}
+// unanswered is a consumer that doesn't answer.
+type unanswered struct{ Consumer }
 
-func (s unanswered) now() time.Time { return s.at }
-
-func (s unanswered) outstanding(context.Context) (all, redelivered int, err error) {
-	return 0, 0, errors.New("no answer")
+func (unanswered) Info(context.Context) (*jetstream.ConsumerInfo, error) {
+	return nil, errors.New("no answer")
 }
 
 // TestCarefulWhereNothingIsKnownAtTheStart shows that a worker starts carefully if the server reports nothing. An
 // earlier process may have left a payload that breaks the device.
 func TestCarefulWhereNothingIsKnownAtTheStart(t *testing.T) {
-	c := &Controller{around: unanswered{at: time.Unix(1000, 0)}, levels: Levels{Full: 8192, Limit: 10}, caution: caution{horizon: time.Minute}}
+	trier := &tester{Isolation: Isolation{Levels: Levels{Full: 8192, Limit: 10}, Attempts: &Attempts{Consumer: unanswered{}}}}
+	c := &Controller{trier: trier, caution: caution{horizon: time.Minute}}
 	if c.IsDue() {
 		t.Error("there is reason for caution before anything was asked")
 	}
@@ -35,20 +33,21 @@ func TestCarefulWhereNothingIsKnownAtTheStart(t *testing.T) {
 	if !c.IsDue() || c.stride() != 1 {
 		t.Errorf("without an answer it pulls carefully: %t, and %d at once; want so, and one by one", c.IsDue(), c.stride())
 	}
-	c.check(t.Context(), c.around.now())
+	c.check(t.Context(), time.Now())
 	if !c.IsDue() || c.stride() != 1 {
 		t.Error("a second question without an answer ended the caution")
 	}
 }
 
-// settledServer simulates a server without outstanding deliveries.
-type settledServer struct{ environment }
+// handed is an Intake that counts the deliveries that isolated pulling hands on.
+type handed struct {
+	Intake
+	n int
+}
 
-func (settledServer) now() time.Time { return time.Unix(1000, 0) }
+func (h *handed) HandOn(inflight.Delivery) { h.n++ }
 
-func (settledServer) outstanding(context.Context) (all, redelivered int, err error) { return 0, 0, nil }
-
-func (settledServer) awaitQuiet(context.Context, int) error { return nil }
+func (*handed) AwaitQuiet(context.Context, int) error { return nil }
 
 // TestSuspectsInHandAtTheEndAreLeft shows that a held set is given back if no time is left to try it. Its payloads
 // are then redelivered at once and not after AckWait.
@@ -56,7 +55,8 @@ func TestSuspectsInHandAtTheEndAreLeft(t *testing.T) {
 	over, end := context.WithCancel(t.Context())
 	end()
 	var left []uint64
-	c := &Controller{around: settledServer{}, levels: Levels{Full: 64, Limit: 10}, max: 100, held: heldSet{g: &inflight.Batch{}}}
+	trier := &tester{Isolation: Isolation{Levels: Levels{Full: 64, Limit: 10}}}
+	c := &Controller{in: &handed{}, trier: trier, max: 100, held: heldSet{g: &inflight.Batch{}}}
 	for sequence := range uint64(2) {
 		c.SetAside(inflight.Delivery{Msg: &paperMsg{}, Sequence: sequence + 1, NumDelivered: 2, Level: 1})
 	}
@@ -69,31 +69,18 @@ func TestSuspectsInHandAtTheEndAreLeft(t *testing.T) {
 	}
 }
 
-// handed counts the deliveries that isolated pulling hands on.
-type handed struct {
-	Intake
-	n int
-}
-
-func (h *handed) HandOn(inflight.Delivery) { h.n++ }
-
-// TestFreshPayloadsFlowThoughItStops shows that isolated pulling hands on received new payloads even after it was
-// stopped.
-func TestFreshPayloadsFlowThoughItStops(t *testing.T) {
+// TestFreshPayloadsFlow shows that isolated pulling hands on all received new payloads.
+func TestFreshPayloadsFlow(t *testing.T) {
 	t.Parallel()
 	const n = 100
 	in := &handed{}
-	s := &liveEnvironment{Intake: in, drainCtx: t.Context()}
 	g, items := &inflight.Batch{}, make([]int, n)
+	c := &Controller{in: in, held: heldSet{g: g}}
 	for i := range items {
 		g.Add(inflight.Delivery{Msg: &paperMsg{}, Sequence: uint64(i + 1)})
 		items[i] = i
 	}
-	stopped, stop := context.WithCancel(t.Context())
-	stop()
-	if err := s.flow(stopped, g, items); err != nil {
-		t.Fatal(err)
-	}
+	c.flow(items)
 	if in.n != n || len(g.Unsettled()) > 0 {
 		t.Errorf("%d of %d payloads were handed on, and %d are still here", in.n, n, len(g.Unsettled()))
 	}

@@ -19,9 +19,9 @@ import (
 // Commits stores the results and dead letters of one lease on a partition exactly once (adr/0046). One goroutine may call Settled
 // and Keep while another one stores results.
 type Commits struct {
-	w      *Writer
+	*Writer
 	prefix string           // of results' subjects
-	way    topology.Commits // kind of commits at the start of the lease
+	kind   topology.Commits // kind of commits at the start of the lease
 
 	earlier   commit.Letters    // dead letters stored by earlier leases
 	leftovers *commit.Leftovers // results stored by earlier leases after their last marker
@@ -131,7 +131,7 @@ func (c *Commits) keepLetters(ctx context.Context) error {
 
 // ownID moves the id of m from the server's id header to commit.HeaderID, unless Options.ResultIDs is set.
 func (c *Commits) ownID(m *nats.Msg) {
-	if !c.w.o.ResultIDs {
+	if !c.o.ResultIDs {
 		m.Header[commit.HeaderID] = m.Header[jetstream.MsgIDHeader]
 		delete(m.Header, jetstream.MsgIDHeader)
 	}
@@ -179,7 +179,7 @@ func OpenCommits(ctx context.Context, w *Writer, p Partition) (*Commits, error) 
 		return nil, err
 	}
 	c := NewCommits(results, letters, w.o.ResultPrefix)
-	c.w, c.way, c.resultAge.max, c.letterAge.max = w, way, stored.CachedInfo().Config.MaxAge, kept
+	c.Writer, c.kind, c.resultAge.max, c.letterAge.max = w, way, stored.CachedInfo().Config.MaxAge, kept
 	return c, nil
 }
 

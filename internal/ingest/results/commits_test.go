@@ -171,7 +171,7 @@ func (r *rig) commits(w *Writer, s *keptStream) *Commits {
 	results, _, err := commit.Open(r.Ctx(), o, s, nil)
 	natstest.OK(r, err)
 	c := NewCommits(results, nil, w.o.ResultPrefix)
-	c.w = w
+	c.Writer = w
 	return c
 }
 
@@ -260,7 +260,7 @@ func TestALeaseEndsWhenItsStreamTakesBatchesInAnotherWay(t *testing.T) {
 		return errors.New("the stream takes no such batches")
 	}
 	c := r.commits(w, s)
-	c.way = topology.AtomicCommits // the stream accepts no fast batches now
+	c.kind = topology.AtomicCommits // the stream accepts no fast batches now
 	if err := c.Store(ctx, b, new(Buffers), noSink{}); !errors.Is(err, errSettingsChanged) || b.IsSettled(0) {
 		t.Errorf("after %d batches in vain the lease ends with %v, want %v", s.tries, err, errSettingsChanged)
 	}

@@ -38,10 +38,10 @@ func (w *Writer) PublishDeadLetter(ctx context.Context, d *inflight.Delivery, wh
 
 // PublishDeadLetter is like Writer.PublishDeadLetter. It also stores a marker at d's position. All earlier inputs must be settled.
 func (c *Commits) PublishDeadLetter(ctx context.Context, d *inflight.Delivery, why Reason, cause error) error {
-	l := c.w.newDeadLetter(d, why, cause)
+	l := c.newDeadLetter(d, why, cause)
 	if _, err := c.storeLetters(ctx, []*deadLetter{l}, new(partials)); err != nil {
 		if ctx.Err() == nil {
-			c.w.logUnstoredDeadLetter(l, err)
+			c.logUnstoredDeadLetter(l, err)
 		}
 		return err
 	}
@@ -177,7 +177,7 @@ func (l *deadLetter) letter() commit.Letter {
 // storeLetters implements protocol.
 func (c *Commits) storeLetters(ctx context.Context, letters []*deadLetter, known *partials) (unstored []*deadLetter, err error) {
 	if c.letters == nil {
-		return c.w.publishLetters(ctx, letters, known)
+		return c.publishLetters(ctx, letters, known)
 	}
 	return c.commitLetters(ctx, slices.DeleteFunc(letters, c.hasLetter))
 }

@@ -21,6 +21,15 @@ import (
 // worker looks up an older input first. The server answers each message, so one write has all of them.
 type window struct{ *Writer }
 
+// Store stores the results of b until each is stored, or its input has a dead letter. It returns an error if ctx ends, if a
+// connection is closed permanently, or if the sink returns an error. After an error, the remaining deliveries of b are not settled.
+//
+// A result that was not confirmed is published again under the same id, so the stream keeps one copy. While the result stream is
+// full, missing or slow, Store doesn't return. Once no batch is free, the pull stops too.
+func (w *Writer) Store(ctx context.Context, b *inflight.Batch, s *Buffers, sink Sink) error {
+	return (&task{Writer: w, protocol: window{w}, b: b, s: s, sink: sink}).run(ctx)
+}
+
 func (p window) isUncertain(d *inflight.Delivery, now time.Time) bool {
 	return !p.clearance.mayPublishUnchecked(d, now, p.clearance.results.publishFor(now))
 }
@@ -106,10 +115,16 @@ type chain struct {
 	checked, progressed bool // whether the last commit was checked, and whether some of its messages are stored
 }
 
+// Store is like Writer.Store, but stores exactly once. After an error, the lease must end.
+func (c *Commits) Store(ctx context.Context, b *inflight.Batch, s *Buffers, sink Sink) error {
+	c.following.Refresh(ctx)
+	return (&task{Writer: c.Writer, protocol: &chain{Commits: c}, b: b, s: s, sink: sink}).run(ctx)
+}
+
 // isUncertain implements protocol. A result that may not be published unchecked gets HeaderDeliveries, which lookups need.
 func (p *chain) isUncertain(d *inflight.Delivery, now time.Time) bool {
 	certain := p.looked || d.First || p.results.IsCertain(position(d))
-	if !p.w.clearance.mayPublishUnchecked(d, now, p.w.clearance.results.publishFor(now)) {
+	if !p.clearance.mayPublishUnchecked(d, now, p.clearance.results.publishFor(now)) {
 		d.First = false
 	}
 	return !certain || p.doubted
@@ -166,9 +181,9 @@ func (p *chain) checkCurrent(ctx context.Context) error {
 		return nil
 	}
 	p.changed = false
-	p.w.following.Doubt()
-	p.w.following.Refresh(ctx)
-	if topology.Commits(p.w.way.Load()) != p.way {
+	p.following.Doubt()
+	p.following.Refresh(ctx)
+	if topology.Commits(p.way.Load()) != p.kind {
 		return errSettingsChanged
 	}
 	return nil

@@ -57,21 +57,6 @@ type task struct {
 	items   []int               // the deliveries of the current write, which are the first in s.left
 }
 
-// Store stores the results of b until each is stored, or its input has a dead letter. It returns an error if ctx ends, if a
-// connection is closed permanently, or if the sink returns an error. After an error, the remaining deliveries of b are not settled.
-//
-// A result that was not confirmed is published again under the same id, so the stream keeps one copy. While the result stream is
-// full, missing or slow, Store doesn't return. Once no batch is free, the pull stops too.
-func (w *Writer) Store(ctx context.Context, b *inflight.Batch, s *Buffers, sink Sink) error {
-	return (&task{Writer: w, protocol: window{w}, b: b, s: s, sink: sink}).run(ctx)
-}
-
-// Store is like Writer.Store, but stores exactly once. After an error, the lease must end.
-func (c *Commits) Store(ctx context.Context, b *inflight.Batch, s *Buffers, sink Sink) error {
-	c.w.following.Refresh(ctx)
-	return (&task{Writer: c.w, protocol: &chain{Commits: c}, b: b, s: s, sink: sink}).run(ctx)
-}
-
 func (t *task) run(ctx context.Context) error {
 	t.s.reset()
 	t.s.left = t.b.AppendUnsettled(t.s.left)
