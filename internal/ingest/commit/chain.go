@@ -142,14 +142,14 @@ func (c *Chain) write(ctx context.Context, way Way, msgs []*nats.Msg, m *Marker)
 	sequence, err := c.store.Write(ctx, way, behind, msgs, m)
 	if err == nil {
 		c.advance(sequence, m)
-		return setAll(stored), nil
+		return slices.Repeat([]bool{true}, len(msgs)), nil
 	}
 	if way == Fast && len(msgs) > 0 {
 		c.beyond = max(c.beyond, m.Position.Sequence)
 	}
 	fence, unclear := c.resolve(ctx, way, m)
 	if unclear == nil && fence == nil {
-		return setAll(stored), nil // the marker is stored, so all messages before it are stored
+		return slices.Repeat([]bool{true}, len(msgs)), nil // the marker is stored, so all messages before it are stored
 	}
 	if unclear == nil && way == Fast {
 		unclear = c.readBack(ctx, behind, msgs, stored)
@@ -158,13 +158,6 @@ func (c *Chain) write(ctx context.Context, way Way, msgs []*nats.Msg, m *Marker)
 		return stored, fmt.Errorf("%w, after: %w", unclear, err)
 	}
 	return stored, err
-}
-
-func setAll(stored []bool) []bool {
-	for i := range stored {
-		stored[i] = true
-	}
-	return stored
 }
 
 // advance records that a marker is stored at a stream sequence.

@@ -51,11 +51,10 @@ func Start(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	options := &server.Options{
+	s, err := server.NewServer(&server.Options{
 		ServerName: "millrace-embedded", Host: host, Port: port,
 		JetStream: true, StoreDir: dir, MaxPayload: MaxPayload, NoSigs: true, NoLog: true,
-	}
-	s, err := server.NewServer(options)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("embedded NATS server: %w", err)
 	}

@@ -10,6 +10,7 @@ package natsconn
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -33,7 +34,8 @@ func Open(c Server, name string, log *slog.Logger, reconnected func()) (*nats.Co
 	if err != nil {
 		return nil, err
 	}
-	out := &outage{log: log, advice: c.advice}
+	dial := &dialer{watch: pause.Process()}
+	out := &outage{log: log, dial: dial, advice: c.advice}
 	opts = append(opts,
 		nats.Name(name),
 		nats.Timeout(connectTimeout),
@@ -43,36 +45,50 @@ func Open(c Server, name string, log *slog.Logger, reconnected func()) (*nats.Co
 		// A publish without a connection fails at once. A message that the client keeps for the next connection could arrive after
 		// the result stream has forgotten its id.
 		nats.ReconnectBufSize(-1),
-		nats.SetCustomDialer(dialer{pause.Process()}),
-		nats.ReconnectWait(250*time.Millisecond),
-		nats.ReconnectJitter(100*time.Millisecond, time.Second),
-		nats.DisconnectErrHandler(out.began),
-		nats.ReconnectErrHandler(out.failed),
+		nats.SetCustomDialer(dial),
+		nats.CustomReconnectDelay(out.beforeAttempt),
+		nats.DisconnectErrHandler(func(nc *nats.Conn, err error) {
+			if !nc.IsClosed() { // otherwise this process closed it
+				log.Warn("disconnected from NATS, reconnecting", "error", err)
+			}
+		}),
 		nats.ReconnectHandler(func(nc *nats.Conn) {
 			log.Info("reconnected to NATS", "server", nc.ConnectedServerName())
 			reconnected()
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
-			if refused(err) {
-				out.note(err)
-				return
-			}
 			subject := ""
 			if sub != nil {
 				subject = sub.Subject
 			}
-			if errors.Is(err, nats.ErrPermissionViolation) { // a separate log message, because it may repeat often
+			switch {
+			case refused(err): // outage logs it
+			case errors.Is(err, nats.ErrPermissionViolation): // a separate log message, because it may repeat often
 				log.Warn("NATS permissions violation", "error", err, "advice", "grant it to the worker's user: docs/security.md lists the permissions that it needs")
-				return
+			default:
+				log.Warn("NATS connection", "subject", subject, "error", err)
 			}
-			log.Warn("NATS connection", "subject", subject, "error", err)
 		}),
 	)
 	nc, err := nats.Connect(c.URL, opts...)
+	if err != nil && !c.TLSFirst && isSilent(err) && beginsWithTLS(c.URL, opts) {
+		err = errBeginsWithTLS
+	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot connect to NATS at %s: %w (%s)", Redact(c.URL), withoutAddress(err), c.advice(err))
 	}
+	out.nc.Store(nc)
 	return nc, nil
+}
+
+// beginsWithTLS reports whether a server that has sent nothing answers a TLS handshake, even if the connection then fails.
+func beginsWithTLS(url string, opts []nats.Option) bool {
+	nc, err := nats.Connect(url, append(opts, nats.TLSHandshakeFirst())...)
+	if err == nil {
+		nc.Close()
+		return true
+	}
+	return !isSilent(err) && !isUnreachable(err) && !isAs[tls.RecordHeaderError](err)
 }
 
 // options returns the client options for the files of c. It returns an error if a file is invalid.
@@ -148,12 +164,7 @@ func (l Connections) exceptFirst() Connections {
 
 // Connected reports whether all connections are up.
 func (l Connections) Connected() bool {
-	for _, nc := range l {
-		if !nc.IsConnected() {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(l, func(nc *nats.Conn) bool { return !nc.IsConnected() })
 }
 
 // connectedEvery is the interval between the checks of AwaitConnected.
@@ -171,35 +182,23 @@ func (l Connections) AwaitConnected(ctx context.Context) bool {
 }
 
 // Closed reports whether a connection is closed permanently.
-func (l Connections) Closed() bool {
-	for _, nc := range l {
-		if nc.IsClosed() {
-			return true
-		}
-	}
-	return false
-}
+func (l Connections) Closed() bool { return slices.ContainsFunc(l, (*nats.Conn).IsClosed) }
 
 // Ended returns an error if a connection is closed permanently. The client closes a connection after a server error that it
 // doesn't recognize, such as the error for a message that exceeds a lowered max_payload. A new connection has the new limit.
 func (l Connections) Ended() error {
-	for _, nc := range l {
-		if nc.IsClosed() {
-			return fmt.Errorf("%w (start the worker again): %w", nats.ErrConnectionClosed, cmp.Or(nc.LastError(), errors.New("by this process")))
-		}
+	i := slices.IndexFunc(l, (*nats.Conn).IsClosed)
+	if i < 0 {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("%w (start the worker again): %w", nats.ErrConnectionClosed, cmp.Or(l[i].LastError(), errors.New("by this process")))
 }
 
 // Flush waits until the server has received everything that was sent over all connections.
 func (l Connections) Flush(ctx context.Context) error {
-	errs := make(chan error, len(l))
-	for _, nc := range l {
-		go func() { errs <- nc.FlushWithContext(ctx) }()
-	}
 	var all []error
-	for range l {
-		all = append(all, <-errs)
+	for _, nc := range l {
+		all = append(all, nc.FlushWithContext(ctx))
 	}
 	return errors.Join(all...)
 }

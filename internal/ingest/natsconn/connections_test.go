@@ -7,6 +7,7 @@ import (
 	"net"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -167,7 +168,7 @@ func TestAStallEndsAConnection(t *testing.T) {
 		watch := &pause.Watch{}
 		now := time.Now()
 		watch.Note(now)
-		c := natstest.Must(dialer{watch}.Dial("tcp", listener.Addr().String()))(t)
+		c := natstest.Must((&dialer{watch: watch}).Dial("tcp", listener.Addr().String()))(t)
 		server := natstest.Must(listener.Accept())(t)
 		natstest.Must(c.Write([]byte("before")))(t)
 		natstest.Must(server.Write([]byte("late")))(t)
@@ -201,4 +202,27 @@ func TestNothingIsKeptForTheNextConnection(t *testing.T) {
 	if err := nc.Publish("results.a", []byte("late")); !errors.Is(err, nats.ErrReconnectBufExceeded) {
 		t.Errorf("publishing without a connection: %v", err)
 	}
+}
+
+// TestAnOutageIsLoggedAtIntervals simulates the client's attempts to reconnect.
+func TestAnOutageIsLoggedAtIntervals(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		log, to := natstest.NewLog(t), Server{Creds: "missing"}
+		o := &outage{log: log.Logger(), dial: &dialer{last: &net.OpError{Op: "dial", Err: errors.New("no route")}}, advice: to.advice}
+		o.nc.Store(&nats.Conn{})
+		lines := 0
+		for _, c := range []struct {
+			lasts time.Duration
+			want  int
+		}{{2 * firstLog, 1}, {2 * everyLog, 2}, {firstLog / 2, 0}} {
+			time.Sleep(everyLog)
+			for n, began := 1, time.Now(); time.Since(began) < c.lasts; n++ {
+				time.Sleep(o.beforeAttempt(n))
+			}
+			if lines += c.want; log.Count("no route") != lines || log.Count("is a server running there") != lines {
+				t.Fatalf("%d lines after another outage of %v, want %d", log.Count("no route"), c.lasts, lines)
+			}
+		}
+	})
 }

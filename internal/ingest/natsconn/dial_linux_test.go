@@ -13,7 +13,7 @@ import (
 // acknowledged in time.
 func TestTheKernelDropsWhatIsNotAcknowledged(t *testing.T) {
 	t.Parallel()
-	c := natstest.Must(dialer{pause.Process()}.Dial("tcp", listen(t).Addr().String()))(t)
+	c := natstest.Must((&dialer{watch: pause.Process()}).Dial("tcp", listen(t).Addr().String()))(t)
 	defer func() { _ = c.Close() }()
 	raw := natstest.Must(c.(*freshConn).Conn.(*net.TCPConn).SyscallConn())(t)
 	var set int

@@ -78,13 +78,16 @@ func TestTLSBeforeTheFirstWord(t *testing.T) {
 	// server's time and far less than the second's.
 	open(t, to(ours.local(server.Options{TLSHandshakeFirst: true, TLSHandshakeFirstFallback: time.Millisecond}), false))
 	open(t, to(ours.local(server.Options{TLSHandshakeFirst: true, TLSHandshakeFirstFallback: time.Minute}), true))
-	advice := []string{"handshake_first", "MILLRACE_NATS_TLS_FIRST=true"}
+	advice := []string{"handshake_first", "set MILLRACE_NATS_TLS_FIRST=true"}
+	unknown := to(first, false)
+	unknown.CA = newAuthority(t, "others").file
 	refusals(t,
-		refusal{name: "the server waits", to: to(first, false), want: append(advice, "sent nothing"), temporary: true},
-		refusal{name: "the server times out soon", want: append(advice, "EOF"), temporary: true,
-			to: to(ours.local(server.Options{TLSHandshakeFirst: true, TLSTimeout: 0.1}), false)},
-		refusal{name: "the server speaks first", want: []string{"unset MILLRACE_NATS_TLS_FIRST"}, temporary: true,
-			to: to(ours.local(server.Options{}), true)},
+		refusal{name: "the server waits", to: to(first, false), want: advice},
+		refusal{name: "the server waits and is unknown", to: unknown, want: advice},
+		refusal{name: "the server times out soon", to: to(ours.local(server.Options{TLSHandshakeFirst: true, TLSTimeout: 1}), false), want: advice},
+		refusal{name: "the server speaks first", want: []string{"unset MILLRACE_NATS_TLS_FIRST"}, to: to(ours.local(server.Options{}), true)},
+		refusal{name: "no NATS server", want: []string{"sent nothing"}, temporary: true, to: to(hangsUp(t), false)},
+		refusal{name: "no NATS server, with TLS first", want: []string{"sent nothing"}, temporary: true, to: to(hangsUp(t), true)},
 	)
 }
 
@@ -279,4 +282,7 @@ func TestAUserRemovedWhileRunning(t *testing.T) {
 	w.log.Await(t, "the server does not accept the user whose seed is in "+path)
 	reload(user)
 	w.awaitReconnected(t)
+	if w.log.Has("NATS connection") {
+		t.Error("the error of each attempt is logged")
+	}
 }

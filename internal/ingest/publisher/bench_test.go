@@ -32,7 +32,7 @@ func benchStores(b *testing.B, size, groups int) {
 		name  string
 		store Publisher
 		took  time.Duration
-	}{{name: "windowed", store: windowed}, {name: "batched", store: NewBatched(singles, func(err error) { b.Error(err) })}}
+	}{{name: "windowed", store: windowed}, {name: "batched", store: r.batching(singles)}}
 	const group = 1024
 	first := 0
 	for b.Loop() {
@@ -57,6 +57,9 @@ func benchStores(b *testing.B, size, groups int) {
 			wg.Wait()
 			stores[i].took += time.Since(start)
 		}
+	}
+	for len(r.troubles) > 0 {
+		b.Error(<-r.troubles)
 	}
 	for _, s := range stores {
 		b.ReportMetric(float64(b.N*groups*group)/s.took.Seconds(), s.name+"/s")

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -20,64 +20,82 @@ func TestEveryPlaceOfTheWindowComesBack(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	nc, w := r.proxied, r.windowed(300*time.Millisecond, r.proxied)
-	l := w.conns[0]
-	send := func(subject string, n, size int) (sent []sending) {
-		for range n {
-			sent = append(sent, l.send(r.Ctx(), &nats.Msg{Subject: subject, Data: make([]byte, size)}))
+	publish := func(subject string, n, size int) func() []Answer {
+		msgs := messages(0, n, size)
+		for _, m := range msgs {
+			m.Subject = subject
 		}
-		return sent
+		done := make(chan []Answer, 1)
+		go func() { done <- w.Publish(r.Ctx(), msgs, nil) }()
+		return func() []Answer { return <-done }
 	}
-	want := func(what string, sent []sending, ok func(error) bool) {
+	want := func(what string, answers []Answer, ok func(error) bool) {
 		t.Helper()
-		for _, s := range sent {
-			if a := s.wait(r.Ctx()); !ok(a.Err) {
-				t.Fatalf("%s: %v", what, a.Err)
-			}
-		}
-		r.Until(what+": the window is empty", func() bool { return len(l.window) == 0 })
+		r.wantErrors(answers, len(answers), what, ok)
+		r.wantRoom(w)
 	}
 	is := func(target error) func(error) bool { return func(err error) bool { return errors.Is(err, target) } }
 	failed := func(err error) bool { return err != nil }
-	// On a loaded machine an answer may be late. The message is then sent again.
-	stored := func(what string) {
-		t.Helper()
-		r.putAll(w, messages(0, 20, 10))
-		want(what, nil, nil)
-	}
 
-	stored("stored")
-	want("no stream", send("nowhere.a", 20, 10), failed)
-	want("too large", send("results.a", 5, int(nc.MaxPayload())+1), is(nats.ErrMaxPayload))
+	r.putAll(w, messages(0, 20, 10)) // on a loaded machine, an answer may be late
+	want("no stream", publish("nowhere.a", 20, 10)(), failed)
+	want("too large", publish("results.a", 5, int(nc.MaxPayload())+1)(), is(nats.ErrMaxPayload))
+	want("a long subject", publish("results."+strings.Repeat("a", MaxSubject), 5, 10)(), is(errLongSubject))
 	r.proxy.Lose(isAnswer)
-	want("acknowledgement lost", send("results.a", 20, 10), is(jetstream.ErrAsyncPublishTimeout))
-	inFlight := send("results.a", 20, 10)
-	r.proxy.Refuse(true)
-	want("disconnected in flight", inFlight, failed)
+	want("acknowledgement lost", publish("results.a", 20, 10)(), is(jetstream.ErrAsyncPublishTimeout))
+	before := nc.Stats().OutMsgs
+	inFlight := publish("results.a", 20, 10)
+	r.Until("all are sent", func() bool { return nc.Stats().OutMsgs == before+20 })
 	r.disconnect()
+	want("disconnected in flight", inFlight(), failed)
 	// The client buffers 8 MiB while it is disconnected. Messages beyond this limit fail at once, and all other
 	// messages after the timeout.
-	want("disconnected", send("results.a", 20, 1<<20), failed)
+	want("disconnected", publish("results.a", 20, 1<<20)(), failed)
 	r.proxy.Lose(nil)
 	r.proxy.Refuse(false)
 	r.Until("connected again", nc.IsConnected)
-	stored("stored again")
+	r.putAll(w, messages(0, 20, 10))
 	nc.Close()
-	want("closed", send("results.a", 20, 10), is(nats.ErrConnectionClosed))
+	want("closed", publish("results.a", 20, 10)(), is(nats.ErrConnectionClosed))
 }
 
+// TestWindowBoundsWhatIsOnItsWay loses all answers, so a Publish of twice the window waits with the first half in flight. These
+// messages keep their places after the end of their context, because the server may still store them.
 func TestWindowBoundsWhatIsOnItsWay(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	r.proxy.Lose(isAnswer)
-	l := r.windowed(patience, r.proxied).conns[0]
-	for range windowSize {
-		if s := l.send(r.Ctx(), &nats.Msg{Subject: "results.a"}); s.err != nil {
-			t.Fatal(s.err)
-		}
+	w := r.windowed(2*time.Second, r.proxied)
+	ctx, cancel := context.WithCancel(r.Ctx())
+	done := make(chan []Answer)
+	go func() { done <- w.Publish(ctx, messages(0, 2*windowSize, 20), nil) }()
+	r.Until("the window is full", func() bool { return r.stored() == windowSize })
+	isEnd := func(err error) bool { return errors.Is(err, context.Canceled) }
+	r.wantErrors(w.Publish(over(), messages(0, 1, 20), nil), 1, "beyond the window", isEnd)
+	cancel()
+	r.wantErrors(<-done, 2*windowSize, "the context has ended", isEnd)
+	if w.conns[0].window.TryAcquire(1) {
+		t.Error("a message without an answer has lost its place")
 	}
-	if s := l.send(over(), &nats.Msg{Subject: "results.a"}); !errors.Is(s.err, context.Canceled) {
-		t.Errorf("a publish beyond the window gave %v, want to wait until its context ended", s.err)
+	r.wantRoom(w)
+	if n := r.stored(); n != windowSize {
+		t.Errorf("%d messages are stored, want those in the window", n)
 	}
+}
+
+// TestMoreThanTheWindow publishes several times the window concurrently, with messages that take several places.
+func TestMoreThanTheWindow(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	w := r.windowed(patience, r.proxied)
+	const n, writers = 2000, 3 // each message takes 3 places
+	var wg sync.WaitGroup
+	for i := range writers {
+		wg.Go(func() { r.put(w, messages(i*n, n, 2*bytesPerPlace), false) })
+	}
+	wg.Wait()
+	r.wantOnce(writers*n, false)
+	r.wantRoom(w)
 }
 
 // over returns a context that has ended.
@@ -87,71 +105,13 @@ func over() context.Context {
 	return ctx
 }
 
-// window returns a connection whose window has the given number of places.
-func window(places int) *connection {
-	return &connection{window: make(chan struct{}, places), gate: make(chan struct{}, 1), waiting: map[*nats.Msg]int{}}
-}
-
-// enter takes places for a message, which must be free.
-func enter(t *testing.T, l *connection, m *nats.Msg) {
-	t.Helper()
-	if !l.enter(t.Context(), m) {
-		t.Fatalf("no room for %d in a window of %d with %d taken", places(m), cap(l.window), len(l.window))
-	}
-}
-
 func TestLargeMessagesTakeMorePlaces(t *testing.T) {
 	t.Parallel()
-	for size, want := range map[int]int{0: 1, 100: 1, bytesPerPlace: 2, 64 << 10: 5, 70 << 20: windowSize} {
+	for size, want := range map[int]int64{0: 1, 100: 1, bytesPerPlace: 2, 64 << 10: 5, 70 << 20: windowSize} {
 		if got := places(&nats.Msg{Data: make([]byte, size)}); got != want {
 			t.Errorf("a message of %d bytes takes %d places, want %d", size, got, want)
 		}
 	}
-	l, three, two := window(4), &nats.Msg{Data: make([]byte, 2*bytesPerPlace)}, &nats.Msg{Data: make([]byte, bytesPerPlace)}
-	enter(t, l, three)
-	if l.enter(over(), two) || len(l.window) != 3 {
-		t.Errorf("%d places are taken, want the first message's three", len(l.window))
-	}
-	l.leave(three)
-	if enter(t, l, two); len(l.window) != 2 {
-		t.Errorf("%d places are taken, want the second message's two", len(l.window))
-	}
-}
-
-func TestAPlaceIsGivenBackOnce(t *testing.T) {
-	t.Parallel()
-	var first, second nats.Msg
-	l := window(2)
-	enter(t, l, &first)
-	enter(t, l, &second)
-	l.leave(&first)
-	l.leave(&first) // would free the second message's place, or block
-	if len(l.window) != 1 || len(l.waiting) != 1 {
-		t.Errorf("%d places held by %d messages, want 1 by the second", len(l.window), len(l.waiting))
-	}
-}
-
-// TestWhoGivesUpWaitingForPlacesGivesThemBack shows that a large message that waits for more places returns its
-// places when its context ends.
-func TestWhoGivesUpWaitingForPlacesGivesThemBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const taken = 2
-		l, large := window(4), &nats.Msg{Data: make([]byte, 2*bytesPerPlace)} // needs 3 places
-		for range taken {
-			enter(t, l, &nats.Msg{})
-		}
-		ctx, giveUp := context.WithCancel(t.Context())
-		entered := make(chan bool, 1)
-		go func() { entered <- l.enter(ctx, large) }()
-		synctest.Wait()
-		giveUp()
-		if <-entered {
-			t.Error("it entered a window without room")
-		}
-		if n := len(l.window); n != taken || len(l.waiting) != taken || len(l.gate) != 0 {
-			t.Errorf("%d places taken by %d messages, %d at the gate; want %d, %d and none", n, len(l.waiting), len(l.gate), taken, taken)
-		}
-	})
 }
 
 func TestWhatIsFoundOfAStream(t *testing.T) {
@@ -176,21 +136,18 @@ func TestWhatIsFoundOfAStream(t *testing.T) {
 }
 
 // following opens a publisher that queries the stream before every Publish.
-func (r *rig) following() (f *Following, found Capability, changes chan Capability) {
+func (r *rig) following() (f *Following, changes chan Capability) {
 	r.Helper()
 	changes = make(chan Capability, 100)
-	f, found, err := Open(r.Ctx(), r.windowed(Timeout, r.Connect(r.URL)), Options{
-		Stream: "RESULTS", Changed: func(c Capability) { changes <- c }, Trouble: r.note,
-	})
-	natstest.OK(r, err)
+	f = natstest.Must(Open(r.Ctx(), r.windowed(Timeout, r.Connect(r.URL)), r.options(changes)))(r)
 	f.every, f.doubtful = 0, 0
-	return f, found, changes
+	return f, changes
 }
 
 // wantBatches checks whether the next messages are published in batches.
 func (r *rig) wantBatches(f *Following, want bool) {
 	r.Helper()
-	if got := f.choose(r.Ctx()) == Publisher(f.batched); got != want {
+	if got := !f.doubt.Load() && f.last.Load().capability.Batches; got != want {
 		r.Errorf("messages are published in batches: %v, want %v", got, want)
 	}
 }
@@ -210,12 +167,10 @@ func (r *rig) wantChange(changes chan Capability, what string) {
 func TestOpenFollowsTheStream(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
-	f, found, changes := r.following()
-	if !found.Batches {
-		t.Errorf("not in batches: %v", found)
-	}
-	r.wantBatches(f, true)
+	f, changes := r.following()
+	r.wantChange(changes, "one commit a batch")
 	r.put(f, messages(0, 10, 20), false)
+	r.wantBatches(f, true)
 
 	r.config.AllowBatchPublish = false
 	r.Create(r.config)
@@ -225,8 +180,9 @@ func TestOpenFollowsTheStream(t *testing.T) {
 
 	r.Delete(r.config.Name)
 	r.config.AllowBatchPublish = true
-	f.ask(r.Ctx())
+	natstest.OK(t, f.ask(r.Ctx()))
 	r.wantChange(changes, "there is no stream")
+	r.wantBatches(f, false)
 	r.Create(r.config)
 	r.putAll(f, messages(0, 30, 20))
 	r.wantChange(changes, "one commit a batch")
@@ -236,7 +192,7 @@ func TestOpenFollowsTheStream(t *testing.T) {
 func TestABatchThatFailsCastsDoubt(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
-	f, _, _ := r.following()
+	f, _ := r.following()
 	f.every, f.doubtful = patience, patience // prevents queries during the test
 	r.config.AllowBatchPublish = false
 	r.Create(r.config)
@@ -245,9 +201,6 @@ func TestABatchThatFailsCastsDoubt(t *testing.T) {
 	r.put(f, messages(10, 10, 20), false)
 	r.wantTroubles(1, "the next Put")
 	r.wantBatches(f, false) // the stream was not asked again
-	if f.Singles() != f.singles {
-		t.Error("Singles is another publisher")
-	}
 	r.wantOnce(20, true)
 }
 
@@ -255,26 +208,23 @@ func TestOpenWithoutTheStream(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	r.Delete(r.config.Name)
-	f, found, changes := r.following()
-	if !found.Missing || found.Batches {
+	f, changes := r.following()
+	if found := f.last.Load().capability; !found.Missing || found.Batches || !f.doubt.Load() {
 		t.Errorf("with no stream: %+v", found)
 	}
-	r.wantBatches(f, false)
-	r.Create(r.config)
-	r.putAll(f, messages(0, 10, 20))
-	r.wantChange(changes, "one commit a batch")
-	r.wantOnce(10, true)
+	r.wantChange(changes, "there is no stream")
 }
 
 func TestOpenFailsWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
-	if _, _, err := Open(over(), r.windowed(Timeout, r.proxied), Options{Stream: "RESULTS"}); err == nil {
+	if _, err := Open(over(), r.windowed(Timeout, r.proxied), r.options(nil)); err == nil {
 		t.Error("a store was opened that asked nobody")
 	}
-	f, found, changes := r.following()
-	f.ask(over())
-	if last := f.last.Load().capability; last != found || !f.doubt.Load() || len(changes) != 0 {
-		t.Errorf("a question without an answer made %+v of %+v", last, found)
+	f, changes := r.following()
+	found := f.last.Load().capability
+	<-changes
+	if err := f.ask(over()); err == nil || f.last.Load().capability != found || !f.doubt.Load() || len(changes) != 0 {
+		t.Errorf("a question without an answer made %+v of %+v", f.last.Load().capability, found)
 	}
 }

@@ -37,11 +37,14 @@ type fastBatches struct {
 	mu     sync.Mutex
 	number uint64
 	open   map[string]*fastBatch // key: fastBatch.token
-	sub    *nats.Subscription    // for the server's answers; nil before the first batch
 }
 
-func newFastBatches(nc *nats.Conn) *fastBatches {
-	return &fastBatches{nc: nc, inbox: nc.NewInbox(), open: make(map[string]*fastBatch)}
+func newFastBatches(nc *nats.Conn) (*fastBatches, error) {
+	s := &fastBatches{nc: nc, inbox: nc.NewInbox(), open: make(map[string]*fastBatch)}
+	if _, err := nc.Subscribe(s.inbox+".>", s.answered); err != nil {
+		return nil, fmt.Errorf("subscribe to the answers to batches: %w", err)
+	}
+	return s, nil
 }
 
 // The operations in reply subjects.
@@ -63,11 +66,11 @@ const (
 
 // fastBatch is one batch in flight to the server.
 type fastBatch struct {
+	FastBatch
 	*fastBatches
 	token      string // identifies the batch on this connection; part of prefix
 	prefix     string // prefix of the batch's reply subjects
 	reconnects uint64 // the connection's count of reconnects at the start of the batch
-	alone      bool   // whether the batch has only one message
 	outcome    chan batchAnswer
 }
 
@@ -100,28 +103,23 @@ var ErrBatchEnded = errors.New("the server has ended the batch: a message was no
 // ErrBatchStuck means that the server stores no messages with the id of the batch, and doesn't answer them.
 var ErrBatchStuck = errors.New("the server has ended another batch with the same id, and waits for a message that it could not store")
 
-// begin prepares a batch of n messages. If id is empty, begin creates one.
-func (s *fastBatches) begin(id string, n int) (*fastBatch, error) {
+// begin prepares a batch.
+func (s *fastBatches) begin(b FastBatch) *fastBatch {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.sub == nil {
-		sub, err := s.nc.Subscribe(s.inbox+".>", s.answered)
-		if err != nil {
-			return nil, fmt.Errorf("subscribe to the answers to batches: %w", err)
-		}
-		s.sub = sub
-	}
 	s.number++
 	f := &fastBatch{
-		fastBatches: s, token: strconv.FormatUint(s.number, 36), reconnects: s.nc.Stats().Reconnects, alone: n == 1, outcome: make(chan batchAnswer, 1),
+		FastBatch: b, fastBatches: s, token: strconv.FormatUint(s.number, 36), reconnects: s.nc.Stats().Reconnects,
+		outcome: make(chan batchAnswer, 1),
 	}
-	if id == "" {
-		id = s.inbox[strings.LastIndexByte(s.inbox, '.')+1:] + f.token
-	}
+	id := cmp.Or(b.ID, s.inbox[strings.LastIndexByte(s.inbox, '.')+1:]+f.token)
 	f.prefix = strings.Join([]string{s.inbox, f.token, id, batchFlow, batchGap, ""}, ".")
 	s.open[f.token] = f
-	return f, nil
+	return f
 }
+
+// alone reports whether the batch has only one message.
+func (f *fastBatch) alone() bool { return len(f.Messages) == 1 }
 
 // answered passes an answer to its batch, unless the answer only reports progress. The batch keeps only the first answer, because
 // the server sends another one about earlier messages after it refuses a message.
@@ -135,7 +133,7 @@ func (s *fastBatches) answered(m *nats.Msg) {
 	}
 	a, toPing := readAnswer(m), strings.HasSuffix(m.Subject, "."+opPing+batchSuffix)
 	switch {
-	case a.Type == "ack" && !toPing, a.Type == "gap" && toPing && f.alone:
+	case a.Type == "ack" && !toPing, a.Type == "gap" && toPing && f.alone():
 		return // a second answer follows
 	case a.Type == "" && a.Error == nil && toPing:
 		a.Type = "gap" // the ping has ended another batch
@@ -156,50 +154,53 @@ func readAnswer(m *nats.Msg) (a batchAnswer) {
 	return a
 }
 
-// end removes the batch, so that later answers are ignored.
-func (f *fastBatch) end() {
-	f.mu.Lock()
-	delete(f.open, f.token)
-	f.mu.Unlock()
-}
-
-// publish stores b and returns the stream sequence of its last message. It returns an error unless the server confirms that all
-// messages are stored. timeout applies to each answer of the server.
-func (f *fastBatch) publish(ctx context.Context, b FastBatch, timeout time.Duration) (sequence uint64, err error) {
-	defer f.end()
-	msgs := b.Messages
-	for i, m := range msgs {
-		if b.Confirm != nil && b.Confirm(i) {
-			if err := f.confirm(ctx, i, msgs[0], timeout); err != nil {
-				f.abandon(m)
-				return 0, fmt.Errorf("the first %d of a batch of %d: %w", i, len(msgs), err)
-			}
-		}
-		if len(f.outcome) > 0 {
-			break // the batch has failed
-		}
-		if err := f.send(ctx, i, len(msgs), m); err != nil {
-			f.abandon(m)
-			return 0, fmt.Errorf("message %d of a batch of %d: %w", i+1, len(msgs), err)
-		}
-	}
-	a, err := f.await(ctx, msgs[0], timeout)
+// publish stores the batch and returns the stream sequence of its last message. It returns an error unless the server confirms
+// that all messages are stored. timeout applies to each answer of the server.
+func (f *fastBatch) publish(ctx context.Context, timeout time.Duration) (sequence uint64, err error) {
+	defer func() {
+		f.mu.Lock()
+		delete(f.open, f.token) // later answers are ignored
+		f.mu.Unlock()
+	}()
+	err = f.sendAll(ctx, timeout)
+	var a batchAnswer
 	if err == nil {
-		err = f.check(a, len(msgs))
+		a, err = f.await(ctx, timeout)
+	}
+	if err == nil {
+		err = f.check(a, len(f.Messages))
 	}
 	if err != nil {
-		f.abandon(msgs[0])
-		return 0, fmt.Errorf("a batch of %d: %w", len(msgs), err)
+		f.abandon()
+		return 0, fmt.Errorf("a batch of %d: %w", len(f.Messages), err)
 	}
 	return a.Sequence, nil
 }
 
-// confirm waits until the server has stored the first n messages. first is the batch's first message.
-func (f *fastBatch) confirm(ctx context.Context, n int, first *nats.Msg, timeout time.Duration) error {
-	if err := f.ping(first, n); err != nil {
+// sendAll sends the messages until the server reports that the batch has failed.
+func (f *fastBatch) sendAll(ctx context.Context, timeout time.Duration) error {
+	for i := range f.Messages {
+		if f.Confirm != nil && f.Confirm(i) {
+			if err := f.confirm(ctx, i, timeout); err != nil {
+				return fmt.Errorf("the first %d: %w", i, err)
+			}
+		}
+		if len(f.outcome) > 0 {
+			return nil
+		}
+		if err := f.send(ctx, i); err != nil {
+			return fmt.Errorf("message %d: %w", i+1, err)
+		}
+	}
+	return nil
+}
+
+// confirm waits until the server has stored the first n messages.
+func (f *fastBatch) confirm(ctx context.Context, n int, timeout time.Duration) error {
+	if err := f.signal(n, opPing); err != nil {
 		return err
 	}
-	a, err := f.await(ctx, first, timeout)
+	a, err := f.await(ctx, timeout)
 	switch {
 	case err != nil:
 		return err
@@ -209,23 +210,25 @@ func (f *fastBatch) confirm(ctx context.Context, n int, first *nats.Msg, timeout
 	return cmp.Or(f.check(a, n), errConnectionLost)
 }
 
-// ping requests the progress of the batch. If the server hasn't received message number, counted from 1, the ping ends the batch.
-func (f *fastBatch) ping(first *nats.Msg, number int) error {
-	return f.nc.PublishMsg(&nats.Msg{Subject: first.Subject, Reply: f.reply(number, opPing)})
+// signal sends an operation without a message. If the server hasn't received message number, counted from 1, the operation ends
+// the batch.
+func (f *fastBatch) signal(number int, op string) error {
+	return f.nc.PublishMsg(&nats.Msg{Subject: f.Messages[0].Subject, Reply: f.reply(number, op)})
 }
 
-// send sends m as message i of n, counted from 0.
-func (f *fastBatch) send(ctx context.Context, i, n int, m *nats.Msg) error {
+// send sends message i, counted from 0.
+func (f *fastBatch) send(ctx context.Context, i int) error {
 	if late(ctx) {
 		return context.DeadlineExceeded
 	}
 	op := opAppend
 	switch i {
-	case n - 1:
+	case len(f.Messages) - 1:
 		op = opCommit
 	case 0:
 		op = opStart
 	}
+	m := f.Messages[i]
 	return f.nc.PublishMsg(&nats.Msg{Subject: m.Subject, Reply: f.reply(i+1, op), Header: m.Header, Data: m.Data})
 }
 
@@ -238,23 +241,22 @@ func (f *fastBatch) reply(number int, op string) string {
 // abandon ends the batch at the server, unless the server has no space for messages. Otherwise the server might keep the batch
 // open for some seconds and store messages in transit. The request's number is higher than any message's, so it ends the batch in
 // any state.
-func (f *fastBatch) abandon(m *nats.Msg) {
-	if !f.alone {
-		// An error is harmless, because the server itself ends the batch later.
-		_ = f.nc.PublishMsg(&nats.Msg{Subject: m.Subject, Reply: f.reply(math.MaxInt32, opCommitEnd)})
+func (f *fastBatch) abandon() {
+	if !f.alone() {
+		_ = f.signal(math.MaxInt32, opCommitEnd) // an error is harmless, because the server itself ends the batch later
 	}
 }
 
 // lookEvery is the interval between await's checks of the connection.
 const lookEvery = 100 * time.Millisecond
 
-// await waits for the server's answer to the batch. first is the batch's first message.
-func (f *fastBatch) await(ctx context.Context, first *nats.Msg, timeout time.Duration) (batchAnswer, error) {
+// await waits for the server's answer to the batch.
+func (f *fastBatch) await(ctx context.Context, timeout time.Duration) (batchAnswer, error) {
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
 	over := time.NewTimer(timeout)
 	defer over.Stop()
-	for pinged := !f.alone; ; {
+	for pinged := !f.alone(); ; {
 		select {
 		case a := <-f.outcome:
 			return a, nil
@@ -269,7 +271,7 @@ func (f *fastBatch) await(ctx context.Context, first *nats.Msg, timeout time.Dur
 			if !pinged {
 				// The server answers in order, so an answer to the message precedes the answer to the ping. The ping ends another
 				// owner's open batch with the same id.
-				pinged = f.ping(first, math.MaxInt32) == nil
+				pinged = f.signal(math.MaxInt32, opPing) == nil
 			}
 		}
 	}

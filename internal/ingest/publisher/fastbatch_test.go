@@ -12,23 +12,17 @@ import (
 	"millrace/internal/ingest/natstest"
 )
 
-// begin prepares a batch with a new id.
-func begin(t *testing.T, l *connection) *fastBatch {
-	t.Helper()
-	return natstest.Must(l.batches.begin("", 2))(t)
-}
-
 func TestNothingIsLeftOfABatchThatFailed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
-	nc, b := r.proxied, NewBatched(r.windowed(patience, r.proxied), nil)
+	nc, b := r.proxied, r.batching(r.windowed(patience, r.proxied))
 	r.put(b, messages(0, 10, 20), false)
 	idle := nc.NumSubscriptions()
 
 	l := b.singles.conns[0]
-	f, large := begin(t, l), messages(10, 20, 1<<20) // more than the client buffers while disconnected
+	f := l.batches.begin(FastBatch{Messages: messages(10, 20, 1<<20)}) // more than the client buffers while disconnected
 	r.disconnect()
-	if _, err := f.publish(r.Ctx(), FastBatch{Messages: large}, patience); err == nil {
+	if _, err := f.publish(r.Ctx(), patience); err == nil {
 		t.Fatal("a batch was finished without a connection")
 	}
 	if left := len(l.batches.open); left != 0 {
@@ -88,10 +82,10 @@ func TestOneBatchWithAnId(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	first, second := r.windowed(patience, r.Connect(r.URL)), r.windowed(patience, r.Connect(r.URL))
-	begun, msgs := natstest.Must(first.conns[0].batches.begin("same", 100))(t), messages(0, 100, 20)
+	begun := first.conns[0].batches.begin(FastBatch{ID: "same", Messages: messages(0, 100, 20)})
 	send := func(from, to int) {
 		for i := from; i < to; i++ {
-			natstest.OK(t, begun.send(r.Ctx(), i, len(msgs), msgs[i]))
+			natstest.OK(t, begun.send(r.Ctx(), i))
 		}
 	}
 	send(0, 50)
@@ -103,7 +97,7 @@ func TestOneBatchWithAnId(t *testing.T) {
 	natstest.Must(second.StoreFast(r.Ctx(), same))(t)
 	send(50, 100)
 	var refused *jetstream.APIError
-	if a, err := begun.await(r.Ctx(), msgs[0], patience); err != nil || !errors.As(begun.check(a, len(msgs)), &refused) {
+	if a, err := begun.await(r.Ctx(), patience); err != nil || !errors.As(begun.check(a, 100), &refused) {
 		t.Errorf("the rest of the first batch ended with %+v, %v", a, err)
 	}
 	if stored := r.stored(); stored != 51 {
@@ -116,8 +110,8 @@ func TestAcknowledgements(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	l := r.windowed(patience, r.proxied).conns[0]
-	stored := batchAnswer{Sequence: 7, Count: 5}
-	f := begin(t, l)
+	b, stored := FastBatch{Messages: messages(0, 5, 20)}, batchAnswer{Sequence: 7, Count: 5}
+	f := l.batches.begin(b)
 	for what, c := range map[string]struct {
 		answer batchAnswer
 		ok     bool
@@ -137,10 +131,10 @@ func TestAcknowledgements(t *testing.T) {
 	if err := f.check(stored, 5); err == nil {
 		t.Error("the connection was lost in the middle of a batch, and it counts as stored")
 	}
-	if _, err := f.await(r.Ctx(), messages(0, 1, 20)[0], patience); !errors.Is(err, errConnectionLost) {
+	if _, err := f.await(r.Ctx(), patience); !errors.Is(err, errConnectionLost) {
 		t.Errorf("the connection was lost in the middle of a batch, which waits until %v", err)
 	}
-	if err := begin(t, l).check(stored, 5); err != nil {
+	if err := l.batches.begin(b).check(stored, 5); err != nil {
 		t.Errorf("the connection was lost before a batch: %v", err)
 	}
 }
@@ -150,12 +144,13 @@ func TestNothingIsSentAfterTheDeadline(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	singles := r.windowed(Timeout, r.proxied)
-	for name, s := range map[string]Publisher{"one by one": singles, "in batches": NewBatched(singles, nil)} {
+	before := r.proxied.Stats().OutMsgs
+	for name, s := range map[string]Publisher{"one by one": singles, "in batches": r.batching(singles)} {
 		is := func(err error) bool { return errors.Is(err, context.DeadlineExceeded) }
 		r.wantErrors(s.Publish(passed{t.Context()}, messages(1, 10, 10), nil), 10, name, is)
 	}
-	if n := r.stored(); n != 0 {
-		t.Errorf("%d messages were stored after their time", n)
+	if n := r.proxied.Stats().OutMsgs - before; n != 0 {
+		t.Errorf("%d messages were sent after their time", n)
 	}
 }
 
@@ -169,17 +164,17 @@ func (passed) Deadline() (time.Time, bool) { return time.Now().Add(-time.Second)
 func TestProgressAfterALostConnectionConfirmsNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
-	l, first := r.windowed(patience, r.proxied).conns[0], messages(0, 1, 20)[0]
+	l, b := r.windowed(patience, r.proxied).conns[0], FastBatch{Messages: messages(0, 10, 20)}
 	progress := batchAnswer{Type: "ack", Sequence: 5}
-	f := begin(t, l)
+	f := l.batches.begin(b)
 	r.reconnect()
 	f.outcome <- progress
-	if err := f.confirm(r.Ctx(), 5, first, patience); err == nil {
+	if err := f.confirm(r.Ctx(), 5, patience); err == nil {
 		t.Error("messages that were sent before the connection was lost count as stored")
 	}
-	f = begin(t, l)
+	f = l.batches.begin(b)
 	f.outcome <- progress
-	if err := f.confirm(r.Ctx(), 5, first, patience); err != nil {
+	if err := f.confirm(r.Ctx(), 5, patience); err != nil {
 		t.Errorf("messages that were sent after the connection was lost: %v", err)
 	}
 }

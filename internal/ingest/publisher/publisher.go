@@ -57,7 +57,7 @@ func late(ctx context.Context) bool {
 	return ok && !time.Now().Before(deadline)
 }
 
-func fits(m *nats.Msg) bool { return len(m.Subject) <= MaxSubject }
+func isTooLong(m *nats.Msg) bool { return len(m.Subject) > MaxSubject }
 
 // Unstorable reports whether err means that no retry can store the message.
 func Unstorable(err error) bool {

@@ -151,13 +151,22 @@ func TestLostAnswers(t *testing.T) {
 func (r *rig) wantRoom(s Publisher) {
 	r.Helper()
 	singles, _ := s.(*Windowed)
-	if b, ok := s.(*Batched); ok {
+	if b, ok := s.(batching); ok {
 		singles = b.singles
-		r.Until("no batch is under way", func() bool { return len(b.places) == 0 })
+		r.Until("no batch is under way", func() bool { return len(b.batches) == 0 })
 	}
-	for _, l := range singles.conns {
-		r.Until("the window is empty", func() bool { return len(l.window) == 0 })
+	for _, c := range singles.conns {
+		r.Until("the window is empty", c.isIdle)
 	}
+}
+
+// isIdle reports whether all places of the window are free.
+func (c *connection) isIdle() bool {
+	idle := c.window.TryAcquire(windowSize)
+	if idle {
+		c.window.Release(windowSize)
+	}
+	return idle
 }
 
 // TestConnectionCutInTheMiddle repeatedly cuts the connection at the first answers to a Publish.
@@ -185,7 +194,7 @@ func TestConnectionCutInTheMiddle(t *testing.T) {
 		}
 		r.wantOnce(rounds*n, false)
 		r.wantRoom(s)
-		if _, batched := s.(*Batched); batched && len(r.troubles) < rounds {
+		if _, batched := s.(batching); batched && len(r.troubles) < rounds {
 			r.Errorf("%d batches were not confirmed, and %d were cut", len(r.troubles), rounds)
 		}
 	})
@@ -230,7 +239,7 @@ func TestConnectionsTakeTurns(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	conns := []*nats.Conn{r.proxied, r.Connect(r.URL)}
-	s := NewBatched(r.windowed(Timeout, conns...), nil)
+	s := r.batching(r.windowed(Timeout, conns...))
 	for i := range 4 {
 		r.put(s, messages(i*10, 10, 20), false)
 	}
@@ -254,13 +263,13 @@ func TestWhatIsDownIsPassedOver(t *testing.T) {
 		if l := two.next(); l.nc != up {
 			t.Error("chosen is the connection that is down")
 		}
-		r.put(NewBatched(two, nil), messages(i*10, 10, 20), false)
+		r.put(r.batching(two), messages(i*10, 10, 20), false)
 	}
 	r.wantOnce(40, true)
 	if l := one.next(); l.nc != r.proxied {
 		t.Error("chosen is not the only connection there is")
 	}
-	if err := NewBatched(one, nil).commit(r.Ctx(), messages(0, 5, 20)); !errors.Is(err, errDisconnected) {
+	if _, err := one.StoreFast(r.Ctx(), FastBatch{Messages: messages(0, 5, 20)}); !errors.Is(err, errDisconnected) {
 		t.Errorf("a batch without a connection ended with %v, want that it was not begun", err)
 	}
 }

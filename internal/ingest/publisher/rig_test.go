@@ -2,6 +2,7 @@ package publisher
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"strconv"
 	"testing"
@@ -46,7 +47,24 @@ func (r *rig) windowed(timeout time.Duration, conns ...*nats.Conn) *Windowed {
 	return natstest.Must(NewWindowed(jsapi.API{}, timeout, conns...))(r)
 }
 
-func (r *rig) note(err error) { r.troubles <- err }
+// batching publishes in batches, whatever the stream's settings are.
+type batching struct{ *Following }
+
+func (b batching) Publish(ctx context.Context, msgs []*nats.Msg, dst []Answer) []Answer {
+	return b.publishBatches(ctx, msgs, dst)
+}
+
+func (r *rig) batching(singles *Windowed) batching {
+	return batching{newFollowing(singles, r.options(nil))}
+}
+
+// options returns options that pass changes of the stream to changes.
+func (r *rig) options(changes chan Capability) Options {
+	return Options{
+		Stream: "RESULTS", Changed: func(c Capability) { changes <- c }, Trouble: func(err error) { r.troubles <- err },
+		Read: func(*jetstream.StreamInfo, time.Time) {},
+	}
+}
 
 func (r *rig) wantTroubles(n int, what string) {
 	r.Helper()
@@ -80,7 +98,7 @@ func both(t *testing.T, change func(*jetstream.StreamConfig), timeout time.Durat
 	t.Run("batched", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t, change)
-		test(r, NewBatched(r.windowed(timeout, r.proxied), r.note))
+		test(r, r.batching(r.windowed(timeout, r.proxied)))
 	})
 }
 

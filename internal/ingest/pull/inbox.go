@@ -26,7 +26,7 @@ type inbox struct {
 const inboxesMax = 4
 
 // inboxes has the inboxes of one pull. All inboxes deliver to one channel. Only one goroutine may open and read inboxes, but any
-// goroutine may call drain and stop.
+// goroutine may call leave.
 type inboxes struct {
 	nc       *nats.Conn
 	consumer string
@@ -35,7 +35,7 @@ type inboxes struct {
 	ended    chan struct{} // closed when nothing more arrives on in
 	end      sync.Once     // guards the close of ended
 	opened   uint64        // number of inboxes so far
-	leaving  atomic.Bool   // whether drain or stop was called, which ends requests
+	leaving  atomic.Bool   // whether leave was called, which ends requests
 
 	mu   sync.Mutex
 	list []*inbox // newest last; only the goroutine that opens inboxes changes it, with mu held
@@ -58,7 +58,7 @@ func (s *inboxes) open() (*inbox, error) {
 	s.opened = b.number
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.leaving.Load() { // stop or drain ran before the inbox was in the list
+	if s.leaving.Load() { // leave ran before the inbox was in the list
 		_ = b.sub.Unsubscribe()
 	}
 	s.list = append(s.list, b)
@@ -105,23 +105,13 @@ func (s *inboxes) answered(raw *nats.Msg) (number uint64, on *inbox, ok bool) {
 	return number, on, err == nil
 }
 
-// drain ends the inboxes once all messages have arrived that the server has sent.
-func (s *inboxes) drain() {
-	s.leave(func(b *inbox) { _ = b.sub.Drain() }) // an error means that the subscription has already ended
-}
-
-// stop ends the inboxes at once.
-func (s *inboxes) stop() {
-	s.leave(func(b *inbox) { _ = b.sub.Unsubscribe() }) // an error means that the subscription has already ended
-}
-
-// leave calls end for each inbox. An inbox that is opened afterwards ends at once.
-func (s *inboxes) leave(end func(*inbox)) {
+// leave ends the inboxes with end. An inbox that is opened afterwards ends at once.
+func (s *inboxes) leave(end func(*nats.Subscription) error) {
 	s.leaving.Store(true)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, b := range s.list {
-		end(b)
+		_ = end(b.sub) // an error means that the subscription has already ended
 	}
 }
 

@@ -32,7 +32,7 @@ func raised(t *testing.T, change func(*jetstream.ConsumerConfig)) *rig {
 	return r
 }
 
-func limitOf(nc Server, minimum, maximum int) *Limit {
+func limitOf(nc *nats.Conn, minimum, maximum int) *Limit {
 	return Size{Requests: memory.Requests{Min: minimum, Max: maximum}}.Limit(nc)
 }
 
@@ -159,5 +159,31 @@ func TestARequestThatEndsWithoutACountIsOneOfNone(t *testing.T) {
 		if q.live[0].number != 0 || counted && (q.left != 7 || q.room != 50) {
 			t.Errorf("%v: %+v, %d messages and %d bytes left", header, q.live, q.left, q.room)
 		}
+	}
+}
+
+// TestAnInboxWithoutMessagesIsUsedAgain shows that a request without a pin that expires without a message leaves its inbox unused.
+func TestAnInboxWithoutMessagesIsUsedAgain(t *testing.T) {
+	t.Parallel()
+	for left, want := range map[string]bool{"5": true, "4": false} {
+		p := &Pull{inboxes: inboxes{list: []*inbox{{number: 1, prefix: "answers."}}}}
+		p.requests.live[0] = ask{number: 7, messages: 5}
+		natstest.OK(t, p.handleStatus(&nats.Msg{Subject: "answers.7", Header: nats.Header{"Status": {"408"}, pendingHeader: {left}}}))
+		if p.turns.unused != want {
+			t.Errorf("%s of 5 messages are left, and the inbox is unused: %v", left, p.turns.unused)
+		}
+	}
+}
+
+// TestAFetchGetsWhatComesAfterItsEnd simulates a server that completes a request before it sends the last message.
+func TestAFetchGetsWhatComesAfterItsEnd(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	natstest.Must(r.NC.Subscribe(Request{Stream: "S", Consumer: "c"}.subject(), func(m *nats.Msg) {
+		done := nats.Header{"Status": {"409"}, "Description": {"Batch Completed"}}
+		natstest.OK(t, errors.Join(r.NC.PublishMsg(&nats.Msg{Subject: m.Reply, Header: done}), r.NC.PublishRequest(m.Reply, "ack", nil)))
+	}))(t)
+	if came, err := Fetch(r.NC, Request{Stream: "S", Consumer: "c"}, 1, time.Second, func(*Message) {}); came != 1 || err != nil {
+		t.Errorf("%d messages came: %v", came, err)
 	}
 }

@@ -27,14 +27,14 @@ type Message struct {
 // messages waited in the client. It is zero if the arrival time is unknown.
 func (m *Message) Since() time.Time { return m.since }
 
-var _ jetstream.Msg = (*Message)(nil)
-
 // Stored returns a Message for m, which was read from the stream because its delivery never arrived. The Message acknowledges that
 // delivery. number is the delivery's consumer sequence.
 func Stored(nc *nats.Conn, stream, consumer string, number uint64, m *jetstream.RawStreamMsg) *Message {
 	reply := fmt.Sprintf("$JS.ACK.%s.%s.1.%d.%d.%d.0", stream, consumer, m.Sequence, number, m.Time.UnixNano())
 	return &Message{nc: nc, raw: &nats.Msg{Subject: m.Subject, Reply: reply, Header: m.Header, Data: m.Data}}
 }
+
+var _ jetstream.Msg = (*Message)(nil)
 
 // Data returns the payload. The caller must not modify it.
 func (m *Message) Data() []byte { return m.raw.Data }
@@ -157,7 +157,6 @@ func (m *Message) TermWithReason(reason string) error { return m.say("+TERM " + 
 
 // Codes, headers and descriptions of the server's status messages. A code is in the first line of a header.
 const (
-	wordHeartbeat  = "100"
 	wordBad        = "400" // the request is invalid, or not allowed for the consumer
 	wordNone       = "404" // no messages for a request that doesn't wait
 	wordExpired    = "408" // the request has expired
@@ -170,11 +169,9 @@ const (
 	conflictGone   = "consumer deleted"
 	conflictDone   = "batch completed" // the server has sent all requested messages, or will send them
 	conflictPush   = "consumer is push based"
-	conflictBounds = "exceeded maxrequest" // the consumer's own limits for a request
+	conflictBounds = "exceeded maxrequest"           // the consumer's own limits for a request
+	conflictSize   = "message size exceeds maxbytes" // the request is too small for the next message
 )
-
-// conflictSize is the server's description when it ends a request that is too small for the next message.
-const conflictSize = "message size exceeds maxbytes"
 
 // fatal returns an error if why, the description of a conflict, means that every further request would fail.
 func fatal(why string) error {

@@ -32,7 +32,8 @@ type Pull struct {
 	inboxes  inboxes
 	turns    turns // this client's turns in a priority group
 	requests requests
-	silence  silence
+	mute     int              // number of ticks without a message or status message
+	quiet    int              // number of ticks without a message
 	age      age              // arrival times of the waiting messages
 	status   chan nats.Status // signals a reconnect
 	tick     *time.Ticker
@@ -50,7 +51,7 @@ func Open(nc *nats.Conn, r Request) (*Pull, error) {
 			in: make(chan *nats.Msg, 2*outstanding*(r.Messages+spareWords)),
 		},
 	}
-	p.turns = turns{nc: nc, api: r.API, stream: r.Stream, consumer: r.Consumer, group: r.Group, inboxes: &p.inboxes, unused: true}
+	p.turns = turns{nc: nc, r: r, inboxes: &p.inboxes, unused: true}
 	p.requests = requests{nc: nc, r: r, subject: r.subject(), turns: &p.turns}
 	if _, err := p.inboxes.open(); err != nil {
 		return nil, err
@@ -82,14 +83,14 @@ func (p *Pull) Next(ctx context.Context) (*Message, error) {
 			continue
 		}
 		since := p.age.took(len(p.inboxes.in))
-		p.silence.mute = 0
+		p.mute = 0
 		if raw.Reply == "" {
 			if err := p.handleStatus(raw); err != nil {
 				return nil, err
 			}
 			continue
 		}
-		p.silence.quiet = 0
+		p.quiet = 0
 		m := p.message(raw, since)
 		if p.r.Group != "" && m.turn == 0 {
 			continue // the message's inbox is closed; the server redelivers the message
@@ -140,15 +141,30 @@ func (p *Pull) last() (*nats.Msg, error) {
 	return nil, ErrEnded
 }
 
+// ticksPerBeat is the number of ticks per heartbeat interval.
+const ticksPerBeat = 2
+
 // measure counts a tick and removes expired requests. It fails if the connection is closed, or with ErrSilent or ErrIdle.
 func (p *Pull) measure() error {
 	p.requests.expire(time.Now())
 	if p.nc.IsClosed() {
 		return nats.ErrConnectionClosed
 	}
-	renew, err := p.silence.tick(p.r, p.nc.IsConnected())
-	p.requests.renew = p.requests.renew || renew
-	return err
+	if !p.nc.IsConnected() {
+		p.mute = 0 // silence is normal without a connection
+	}
+	p.mute++
+	p.quiet++
+	switch idle := time.Duration(p.quiet) * p.r.Heartbeat / ticksPerBeat; {
+	case p.mute > 2*ticksPerBeat:
+		return ErrSilent
+	case p.mute > ticksPerBeat:
+		p.requests.renew = true // the requests may no longer be pending at the server
+	case p.r.Idle > 0 && idle >= p.r.Idle:
+		p.quiet = 0
+		return ErrIdle
+	}
+	return nil
 }
 
 // handleStatus handles the status message raw. It returns an error if the pull cannot continue.
@@ -157,43 +173,29 @@ func (p *Pull) handleStatus(raw *nats.Msg) error {
 	if !ours {
 		return nil // the response to a request of Keep, or not a status message
 	}
-	why := raw.Header.Get("Description")
-	switch code := raw.Header.Get("Status"); code {
-	case wordHeartbeat:
-		return nil
-	case wordExpired, wordNone:
-		if unused(raw, pendingHeader) == p.requests.of(number).messages {
+	over, err := ending(raw)
+	if !over || err != nil {
+		return err
+	}
+	messages := unused(raw, pendingHeader)
+	asked := p.requests.over(number, messages, unused(raw, bytesHeader))
+	code := raw.Header.Get("Status")
+	if code == wordExpired || code == wordNone {
+		if messages == asked.messages {
 			p.turns.unspent(on)
 		}
-		p.requests.over(number, unused(raw, pendingHeader), unused(raw, bytesHeader))
-	case wordPinned:
+		return nil
+	}
+	// If the server doesn't report the remaining messages, another server or another client may have the consumer now, and all
+	// requests may be lost.
+	_, said := raw.Header[pendingHeader]
+	p.requests.renew = p.requests.renew || !said
+	if code == wordPinned {
 		p.turns.lose(on.number)
-		p.refused(number, raw)
-	case wordConflict:
-		if err := fatal(why); err != nil {
-			return err
-		}
-		if asked := p.requests.of(number).bytes; asked > 0 {
-			if err := p.r.tooSmall(raw, asked); err != nil {
-				return err
-			}
-		}
-		p.refused(number, raw)
-	case wordBad, wordRequired:
-		return fmt.Errorf("the server refuses the pull: %s", why)
-	case wordNobody:
-		return fmt.Errorf("%w for the consumer", nats.ErrNoResponders)
+	} else if asked.bytes > 0 {
+		return p.r.tooSmall(raw, asked.bytes)
 	}
 	return nil
-}
-
-// refused handles the early end of request number. If the server doesn't report the remaining messages, another server or another
-// client may have the consumer now, and all requests may be lost.
-func (p *Pull) refused(number uint64, raw *nats.Msg) {
-	if _, said := raw.Header[pendingHeader]; !said {
-		p.requests.renew = true
-	}
-	p.requests.over(number, unused(raw, pendingHeader), unused(raw, bytesHeader))
 }
 
 // Claim returns the pin of m's turn, and makes that turn the current one. A client calls Claim if it got m from Rest instead of Next.
@@ -217,12 +219,12 @@ func (p *Pull) Keep() error {
 
 // Drain ends the pull. Next still returns the messages that the server sends before it receives the unsubscription, and ErrEnded
 // after them. While the connection is down, the end is delayed.
-func (p *Pull) Drain() { p.inboxes.drain() }
+func (p *Pull) Drain() { p.inboxes.leave((*nats.Subscription).Drain) }
 
 // Stop ends the pull at once. After AckWait, the server redelivers messages that weren't taken.
 func (p *Pull) Stop() {
 	p.stop.Do(func() {
-		p.inboxes.stop()
+		p.inboxes.leave((*nats.Subscription).Unsubscribe)
 		p.nc.RemoveStatusListener(p.status)
 		p.tick.Stop()
 	})
@@ -275,7 +277,8 @@ func Fetch(nc *nats.Conn, r Request, n int, wait time.Duration, take func(*Messa
 		select {
 		case raw := <-in:
 			if raw.Reply == "" {
-				if over, err := ending(raw); over || err != nil {
+				over, err := ending(raw)
+				if over && !strings.EqualFold(raw.Header.Get("Description"), conflictDone) {
 					return came, errors.Join(err, r.tooSmall(raw, bytes))
 				}
 				continue
@@ -292,47 +295,18 @@ func Fetch(nc *nats.Conn, r Request, n int, wait time.Duration, take func(*Messa
 	return came, nil
 }
 
-// ending reports whether the status message raw ends the request. It returns an error if the request failed.
+// ending reports whether the status message raw ends its request. It returns an error if every further request would fail.
 func ending(raw *nats.Msg) (over bool, err error) {
 	why := raw.Header.Get("Description")
 	switch raw.Header.Get("Status") {
-	case wordHeartbeat:
-		return false, nil
+	case wordExpired, wordNone, wordPinned:
+		return true, nil
 	case wordConflict:
-		return !strings.EqualFold(why, conflictDone), fatal(why)
+		return true, fatal(why)
 	case wordBad, wordRequired:
-		return true, fmt.Errorf("the server refuses the fetch: %s", why)
+		return true, fmt.Errorf("the server refuses the request for messages: %s", why)
 	case wordNobody:
 		return true, fmt.Errorf("%w for the consumer", nats.ErrNoResponders)
-	}
-	return true, nil
-}
-
-// ticksPerBeat is the number of ticks per heartbeat interval.
-const ticksPerBeat = 2
-
-// silence measures the time since the server last sent anything, and since it last sent a message.
-type silence struct {
-	mute  int // number of ticks without a message or status message
-	quiet int // number of ticks without a message
-}
-
-// tick counts one tick of a pull with r. renew reports whether the requests must be sent again. tick fails with ErrSilent or
-// ErrIdle.
-func (s *silence) tick(r Request, connected bool) (renew bool, err error) {
-	if !connected {
-		s.mute = 0 // silence is normal without a connection
-	}
-	s.mute++
-	s.quiet++
-	switch tick := r.Heartbeat / ticksPerBeat; {
-	case s.mute > 2*ticksPerBeat:
-		return false, ErrSilent
-	case s.mute > ticksPerBeat:
-		return true, nil // the requests may no longer be pending at the server
-	case r.Idle > 0 && time.Duration(s.quiet)*tick >= r.Idle:
-		s.quiet = 0
-		return false, ErrIdle
 	}
 	return false, nil
 }

@@ -155,15 +155,17 @@ func (q *requests) send(i, messages, bytes int) error {
 	return nil
 }
 
-// over records the end of request number. messages and bytes are the amounts that it did not deliver.
-func (q *requests) over(number uint64, messages, bytes int) {
+// over records the end of request number, and returns the request, or the zero value if it has already ended. messages and bytes
+// are the amounts that it did not deliver.
+func (q *requests) over(number uint64, messages, bytes int) (ended ask) {
 	for i := range q.live {
 		if q.live[i].number == number {
-			q.live[i] = ask{}
+			ended, q.live[i] = q.live[i], ask{}
 			q.left -= messages
 			q.room -= bytes
 		}
 	}
+	return ended
 }
 
 // came records the arrival of message raw for any of the requests.
@@ -173,16 +175,6 @@ func (q *requests) came(raw *nats.Msg) {
 	if q.r.Group != "" {
 		q.room += q.turns.added(raw)
 	}
-}
-
-// of returns the pending request with the given number, or the zero value if it has ended.
-func (q *requests) of(number uint64) ask {
-	for _, a := range q.live {
-		if a.number == number {
-			return a
-		}
-	}
-	return ask{}
 }
 
 // expire forgets all requests if one is past its time until.

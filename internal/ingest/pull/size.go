@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/memory"
@@ -38,12 +39,7 @@ func NewSize(c jetstream.ConsumerConfig) Size {
 }
 
 // Limit returns the byte limit of requests over nc.
-func (s Size) Limit(nc Server) *Limit { return &Limit{nc: nc, size: s.Requests} }
-
-// Server provides the max_payload of a NATS server. *nats.Conn implements it.
-type Server interface {
-	MaxPayload() int64 // in bytes
-}
+func (s Size) Limit(nc *nats.Conn) *Limit { return &Limit{nc: nc, size: s.Requests} }
 
 // Limit is the byte limit of a consumer's requests. It follows the server's max_payload.
 //
@@ -52,7 +48,7 @@ type Server interface {
 //
 // A Limit is safe for concurrent use. Several pulls of one consumer may share it.
 type Limit struct {
-	nc    Server
+	nc    *nats.Conn
 	size  memory.Requests
 	grown atomic.Int64 // limit after the latest refusal, in bytes; 0 before the first
 }

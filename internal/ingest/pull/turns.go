@@ -9,8 +9,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-
-	"millrace/internal/ingest/jsapi"
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // The server pins one client of a priority group. A request without a pin waits until no client is pinned. The server then pins
@@ -23,10 +22,9 @@ import (
 
 // turns tracks this client's turns in a consumer's priority group, and the pin of the current turn.
 type turns struct {
-	nc                      *nats.Conn
-	api                     jsapi.API
-	stream, consumer, group string
-	inboxes                 *inboxes
+	nc      *nats.Conn
+	r       Request
+	inboxes *inboxes
 
 	turn   uint64 // inbox number of this client's latest turn; 0 before the first
 	unused bool   // whether the inbox of the last request without a pin received no message and can be reused
@@ -44,7 +42,7 @@ const infoTimeout = 2 * time.Second
 // to returns the inbox for a request that carries pin, which may be empty.
 func (t *turns) to(pin string) (*inbox, error) {
 	last := t.inboxes.last()
-	if t.group == "" {
+	if t.r.Group == "" {
 		return last, nil
 	}
 	if pin != "" {
@@ -66,7 +64,7 @@ func (t *turns) to(pin string) (*inbox, error) {
 // turnOf returns the turn in which raw arrived. It is 0 for a consumer without a priority group, and for an inbox that no longer
 // exists.
 func (t *turns) turnOf(raw *nats.Msg) uint64 {
-	if t.group == "" {
+	if t.r.Group == "" {
 		return 0
 	}
 	if on := t.inboxes.of(raw); on != nil {
@@ -79,7 +77,7 @@ func (t *turns) turnOf(raw *nats.Msg) uint64 {
 func (t *turns) begin(ctx context.Context, turn uint64) error {
 	pin, err := t.askPin(ctx, turn)
 	if err != nil {
-		return fmt.Errorf("query the pin of consumer %q: %w", t.consumer, err)
+		return fmt.Errorf("query the pin of consumer %q: %w", t.r.Consumer, err)
 	}
 	t.turn, t.unused = turn, false
 	t.setPin(pin)
@@ -103,35 +101,27 @@ func (t *turns) claim(ctx context.Context, turn uint64) (string, error) {
 func (t *turns) askPin(ctx context.Context, turn uint64) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, infoTimeout)
 	defer cancel()
-	answer, err := t.nc.RequestWithContext(ctx, t.api.Subject("CONSUMER.INFO."+t.stream+"."+t.consumer), nil)
+	answer, err := t.nc.RequestWithContext(ctx, t.r.API.Subject("CONSUMER.INFO."+t.r.Stream+"."+t.r.Consumer), nil)
 	if err != nil {
 		return "", err
 	}
 	var info struct {
-		Config struct {
-			PinnedTTL time.Duration `json:"priority_timeout"`
-		} `json:"config"`
-		Groups []struct {
-			Group string `json:"group"`
-			Pin   string `json:"pinned_client_id"`
-		} `json:"priority_groups"`
-		Error *struct {
-			Description string `json:"description"`
-		} `json:"error"`
+		jetstream.ConsumerInfo
+		Error *jetstream.APIError `json:"error"`
 	}
 	if err := json.Unmarshal(answer.Data, &info); err != nil {
 		return "", err
 	}
 	if info.Error != nil {
-		return "", errors.New(info.Error.Description)
+		return "", info.Error
 	}
 	for _, b := range t.inboxes.list {
 		if b.number != turn || time.Since(b.fresh) >= info.Config.PinnedTTL {
 			continue
 		}
-		for _, g := range info.Groups {
-			if g.Group == t.group && g.Pin != "" {
-				return g.Pin, nil
+		for _, g := range info.PriorityGroups {
+			if g.Group == t.r.Group && g.PinnedClientID != "" {
+				return g.PinnedClientID, nil
 			}
 		}
 	}
@@ -176,7 +166,7 @@ func (t *turns) held() string {
 }
 
 // isUnclaimed reports whether this client is in a priority group without a pin. Then only one request may be pending at the server.
-func (t *turns) isUnclaimed() bool { return t.group != "" && t.held() == "" }
+func (t *turns) isUnclaimed() bool { return t.r.Group != "" && t.held() == "" }
 
 // unspent records that a request on inbox on ended without delivering a message.
 func (t *turns) unspent(on *inbox) {

@@ -52,14 +52,13 @@ func (w *Writer) openPublisher(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	first, found, err := publisher.Open(ctx, singles, publisher.Options{
+	first, err := publisher.Open(ctx, singles, publisher.Options{
 		Stream: w.o.ResultStream, Changed: w.logCapability, Trouble: w.logFailedBatch, Read: w.sawStream,
 	})
 	if err != nil {
 		return err
 	}
 	w.first, w.again, w.following, w.singles = first, singles, first, singles
-	w.logCapability(found)
 	return nil
 }
 

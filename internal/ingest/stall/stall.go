@@ -33,12 +33,9 @@ const (
 // its methods.
 type Detector struct {
 	// After is the time without a delivery, and without an excuse, after which a consumer is stalled. A stalled consumer is
-	// logged as a warning and counted in the metric. Change After only before the first Saw.
-	After time.Duration
-
-	// UnreadyAfter is the time without a delivery, and without an excuse, after which Err returns an error. Change it only before
-	// the first Saw.
-	UnreadyAfter time.Duration
+	// logged as a warning and counted in the metric. After UnreadyAfter, Err returns an error. Change both only before the first
+	// Saw.
+	After, UnreadyAfter time.Duration
 
 	log      *slog.Logger
 	observer Observer
@@ -66,8 +63,9 @@ func (d *Detector) Saw(i int, info *jetstream.ConsumerInfo, excused bool, now ti
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	c := &d.consumers[i]
-	moved := sequences(info.Delivered) != sequences(c.delivered) || sequences(info.AckFloor) != sequences(c.floor)
-	c.delivered, c.floor, c.name, c.pending = info.Delivered, info.AckFloor, info.Name, info.NumPending
+	seen := [4]uint64{info.Delivered.Consumer, info.Delivered.Stream, info.AckFloor.Consumer, info.AckFloor.Stream}
+	moved := seen != c.seen
+	c.seen, c.name, c.pending = seen, info.Name, info.NumPending
 	full := info.Config.MaxAckPending > 0 && info.NumAckPending >= info.Config.MaxAckPending // no delivery until an acknowledgement
 	switch {
 	case moved, excused, full, info.Paused, info.NumPending == 0:
@@ -119,16 +117,13 @@ func (d *Detector) notify(now time.Time) {
 
 // consumer is the last reported state of a consumer.
 type consumer struct {
-	delivered, floor jetstream.SequenceInfo
-	since            time.Time // time of the first report without a new delivery; zero while the consumer delivers or is excused
-	warned           time.Time // time of the last warning in the log
-	name             string
-	pending          uint64
+	seen    [4]uint64 // sequences of the last delivery and of the acknowledgement floor
+	since   time.Time // time of the first report without a new delivery; zero while the consumer delivers or is excused
+	warned  time.Time // time of the last warning in the log
+	name    string
+	pending uint64
 }
 
 func (c *consumer) isStalled(now time.Time, after time.Duration) bool {
 	return !c.since.IsZero() && now.Sub(c.since) >= after
 }
-
-// sequences returns the sequences of i without the time of its last change, which SequenceInfo also has.
-func sequences(i jetstream.SequenceInfo) [2]uint64 { return [2]uint64{i.Consumer, i.Stream} }

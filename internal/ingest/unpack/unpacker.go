@@ -49,8 +49,10 @@ func (u *Unpacker) IsPlain(in Input) bool {
 	if !u.Splits() {
 		return true
 	}
-	h := in.Headers()
-	return u.isSingle(h) && u.isAsIs(h) && len(in.Data()) <= u.Split.MaxRecord
+	mediaType, unclear := u.mediaType(in.Headers())
+	encoding, unknown := u.encoding(in.Headers())
+	single := u.Split.Framing == frame.None || u.Split.Framing == frame.Auto && frame.FramingOf(mediaType) == frame.None
+	return unclear == nil && unknown == nil && single && encoding == compression.None && len(in.Data()) <= u.Split.MaxRecord
 }
 
 // Start starts a goroutine that unpacks in into m, if enough memory is free. m must be the zero value.
@@ -84,23 +86,6 @@ func valuesOf(h nats.Header, name string) (values []string) {
 	return values
 }
 
-// isSingle reports whether the message with headers h is one record according to its framing.
-func (u *Unpacker) isSingle(h nats.Header) bool {
-	switch u.Split.Framing {
-	case frame.None:
-		return true
-	case frame.Auto:
-		values := valuesOf(h, contentType)
-		return !jsapi.IsUnreadable(h) && (len(values) == 0 || len(values) == 1 && frame.FramingOf(values[0]) == frame.None)
-	}
-	return false
-}
-
-func (u *Unpacker) isAsIs(h nats.Header) bool {
-	return u.Decompress == compression.None ||
-		u.Decompress == compression.Auto && !jsapi.IsUnreadable(h) && len(valuesOf(h, contentEncoding)) == 0
-}
-
 // mediaType returns the Content-Type of the message with headers h. It returns "" if the framing doesn't depend on the
 // Content-Type.
 func (u *Unpacker) mediaType(h nats.Header) (string, error) {
@@ -125,5 +110,9 @@ func (u *Unpacker) encoding(h nats.Header) (compression.Encoding, error) {
 	case jsapi.IsUnreadable(h):
 		return compression.None, errUnreadable
 	}
-	return compression.FromHeader(strings.Join(valuesOf(h, contentEncoding), ", "))
+	values := valuesOf(h, contentEncoding)
+	if len(values) == 0 {
+		return compression.None, nil
+	}
+	return compression.FromHeader(strings.Join(values, ", "))
 }
