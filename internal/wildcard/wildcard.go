@@ -23,23 +23,15 @@ func Covers(pattern, wanted string) bool {
 
 // Overlap reports whether a subject can match both filters.
 func Overlap(a, b string) bool {
-	return OverlapTokens(strings.Split(a, "."), strings.Split(b, "."), Meet)
-}
-
-// OverlapTokens is like Overlap for the tokens of two filters. meet reports whether one token of a subject can match
-// both x and y. OverlapTokens doesn't call meet for the token >.
-func OverlapTokens(a, b []string, meet func(x, y string) bool) bool {
+	x, y := strings.Split(a, "."), strings.Split(b, ".")
 	for i := 0; ; i++ {
 		switch {
-		case i == len(a) || i == len(b):
-			return len(a) == len(b)
-		case a[i] == ">" || b[i] == ">":
+		case i == len(x) || i == len(y):
+			return len(x) == len(y)
+		case x[i] == ">" || y[i] == ">":
 			return true
-		case !meet(a[i], b[i]):
+		case x[i] != y[i] && x[i] != "*" && y[i] != "*":
 			return false
 		}
 	}
 }
-
-// Meet reports whether one token of a subject can match both x and y, which must not be >.
-func Meet(x, y string) bool { return x == y || x == "*" || y == "*" }

@@ -3,6 +3,7 @@
 package jsapi
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -159,6 +160,14 @@ func Consumers(ctx context.Context, js jetstream.JetStream, stream string) (all 
 			return nil, nil, fmt.Errorf("list the consumers of stream %q: the server tells %d of %d", stream, now, page.Total)
 		}
 	}
+}
+
+// Filters returns a consumer's filters. It returns the filter > if the consumer gets every message of the stream.
+func Filters(c jetstream.ConsumerConfig) []string {
+	if len(c.FilterSubjects) > 0 {
+		return c.FilterSubjects
+	}
+	return []string{cmp.Or(c.FilterSubject, ">")}
 }
 
 // Release has the first two numbers of a nats-server version.

@@ -1,10 +1,11 @@
 package lookup
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,60 +23,44 @@ const (
 	unused = 30 * time.Second
 )
 
-// api queries the server about the streams that store results. It keeps no state.
-type api struct {
-	nc *nats.Conn
-	js jetstream.JetStream
-	o  Options
-}
-
-// info returns a stream's state, or nil if there is no such stream.
-func (a *api) info(ctx context.Context, name string) (*jetstream.StreamInfo, error) {
+// info returns a stream's state, or nil if there is no such stream. It returns an error unless the stream has retention by limits.
+// Other streams remove acknowledged messages, so a lookup isn't possible there.
+func (r *Results) info(ctx context.Context, name string) (*jetstream.StreamInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	s, err := a.js.Stream(ctx, name)
+	s, err := r.js.Stream(ctx, name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("look up stream %q: %w", name, err)
 	}
+	if kept := s.CachedInfo().Config.Retention; kept != jetstream.LimitsPolicy {
+		return nil, fmt.Errorf("%w: stream %q removes messages that consumers have taken (retention %s)", ErrImpossible, name, kept)
+	}
 	return s.CachedInfo(), nil
 }
 
-// keeps returns an error unless the stream has retention by limits. Other streams remove acknowledged messages, so a
-// lookup isn't possible there.
-func keeps(info *jetstream.StreamInfo) error {
-	if kept := info.Config.Retention; kept != jetstream.LimitsPolicy {
-		return fmt.Errorf("%w: stream %q removes messages that consumers have taken (retention %s)", ErrImpossible, info.Config.Name, kept)
-	}
-	return nil
-}
-
 // next returns the result stream's first message at or after sequence from with a subject that matches filter, or nil.
-func (a *api) next(ctx context.Context, from uint64, filter string) (*jetstream.RawStreamMsg, error) {
+func (r *Results) next(ctx context.Context, from uint64, filter string) (*jetstream.RawStreamMsg, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	return jsapi.Next(ctx, a.js, a.o.Streams[0], from, filter)
+	return jsapi.Next(ctx, r.js, r.o.Streams[0], from, filter)
 }
 
-// consumerSince creates a consumer of the messages that were stored at or after a time.
-func (a *api) consumerSince(ctx context.Context, stream string, since time.Time) (jetstream.Consumer, error) {
-	return a.create(ctx, stream, jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &since})
-}
-
-// consumerFrom creates a consumer of the messages from the given sequence on.
-func (a *api) consumerFrom(ctx context.Context, stream string, sequence uint64) (jetstream.Consumer, error) {
-	return a.create(ctx, stream, jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: sequence})
-}
-
-// create creates a consumer that delivers only headers. The server deletes it after the duration unused without a
-// request.
-func (a *api) create(ctx context.Context, stream string, from jetstream.ConsumerConfig) (jetstream.Consumer, error) {
+// consumer creates a consumer that delivers the headers of the messages from a sequence on; 0 means those that were stored since
+// r.since. The server deletes the consumer after the duration unused without a request.
+func (r *Results) consumer(ctx context.Context, stream string, sequence uint64) (jetstream.Consumer, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	from.AckPolicy, from.HeadersOnly, from.MemoryStorage, from.Replicas, from.InactiveThreshold = jetstream.AckNonePolicy, true, true, 1, unused
-	consumer, err := a.js.CreateConsumer(ctx, stream, from)
+	config := jetstream.ConsumerConfig{
+		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: sequence,
+		AckPolicy: jetstream.AckNonePolicy, HeadersOnly: true, MemoryStorage: true, Replicas: 1, InactiveThreshold: unused,
+	}
+	if sequence == 0 {
+		config.DeliverPolicy, config.OptStartTime = jetstream.DeliverByStartTimePolicy, &r.since
+	}
+	consumer, err := r.js.CreateConsumer(ctx, stream, config)
 	if err != nil {
 		return nil, fmt.Errorf("create a consumer to read the headers of stream %q: %w", stream, err)
 	}
@@ -83,9 +68,9 @@ func (a *api) create(ctx context.Context, stream string, from jetstream.Consumer
 }
 
 // explain adds ErrImpossible to permanent errors. If a limit on consumers is reached, it adds advice.
-func (a *api) explain(err error) error {
-	if last := a.nc.LastError(); errors.Is(last, nats.ErrPermissionViolation) {
-		for _, name := range a.o.Streams {
+func (r *Results) explain(err error) error {
+	if last := r.js.Conn().LastError(); errors.Is(last, nats.ErrPermissionViolation) {
+		for _, name := range r.o.Streams {
 			if strings.Contains(last.Error(), "."+name+".") || strings.Contains(last.Error(), "."+name+`"`) {
 				return fmt.Errorf("%w: %w (docs/security.md lists what the worker's user needs)", ErrImpossible, last)
 			}
@@ -111,30 +96,25 @@ func (a *api) explain(err error) error {
 // The server first delivers inputs in the order of their sequences. A result without the header Options.Deliveries was
 // stored within one duplicate window after the first delivery of its input. If that input precedes all given inputs,
 // their first deliveries came later. They were therefore at the earliest one window before the result was stored.
-func (a *api) bound(ctx context.Context, inputs []Wanted, oldest time.Time) time.Time {
-	lowest := inputs[0]
-	for _, in := range inputs {
-		if in.Sequence < lowest.Sequence {
-			lowest = in
-		}
-	}
-	info, err := a.info(ctx, a.o.Streams[0])
+func (r *Results) bound(ctx context.Context, inputs []Wanted, oldest time.Time) time.Time {
+	lowest := slices.MinFunc(inputs, func(a, b Wanted) int { return cmp.Compare(a.Sequence, b.Sequence) })
+	info, err := r.info(ctx, r.o.Streams[0])
 	if err != nil || info == nil || info.State.Msgs == 0 {
 		return oldest
 	}
 	filter := ">"
-	if a.o.BySubject {
+	if r.o.BySubject {
 		filter = lowest.Subject
 	}
 	for low, high := info.State.FirstSeq, info.State.LastSeq+1; low < high; {
 		middle := low + (high-low)/2
-		m, err := a.next(ctx, middle, filter)
+		m, err := r.next(ctx, middle, filter)
 		switch {
 		case err != nil:
 			return oldest
 		case m == nil || m.Sequence >= high:
 			high = middle
-		case before(m, lowest.Input, a.o):
+		case before(m, lowest.Input, r.o):
 			if at := m.Time.Add(-info.Config.Duplicates - slack); at.After(oldest) {
 				oldest = at
 			}
@@ -152,27 +132,3 @@ func before(m *jetstream.RawStreamMsg, in Input, o Options) bool {
 	of, ok := parse(commit.ID(m.Header), o.Input)
 	return ok && of.Sequence < in.Sequence && m.Header.Get(o.Deliveries) == ""
 }
-
-// Options defines where to search for results.
-type Options struct {
-	Input   string   // name of the input stream
-	Streams []string // names of the streams that store results and dead letters
-
-	// BySubject means that only inputs of the same partition are delivered in order. All inputs of a subject are in one
-	// partition. Each call of Find must then pass inputs of a single partition.
-	BySubject bool
-
-	// Deliveries is the header on each result that wasn't stored soon after the first delivery of its input.
-	Deliveries string
-
-	// Part is the header with the value i/n on each part of a result in n parts. The last part is stored last.
-	Part string
-
-	Log *slog.Logger
-}
-
-// ErrImpossible means that results can't be read and that a retry won't help.
-var ErrImpossible = errors.New("results cannot be looked up")
-
-// slack extends the scanned period, because the clocks of servers differ and results may have been in transit.
-const slack = 30 * time.Second

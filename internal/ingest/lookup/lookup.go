@@ -3,31 +3,74 @@
 // first delivery of the inputs. It reads each message once, and keeps only the input that the message belongs to.
 //
 // Package results calls Find before it publishes a result that may already be stored. Package topology calls Check to
-// verify that results can be read. Start reading at Results.Find. A scanner reads the streams into an index, and api
-// queries the server.
+// verify that results can be read. Start reading at Results.Find, which reads the streams into an index.
 package lookup
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Results looks up inputs. It is safe for concurrent use, and runs one call at a time.
+// Options defines where to search for results.
+type Options struct {
+	Input   string   // name of the input stream
+	Streams []string // names of the streams that store results and dead letters
+
+	// BySubject means that only inputs of the same partition are delivered in order. All inputs of a subject are in one
+	// partition. Each call of Find must then pass inputs of a single partition.
+	BySubject bool
+
+	// Deliveries is the header on each result that wasn't stored soon after the first delivery of its input.
+	Deliveries string
+
+	// Part is the header with the value i/n on each part of a result in n parts. The last part is stored last.
+	Part string
+
+	Log *slog.Logger
+}
+
+// ErrImpossible means that results can't be read and that a retry won't help.
+var ErrImpossible = errors.New("results cannot be looked up")
+
+// slack extends the scanned period, because the clocks of servers differ and results may have been in transit.
+const slack = 30 * time.Second
+
+// Results looks up inputs. It reads the headers of each message in the streams once, and records the input that the message belongs
+// to. It is safe for concurrent use, and runs one call at a time.
 type Results struct {
-	*api
+	js jetstream.JetStream
+	o  Options
 
 	mu      sync.Mutex
-	scanner scanner
+	found   index
+	since   time.Time // start of the period that has been read, up to the cursors; zero if nothing has been read
+	cursors []cursor
+	dropped bool // whether entries of inputs that weren't wanted were dropped since the last restart
+	read    int  // number of messages read so far, for tests
+}
+
+// cursor is the position up to which a stream has been read.
+type cursor struct {
+	stream  string
+	created time.Time
+	next    uint64    // next sequence to read; 0 means the first message since Results.since
+	last    time.Time // time when the stream stored the message before next; zero if unknown
+
+	// Consecutive scans share a consumer, because the server limits the number of consumers of a stream and keeps
+	// unused ones for some time.
+	consumer string // name of the consumer that delivers the messages from next on, or empty
+	number   uint64 // consumer sequence of the last message from it
 }
 
 // New returns a Results that uses js. The caller keeps ownership of its connection.
-func New(js jetstream.JetStream, o Options) *Results {
-	a := &api{nc: js.Conn(), js: js, o: o}
-	return &Results{api: a, scanner: scanner{api: a}}
-}
+func New(js jetstream.JetStream, o Options) *Results { return &Results{js: js, o: o} }
 
 // Found describes the stored messages of one input.
 type Found struct {
@@ -45,32 +88,24 @@ func (r *Results) Find(ctx context.Context, inputs []Wanted) (found []Found, beg
 	for i, in := range inputs {
 		keys[i] = in.Input
 	}
-	oldest := time.Unix(0, inputs[0].Stored)
-	for _, in := range inputs {
-		if at := time.Unix(0, in.Stored); at.Before(oldest) {
-			oldest = at
-		}
-	}
-	scan := &r.scanner
-	if scan.since.IsZero() || oldest.Before(scan.since) && r.bound(ctx, inputs, oldest).Before(scan.since) {
-		scan.restart(r.bound(ctx, inputs, oldest).Add(-slack))
+	first := slices.MinFunc(keys, func(a, b Input) int { return cmp.Compare(a.Stored, b.Stored) })
+	oldest := time.Unix(0, first.Stored)
+	if r.since.IsZero() || oldest.Before(r.since) && r.bound(ctx, inputs, oldest).Before(r.since) {
+		r.restart(r.bound(ctx, inputs, oldest).Add(-slack))
 	}
 	began = time.Now()
-	complete, err := scan.scan(ctx, keys)
+	err = r.scan(ctx, keys)
+	if r.dropped {
+		defer r.restart(time.Time{}) // the next inputs need entries that were dropped
+	}
 	if err != nil {
-		if !complete {
-			scan.restart(time.Time{})
-		}
 		return nil, began, r.explain(err)
 	}
 	found = make([]Found, len(inputs))
 	for i, in := range keys {
-		if found[i].Done = scan.found.has(in); !found[i].Done {
-			found[i].Partial = scan.found.unfinished.of(in)
+		if found[i].Done = r.found.has(in); !found[i].Done {
+			found[i].Partial = r.found.unfinished.of(in)
 		}
-	}
-	if !complete {
-		scan.restart(time.Time{}) // the next inputs need entries that were dropped
 	}
 	return found, began, nil
 }
@@ -86,10 +121,7 @@ func (r *Results) Check(ctx context.Context) error {
 		if info == nil {
 			continue
 		}
-		if err := keeps(info); err != nil {
-			return err
-		}
-		if _, err := r.consumerFrom(ctx, name, info.State.LastSeq+1); err != nil {
+		if _, err := r.consumer(ctx, name, info.State.LastSeq+1); err != nil {
 			return r.explain(err)
 		}
 	}

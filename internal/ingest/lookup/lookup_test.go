@@ -113,8 +113,8 @@ func TestEachMessageIsReadOnce(t *testing.T) {
 			r.results(6, 6)
 		}
 	}
-	if want := n*2/3 + 2; r.scanner.read != want {
-		t.Errorf("%d messages were read, want each of %d once", r.scanner.read, want)
+	if want := n*2/3 + 2; r.Results.read != want {
+		t.Errorf("%d messages were read, want each of %d once", r.Results.read, want)
 	}
 }
 
@@ -147,8 +147,8 @@ func TestLongHeadersAreReadInParts(t *testing.T) {
 	if n*size < 2*bytesAtOnce {
 		t.Fatal("one request brings all")
 	}
-	if r.want("the last result", true, n); r.scanner.read != n {
-		t.Errorf("%d of %d messages were read", r.scanner.read, n)
+	if r.want("the last result", true, n); r.Results.read != n {
+		t.Errorf("%d of %d messages were read", r.Results.read, n)
 	}
 }
 
@@ -311,8 +311,8 @@ func BenchmarkFind(b *testing.B) {
 	for b.Loop() {
 		r := New(at.JS, settings(false))
 		found, _, err := r.Find(b.Context(), []Wanted{{Input: Input{n, now.UnixNano()}}})
-		if err != nil || !found[0].Done || r.scanner.read != n {
-			b.Fatalf("found %v of %d read: %v", found, r.scanner.read, err)
+		if err != nil || !found[0].Done || r.read != n {
+			b.Fatalf("found %v of %d read: %v", found, r.read, err)
 		}
 	}
 	b.ReportMetric(float64(b.N)*n/b.Elapsed().Seconds(), "results/s")
@@ -323,8 +323,8 @@ func overflowing(t *testing.T) (r *rig, inputs [2]uint64) {
 	t.Helper()
 	r, inputs = newRig(t, false), [2]uint64{7, 7 + perBlock}
 	r.want("before it is stored", false, inputs[0])
-	for key := uint64(1 << 32); len(r.scanner.found.blocks) < maxBlocks-1; key++ {
-		r.scanner.found.blocks[key] = nil
+	for key := uint64(1 << 32); len(r.Results.found.blocks) < maxBlocks-1; key++ {
+		r.Results.found.blocks[key] = nil
 	}
 	for _, in := range inputs {
 		r.results(in, in)

@@ -30,31 +30,9 @@ const (
 	logEvery = 10 * time.Second
 )
 
-// scanner reads the headers of each message in the streams once, and records the input that the message belongs to.
-type scanner struct {
-	*api
-	found   index
-	since   time.Time // start of the period that has been read, up to the cursors; zero if nothing has been read
-	cursors []cursor
-	read    int // number of messages read so far, for tests
-}
-
-// cursor is the position up to which a stream has been read.
-type cursor struct {
-	stream  string
-	created time.Time
-	next    uint64    // next sequence to read; 0 means the first message since scanner.since
-	last    time.Time // time when the stream stored the message before next; zero if unknown
-
-	// Consecutive scans share a consumer, because the server limits the number of consumers of a stream and keeps
-	// unused ones for some time.
-	consumer string // name of the consumer that delivers the messages from next on, or empty
-	number   uint64 // consumer sequence of the last message from it
-}
-
 // restart drops all entries. The next scan reads from since on.
-func (r *scanner) restart(since time.Time) {
-	r.found, r.cursors, r.since = newIndex(), nil, since
+func (r *Results) restart(since time.Time) {
+	r.found, r.cursors, r.since, r.dropped = newIndex(), nil, since, false
 	for _, name := range r.o.Streams {
 		r.cursors = append(r.cursors, cursor{stream: name})
 	}
@@ -64,24 +42,25 @@ func (r *scanner) restart(since time.Time) {
 const maxRestarts = 3
 
 // scan reads the headers of all messages from the cursors to the current ends of the streams. If a stream no longer has
-// messages that an earlier scan has read, scan restarts, because their entries are wrong. complete is false if scan
-// dropped entries of inputs that are not wanted. complete is valid even with an error.
-func (r *scanner) scan(ctx context.Context, wanted []Input) (complete bool, err error) {
-	for restarts := 0; ; restarts++ {
-		complete = true
-		for i := range r.cursors {
-			var all bool
-			all, err = r.scanStream(ctx, &r.cursors[i], wanted)
-			if complete = complete && all; err != nil {
-				break
-			}
-		}
-		if !errors.Is(err, errReplaced) || restarts == maxRestarts {
-			return complete, err
+// messages that an earlier scan has read, scan restarts, because their entries are wrong.
+func (r *Results) scan(ctx context.Context, wanted []Input) (err error) {
+	for range maxRestarts + 1 {
+		if err = r.scanStreams(ctx, wanted); !errors.Is(err, errReplaced) {
+			return err
 		}
 		r.o.Log.Warn("a stream of results has lost messages that were read; the stored results are looked up again", "error", err)
 		r.restart(r.since)
 	}
+	return err
+}
+
+func (r *Results) scanStreams(ctx context.Context, wanted []Input) error {
+	for i := range r.cursors {
+		if err := r.scanStream(ctx, &r.cursors[i], wanted); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // errReplaced is the error for a stream that was deleted or recreated, or that lost its last messages in a crash of the
@@ -101,42 +80,37 @@ func (c *cursor) isReplaced(info *jetstream.StreamInfo) bool {
 }
 
 // scanStream reads one stream like scan.
-func (r *scanner) scanStream(ctx context.Context, c *cursor, wanted []Input) (complete bool, err error) {
+func (r *Results) scanStream(ctx context.Context, c *cursor, wanted []Input) error {
 	info, err := r.info(ctx, c.stream)
-	if err != nil {
-		return true, err
-	}
-	if c.isReplaced(info) {
-		return true, fmt.Errorf("stream %q: %w", c.stream, errReplaced)
-	}
-	if info == nil {
-		return true, nil
-	}
-	if err := keeps(info); err != nil {
-		return true, err
+	switch {
+	case err != nil:
+		return err
+	case c.isReplaced(info):
+		return fmt.Errorf("stream %q: %w", c.stream, errReplaced)
+	case info == nil:
+		return nil
 	}
 	c.created = info.Created
 	end := info.State.LastSeq
 	if info.State.Msgs == 0 || c.next > end {
 		c.next, c.last = end+1, info.State.LastTime
-		return true, nil
+		return nil
 	}
-	complete = true
 	progress := progress{log: r.o.Log, stream: c.stream, started: time.Now(), said: time.Now()}
 	for c.next <= end {
 		if err := ctx.Err(); err != nil {
-			return complete, err
+			return err
 		}
 		begun, pending := c.consumer == "", uint64(0)
 		if begun {
 			if pending, err = r.begin(ctx, c); err != nil {
-				return complete, err
+				return err
 			}
 		}
 		came, checked := 0, false
 		if !begun || pending > 0 {
-			if came, checked, err = r.fetch(c, func(m *pull.Message) { complete = r.enter(m, wanted) && complete }); err != nil {
-				return complete, fmt.Errorf("read the headers of stream %q: %w", c.stream, err)
+			if came, checked, err = r.fetch(c, func(m *pull.Message) { r.enter(m, wanted) }); err != nil {
+				return fmt.Errorf("read the headers of stream %q: %w", c.stream, err)
 			}
 		}
 		switch {
@@ -144,13 +118,13 @@ func (r *scanner) scanStream(ctx context.Context, c *cursor, wanted []Input) (co
 		case pending == 0 || checked && pending == 1:
 			c.next, c.last = end+1, info.State.LastTime // the remaining messages were removed
 		default: // the caller retries later, because a retry here would create one consumer after another
-			return complete, fmt.Errorf("read the headers of stream %q: %w", c.stream, errNothing)
+			return fmt.Errorf("read the headers of stream %q: %w", c.stream, errNothing)
 		}
 		r.read += came
 		progress.reading(came, end-min(c.next, end))
 	}
 	progress.done()
-	return complete, nil
+	return nil
 }
 
 // errNothing is the error for a new consumer that has messages but delivers none.
@@ -158,16 +132,12 @@ var errNothing = errors.New("a consumer delivers none of its messages")
 
 // begin creates the consumer of a cursor, and returns the number of messages that the consumer will deliver. The first is
 // the message before c.next if its time is known, so that fetch can check it.
-func (r *scanner) begin(ctx context.Context, c *cursor) (pending uint64, err error) {
-	var consumer jetstream.Consumer
-	switch {
-	case c.next == 0:
-		consumer, err = r.consumerSince(ctx, c.stream, r.since)
-	case c.last.IsZero():
-		consumer, err = r.consumerFrom(ctx, c.stream, c.next)
-	default:
-		consumer, err = r.consumerFrom(ctx, c.stream, c.next-1)
+func (r *Results) begin(ctx context.Context, c *cursor) (pending uint64, err error) {
+	from := c.next
+	if from > 0 && !c.last.IsZero() {
+		from--
 	}
+	consumer, err := r.consumer(ctx, c.stream, from)
 	if err != nil {
 		return 0, err
 	}
@@ -179,7 +149,7 @@ func (r *scanner) begin(ctx context.Context, c *cursor) (pending uint64, err err
 // came too. If another message has taken its place, fetch returns errReplaced. If no message arrives or one was lost, fetch
 // drops the consumer. Only a new consumer has a reliable count of pending messages, because the count of an existing
 // consumer lags behind the stream.
-func (r *scanner) fetch(c *cursor, take func(*pull.Message)) (came int, checked bool, err error) {
+func (r *Results) fetch(c *cursor, take func(*pull.Message)) (came int, checked bool, err error) {
 	replaced := false
 	request, whole := pull.Request{API: jsapi.Of(r.js), Stream: c.stream, Consumer: c.consumer, Bytes: bytesAtOnce}, true
 	next := func(m *pull.Message) {
@@ -196,9 +166,9 @@ func (r *scanner) fetch(c *cursor, take func(*pull.Message)) (came int, checked 
 		came++
 		take(m)
 	}
-	_, err = pull.Fetch(r.nc, request, atOnce, 0, next)
+	_, err = pull.Fetch(r.js.Conn(), request, atOnce, 0, next)
 	if err == nil && whole && came == 0 {
-		_, err = pull.Fetch(r.nc, request, 1, fetchWait, next)
+		_, err = pull.Fetch(r.js.Conn(), request, 1, fetchWait, next)
 	}
 	if err != nil || !whole || came == 0 {
 		c.consumer = ""
@@ -235,19 +205,19 @@ func (p *progress) done() {
 	}
 }
 
-// enter records the input that a message belongs to. It returns false if entries had to be dropped.
-func (r *scanner) enter(m *pull.Message, wanted []Input) (kept bool) {
-	in, ok := parse(commit.ID(m.Headers()), r.o.Input)
-	if !ok {
-		return true
+// enter records the input that a message belongs to. It drops entries if there is no space.
+func (r *Results) enter(m *pull.Message, wanted []Input) {
+	id := commit.ID(m.Headers())
+	in, ok := parse(id, r.o.Input)
+	switch {
+	case !ok:
+	case isPartial(id, m.Headers().Get(r.o.Part)):
+		if !r.found.has(in) && !r.found.unfinished.add(id, in, wanted) {
+			r.dropped = true
+		}
+	case !r.found.add(in):
+		r.dropped = true
+		r.found.keep(wanted)
+		_ = r.found.add(in) // add fails only if too many sequences were reused
 	}
-	if id := commit.ID(m.Headers()); isPartial(id, m.Headers().Get(r.o.Part)) {
-		return r.found.has(in) || r.found.unfinished.add(id, in, wanted)
-	}
-	if r.found.add(in) {
-		return true
-	}
-	r.found.keep(wanted)
-	_ = r.found.add(in) // add fails only if too many sequences were reused
-	return false
 }

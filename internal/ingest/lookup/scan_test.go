@@ -74,8 +74,8 @@ func TestAStreamThatLostItsEnd(t *testing.T) {
 	r.results(1, 1)
 	r.want("before the loss", true, 1)
 	const beyond = 4
-	consumer := natstest.Must(r.consumerFrom(r.Ctx(), "RESULTS", beyond))(t)
-	c := &r.scanner.cursors[0]
+	consumer := natstest.Must(r.consumer(r.Ctx(), "RESULTS", beyond))(t)
+	c := &r.cursors[0]
 	c.consumer, c.number, c.next = consumer.CachedInfo().Name, 0, beyond
 	r.want("a lookup that detects the loss", false, 9)
 	r.results(2, 4)
@@ -92,10 +92,10 @@ func TestLostResultsAreNotFound(t *testing.T) {
 			r := newRig(t, false)
 			r.results(1, 6)
 			r.want("a stored result", true, 1)
-			c := &r.scanner.cursors[0]
+			c := &r.cursors[0]
 			c.last, c.consumer = c.last.Add(-time.Minute), "" // the messages that were read are older
 			for seq := uint64(7); seq <= 9; seq++ {
-				r.scanner.found.add(r.input(seq))
+				r.Results.found.add(r.input(seq))
 			}
 			r.results(20, 19+more)
 			for i, f := range r.find(r.input(7), r.input(9), r.input(4)) {
@@ -139,7 +139,7 @@ func TestFindReturnsWhatIsStoredOfAnUnfinishedInput(t *testing.T) {
 	r.store("deadletter.a", r.id(5, "#8"))
 	r.store("deadletter.a", r.id(6, "#9"))
 	found := r.find(r.input(5), r.input(6), r.input(7))
-	r.scanner.restart(r.now.Add(time.Hour)) // as after another lookup that could not finish
+	r.restart(r.now.Add(time.Hour)) // as after another lookup that could not finish
 	r.store("results.a", r.id(5, "/2/0a"), "Part", "2/3")
 	want := []string{r.id(5, "/1/0a"), r.id(5, "#8")}
 	if found[0].Done || !slices.Equal(found[0].Partial, want) {
@@ -148,8 +148,13 @@ func TestFindReturnsWhatIsStoredOfAnUnfinishedInput(t *testing.T) {
 	if !found[1].Done || found[1].Partial != nil || found[2].Done || found[2].Partial != nil {
 		t.Errorf("of inputs 6 and 7, %+v and %+v are found, want only a result of 6", found[1], found[2])
 	}
-	r.scanner.restart(r.now.Add(-2 * time.Hour))
+	r.restart(r.now.Add(-2 * time.Hour))
 	if later := r.find(r.input(5))[0]; len(later.Partial) != 3 || len(found[0].Partial) != 2 {
 		t.Errorf("%+v is found later, want 3 messages; and before %+v", later, found[0])
+	}
+	r.Results.found.unfinished.count = maxOthers // as with many other inputs
+	r.store("deadletter.a", r.id(8, "#1"))
+	if r.find(r.input(7)); !r.since.IsZero() {
+		t.Error("the next lookup doesn't read the dropped messages again")
 	}
 }

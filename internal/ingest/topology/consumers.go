@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/finding"
+	"millrace/internal/ingest/jsapi"
 	"millrace/internal/ingest/trim"
 )
 
@@ -40,6 +42,11 @@ func (l Topology) Consumers() (names []string) {
 		names = append(names, c.Durable)
 	}
 	return names
+}
+
+// trimmer returns a Trimmer of the input stream that doesn't run.
+func (l Topology) trimmer(js jetstream.JetStream) *trim.Trimmer {
+	return trim.New(trim.Options{JS: js, Stream: l.Stream, Policy: l.Trim, Consumers: l.Consumers()})
 }
 
 // newConsumers returns the configurations of all consumers that the worker needs.
@@ -90,13 +97,11 @@ func consumerTable(c jetstream.ConsumerConfig, quote string) []setting {
 	}
 }
 
-// addConsumer returns the command that creates the consumer of shared delivery.
-func addConsumer(l Topology) string {
-	return "nats consumer add " + l.Stream + " " + l.Consumer + " --pull" + addFlags(consumerTable(l.newConsumer(), "'"))
-}
-
-// addPartitionConsumers returns the shell command that creates the consumers of the partitions from first to last.
-func addPartitionConsumers(l Topology, first, last int) string {
+// addConsumers returns the shell command that creates the consumer of shared delivery, or those of the partitions from first to last.
+func addConsumers(l Topology, first, last int) string {
+	if !l.Exclusive {
+		return "nats consumer add " + l.Stream + " " + l.Consumer + " --pull" + addFlags(consumerTable(l.newConsumer(), "'"))
+	}
 	c := l.partitionConsumer("$p")
 	return fmt.Sprintf(`for p in $(seq %d %d); do nats consumer add %s "%s" --pull%s; done`,
 		first, last, l.Stream, c.Durable, addFlags(consumerTable(c, `"`)))
@@ -107,145 +112,76 @@ func editConsumer(l Topology, c jetstream.ConsumerConfig, name string) string {
 	return "nats consumer edit " + l.Stream + " " + c.Durable + editFlags(consumerTable(c, "'"), name)
 }
 
-// unreadable is the advice on a consumer that the worker can't read.
-const unreadable = "it must be a pull consumer, and the account must be allowed to read it"
-
-func isMissing(err error) bool {
-	return errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrConsumerNotFound)
-}
-
-// filtersOf returns a consumer's filters. It returns none if the consumer gets every message of the stream.
-func filtersOf(c jetstream.ConsumerConfig) []string {
-	if c.FilterSubject != "" {
-		return []string{c.FilterSubject}
-	}
-	return c.FilterSubjects
-}
-
-// sharedConsumer inspects the consumer of shared delivery.
-func (i *inspection) sharedConsumer() {
-	what, have := "consumer "+i.l.Consumer, i.l.newConsumer() // as provisioning would create it
-	c, err := i.js.Consumer(i.ctx, i.l.Stream, i.l.Consumer)
-	if err == nil {
-		have = c.CachedInfo().Config
-	}
-	if !i.fit(i.inputInfo(), filtersOf(have)) {
-		return
-	}
-	switch {
-	case isMissing(err):
-		i.reportMissing(what, "not there"+i.dropped(), addConsumer(i.l))
-		return
-	case err != nil:
-		i.failed(what, err, unreadable)
-		return
-	}
-	found := fmt.Sprintf("ack wait %s, max ack pending %d, max deliver %d", have.AckWait, have.MaxAckPending, have.MaxDeliver)
-	if i.report(what, i.sharedSettings(have, found)) == finding.OK {
-		i.ok(what, found)
-	}
-	i.paused(what, c.CachedInfo())
-}
-
-// sharedSettings returns the table of what may be wrong with the settings of the consumer of shared delivery. found describes them.
-func (i *inspection) sharedSettings(have jetstream.ConsumerConfig, found string) []problem {
-	want, filters, limit := i.l.newConsumer(), filtersOf(have), int(i.maxPayload)
-	input := i.inputInfo()
-	table := []problem{
-		{have.AckPolicy != jetstream.AckExplicitPolicy, finding.Error, fmt.Sprintf("ack policy %s", have.AckPolicy),
-			"create it with explicit acknowledgement"},
-		{have.Durable == "", finding.Warning, "not durable", "create it with a durable name, or its position is lost when the server removes it"},
-		{have.MaxDeliver == 1, finding.Error, found,
-			"with max deliver 1 a payload is lost with the first worker that dies; raise it or make it unlimited"},
-		{have.MaxDeliver > 1, finding.Warning, found,
-			"a payload whose last delivery dies with a worker is never delivered again; make max deliver unlimited and let MILLRACE_MAX_DELIVER " +
-				"count"},
-		{have.MaxAckPending > 0 && have.MaxAckPending < i.use.InFlight, finding.Warning, found,
-			fmt.Sprintf("the pipelines can hold %d payloads; raise max ack pending or lower MILLRACE_BATCH_PAYLOADS or MILLRACE_LANES, or they "+
-				"are never full", i.use.InFlight)},
-	}
-	table = append(table, i.variables(have, want)...)
-	return append(table, []problem{
-		{have.HeadersOnly, finding.Error, "headers only",
-			"messages arrive without payloads, so every result would be that of an empty payload; create it without headers_only"},
-		{have.MaxRequestMaxBytes > 0 && have.MaxRequestMaxBytes < limit, finding.Warning,
-			fmt.Sprintf("max request max bytes %d, and the server takes messages of %d", have.MaxRequestMaxBytes, limit),
-			"a message larger than that bound stops the consumer; raise or clear it"},
-		{len(filters) == 0 && input != nil && !allCovered(input.Config.Subjects, want.FilterSubjects), finding.Warning,
-			fmt.Sprintf("has no filter, so it gets every input of stream %s, and MILLRACE_SUBJECTS is only %v", i.l.Stream, want.FilterSubjects),
-			"make them agree (" + editConsumer(i.l, i.l.newConsumer(), "filter_subjects") + " --force)"},
-		{len(filters) > 0 && !sameSubjects(filters, want.FilterSubjects), finding.Warning,
-			fmt.Sprintf("filters %v, and MILLRACE_SUBJECTS is %v", filters, want.FilterSubjects), "the consumer's filters apply; make them agree"},
-	}...)
-}
-
-// partitions inspects what exclusive delivery needs: a stream that puts partitions before its subjects, and a consumer per partition.
-func (i *inspection) partitions() {
-	input := i.inputInfo()
-	if !i.fit(input, nil) {
-		return // consumers for partitions would be useless
-	}
-	i.removals(input)
-	worst := finding.OK
-	var missing []int
-	for p, want := range i.l.newConsumers() {
-		level, there := i.partition(want)
-		if worst = max(worst, level); !there {
-			missing = append(missing, p)
+// consumers inspects the consumers that the worker needs.
+func (i *inspection) consumers() {
+	wants, worst, found := i.l.newConsumers(), finding.OK, "one for each partition, pinned to one worker at a time"
+	var missing []int // numbers of partitions; 0 with shared delivery
+	for p, want := range wants {
+		what, have := "consumer "+want.Durable, want // as provisioning would create it
+		c, err := i.js.Consumer(i.ctx, i.l.Stream, want.Durable)
+		if err == nil {
+			have = c.CachedInfo().Config
+		}
+		if !i.l.Exclusive {
+			found = fmt.Sprintf("ack wait %s, max ack pending %d, max deliver %d", have.AckWait, have.MaxAckPending, have.MaxDeliver)
+		}
+		if p == 0 && !i.fit(jsapi.Filters(have)) {
+			return // the other consumers would be useless too
+		}
+		switch {
+		case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrConsumerNotFound):
+			missing, worst = append(missing, p), finding.Error
+		case err != nil:
+			i.failed(what, err, "it must be a pull consumer, and the account must be allowed to read it")
+			worst = finding.Error
+		default:
+			worst = max(worst, i.report(what, i.consumerSettings(have, want)))
+			i.paused(what, c.CachedInfo())
 		}
 	}
 	for len(missing) > 0 {
-		missing = i.missingFrom(missing)
-		worst = finding.Error
+		missing = i.missingFrom(missing, wants)
 	}
 	if worst == finding.OK {
-		i.ok(i.consumersFrom(0, i.l.Partitions-1), "one for each partition, pinned to one worker at a time")
+		i.ok(consumersFrom(wants, 0, len(wants)-1), found)
 	}
 }
 
-// partition inspects the consumer of a partition, and reports only problems. there is false if the consumer doesn't exist.
-func (i *inspection) partition(want jetstream.ConsumerConfig) (worst finding.Level, there bool) {
-	what := "consumer " + want.Durable
-	c, err := i.js.Consumer(i.ctx, i.l.Stream, want.Durable)
-	switch {
-	case isMissing(err):
-		return finding.OK, false
-	case err != nil:
-		i.failed(what, err, unreadable)
-		return finding.Error, true
+// consumersFrom names the consumers from first to last.
+func consumersFrom(wants []jetstream.ConsumerConfig, first, last int) string {
+	if first == last {
+		return "consumer " + wants[first].Durable
 	}
-	i.paused(what, c.CachedInfo())
-	return i.report(what, i.partitionSettings(c.CachedInfo().Config, want)), true
+	return fmt.Sprintf("consumers %s to %d", wants[first].Durable, last)
 }
 
-// partitionSettings returns the table of what may be wrong with the settings of a partition's consumer.
-func (i *inspection) partitionSettings(have, want jetstream.ConsumerConfig) []problem {
-	unpinned, keep := have.AckPolicy != want.AckPolicy || have.PriorityPolicy != want.PriorityPolicy, ""
-	if unpinned {
-		keep = i.keepInputs()
+// missingFrom reports the consumers at the start of the list whose numbers are consecutive, and returns the remaining list.
+func (i *inspection) missingFrom(list []int, wants []jetstream.ConsumerConfig) []int {
+	n := 1
+	for n < len(list) && list[n] == list[0]+n {
+		n++
 	}
-	table := []problem{
-		{unpinned, finding.Error, fmt.Sprintf("ack policy %s", have.AckPolicy),
-			keep + "delete it and set MILLRACE_PROVISION=true: it must acknowledge all at once and be pinned to one client (priority policy " +
-				"pinned_client, group " + PriorityGroup + ")"},
-		{!sameSubjects(filtersOf(have), want.FilterSubjects), finding.Error,
-			fmt.Sprintf("filters %v, want %v", filtersOf(have), want.FilterSubjects), "make them agree"},
-		{have.MaxDeliver > 0, finding.Error, fmt.Sprintf("max deliver %d", have.MaxDeliver),
-			"make it unlimited: what the server does not deliver any more would be acknowledged with later ones"},
-		{have.MaxAckPending > 0 && have.MaxAckPending*i.l.Partitions < i.use.InFlight, finding.Warning,
-			fmt.Sprintf("max ack pending %d", have.MaxAckPending), fmt.Sprintf("the pipelines can hold %d payloads; raise it, or lower "+
-				"MILLRACE_BATCH_PAYLOADS or MILLRACE_LANES", i.use.InFlight)},
-	}
-	return append(table, i.variables(have, want)...)
+	first, last := list[0], list[n-1]
+	i.reportMissing(consumersFrom(wants, first, last), "not there"+when(i.hasInterest(), ", and with interest retention the stream drops inputs "+
+		"for which there is no consumer: create the consumers before anybody publishes"), addConsumers(i.l, first, last))
+	return list[n:]
 }
 
-// variables returns the table of a consumer's settings that differ from the worker's variables. The variables apply only when a
-// consumer is created. An existing consumer keeps its settings when they change.
-func (i *inspection) variables(have, want jetstream.ConsumerConfig) []problem {
+// consumerSettings returns the table of what may be wrong with a consumer's settings. The worker's variables apply only when a consumer
+// is created. An existing consumer keeps its settings when they change.
+func (i *inspection) consumerSettings(have, want jetstream.ConsumerConfig) []problem {
+	table, consumers := i.sharedSettings(have, want), 1
+	if i.l.Exclusive {
+		table, consumers = i.partitionSettings(have, want), i.l.Partitions
+	}
 	want.MaxAckPending = i.l.AskedAckPending
 	acknowledges := have.AckPolicy != jetstream.AckNonePolicy            // ack wait applies only with acknowledgements
 	possible := have.AckWait >= time.Second && have.AckWait <= time.Hour // of MILLRACE_ACK_WAIT
-	return []problem{
+	pending, limit := have.MaxAckPending, int(i.maxPayload)
+	return append(table, []problem{
+		{pending > 0 && pending*consumers < i.use.InFlight, finding.Warning, fmt.Sprintf("max ack pending %d", pending),
+			fmt.Sprintf("the pipelines can hold %d payloads; raise max ack pending, or lower MILLRACE_BATCH_PAYLOADS or MILLRACE_LANES, or they "+
+				"are never full", i.use.InFlight)},
 		{acknowledges && have.AckWait != want.AckWait, finding.Warning,
 			fmt.Sprintf("ack wait %s, and MILLRACE_ACK_WAIT is %s", have.AckWait, want.AckWait),
 			"the consumer's setting applies; " + when(possible, "set MILLRACE_ACK_WAIT=%s, or ", have.AckWait) +
@@ -253,57 +189,66 @@ func (i *inspection) variables(have, want jetstream.ConsumerConfig) []problem {
 		{acknowledges && i.use.Linger >= have.AckWait, finding.Warning,
 			fmt.Sprintf("ack wait %s, and MILLRACE_LINGER is %s", have.AckWait, i.use.Linger),
 			"payloads may be delivered again while they wait for their batch; lower MILLRACE_LINGER or raise the consumer's ack wait"},
-		{have.MaxAckPending > 0 && have.MaxAckPending < want.MaxAckPending, finding.Warning,
-			fmt.Sprintf("max ack pending %d, and MILLRACE_MAX_ACK_PENDING is %d", have.MaxAckPending, want.MaxAckPending),
+		{pending > 0 && pending < want.MaxAckPending, finding.Warning,
+			fmt.Sprintf("max ack pending %d, and MILLRACE_MAX_ACK_PENDING is %d", pending, want.MaxAckPending),
 			"all workers of the consumer share it, and some may wait for others; change it (" +
 				editConsumer(i.l, want, "max_ack_pending") + ")"},
+		{have.HeadersOnly, finding.Error, "headers only",
+			"messages arrive without payloads, so every result would be that of an empty payload; create it without headers_only"},
+		{have.MaxRequestMaxBytes > 0 && have.MaxRequestMaxBytes < limit, finding.Warning,
+			fmt.Sprintf("max request max bytes %d, and the server takes messages of %d", have.MaxRequestMaxBytes, limit),
+			"a message larger than that bound stops the consumer; raise or clear it"},
+	}...)
+}
+
+// sharedSettings returns the rows of consumerSettings for the consumer of shared delivery.
+func (i *inspection) sharedSettings(have, want jetstream.ConsumerConfig) []problem {
+	filters := jsapi.Filters(have)
+	all := slices.Contains(filters, ">")
+	return []problem{
+		{have.AckPolicy != jetstream.AckExplicitPolicy, finding.Error, fmt.Sprintf("ack policy %s", have.AckPolicy),
+			"create it with explicit acknowledgement"},
+		{have.Durable == "", finding.Warning, "not durable", "create it with a durable name, or its position is lost when the server removes it"},
+		{have.MaxDeliver == 1, finding.Error, "max deliver 1", "a payload is lost with the first worker that dies; raise it or make it unlimited"},
+		{have.MaxDeliver > 1, finding.Warning, fmt.Sprintf("max deliver %d", have.MaxDeliver),
+			"a payload whose last delivery dies with a worker is never delivered again; make max deliver unlimited and let MILLRACE_MAX_DELIVER " +
+				"count"},
+		{all && i.input != nil && !allCovered(i.input.Config.Subjects, want.FilterSubjects), finding.Warning,
+			fmt.Sprintf("has no filter, so it gets every input of stream %s, and MILLRACE_SUBJECTS is only %v", i.l.Stream, want.FilterSubjects),
+			"make them agree (" + editConsumer(i.l, want, "filter_subjects") + " --force)"},
+		{!all && !sameSubjects(filters, want.FilterSubjects), finding.Warning,
+			fmt.Sprintf("filters %v, and MILLRACE_SUBJECTS is %v", filters, want.FilterSubjects), "the consumer's filters apply; make them agree"},
 	}
 }
 
-// missingFrom reports the consumers at the start of the list whose numbers are consecutive, and returns the remaining list.
-func (i *inspection) missingFrom(list []int) []int {
-	n := 1
-	for n < len(list) && list[n] == list[0]+n {
-		n++
+// partitionSettings returns the rows of consumerSettings for the consumer of a partition.
+func (i *inspection) partitionSettings(have, want jetstream.ConsumerConfig) []problem {
+	return []problem{
+		{have.AckPolicy != want.AckPolicy || have.PriorityPolicy != want.PriorityPolicy, finding.Error, fmt.Sprintf("ack policy %s", have.AckPolicy),
+			when(i.hasInterest(), "its inputs would go with it, so first keep them (nats stream edit %s --retention limits); ", i.l.Stream) +
+				"delete it and set MILLRACE_PROVISION=true: it must acknowledge all at once and be pinned to one client (priority policy " +
+				"pinned_client, group " + PriorityGroup + ")"},
+		{!sameSubjects(jsapi.Filters(have), want.FilterSubjects), finding.Error,
+			fmt.Sprintf("filters %v, want %v", jsapi.Filters(have), want.FilterSubjects), "make them agree"},
+		{have.MaxDeliver > 0, finding.Error, fmt.Sprintf("max deliver %d", have.MaxDeliver),
+			"make it unlimited: what the server does not deliver any more would be acknowledged with later ones"},
 	}
-	first, last := list[0], list[n-1]
-	what := "consumer " + PartitionConsumer(i.l.Consumer, first)
-	if n > 1 {
-		what = i.consumersFrom(first, last)
-	}
-	i.reportMissing(what, "not there"+i.dropped(), addPartitionConsumers(i.l, first, last))
-	return list[n:]
-}
-
-func (i *inspection) consumersFrom(first, last int) string {
-	return fmt.Sprintf("consumers %s to %d", PartitionConsumer(i.l.Consumer, first), last)
 }
 
 // paused reports a paused consumer, which delivers nothing.
 func (i *inspection) paused(what string, c *jetstream.ConsumerInfo) {
 	if c.Paused {
-		i.warn(what, fmt.Sprintf("is paused for %s, and delivers nothing until then", short(c.PauseRemaining.Round(time.Second))),
+		i.warn(what, fmt.Sprintf("is paused for %s, and delivers nothing until then", c.PauseRemaining.Round(time.Second)),
 			fmt.Sprintf("resume it, unless that's meant (nats consumer resume %s %s --force)", c.Stream, c.Name))
 	}
 }
 
-// dropped returns a warning about inputs that are lost while a consumer is missing. It is empty if none are lost.
-func (i *inspection) dropped() string {
-	return when(i.hasInterest(), ", and with interest retention the stream drops inputs for which there is no consumer: create the "+
-		"consumers before anybody publishes")
-}
-
-// keepInputs returns advice on keeping the inputs before a consumer is deleted. It is empty if the deletion removes no inputs.
-func (i *inspection) keepInputs() string {
-	return when(i.hasInterest(), "its inputs would go with it, so first keep them (nats stream edit %s --retention limits); ", i.l.Stream)
-}
-
 // fit reports false if a worker can't receive its inputs from the input stream.
-func (i *inspection) fit(input *jetstream.StreamInfo, filters []string) bool {
-	if input == nil {
+func (i *inspection) fit(filters []string) bool {
+	if i.input == nil {
 		return true
 	}
-	found, advice := unfit(input.Config, i.l, filters)
+	found, advice := unfit(i.input.Config, i.l, filters)
 	if found != "" {
 		i.say(finding.Error, "stream "+i.l.Stream, found, advice)
 	}
@@ -311,8 +256,7 @@ func (i *inspection) fit(input *jetstream.StreamInfo, filters []string) bool {
 }
 
 func (i *inspection) hasInterest() bool {
-	info := i.inputInfo()
-	return info != nil && info.Config.Retention == jetstream.InterestPolicy
+	return i.input != nil && i.input.Config.Retention == jetstream.InterestPolicy
 }
 
 // serverPatience is the time limit for each query about the removal of processed inputs.
@@ -320,11 +264,10 @@ const serverPatience = 2 * time.Second
 
 // processed inspects whether processed inputs, and no other inputs, are removed from the input stream.
 func (i *inspection) processed() {
-	info := i.inputInfo()
-	if info == nil {
+	if i.input == nil {
 		return
 	}
-	c, want := info.Config, i.marked(info.Config)
+	c, want := i.input.Config, i.marked(i.input.Config)
 	what := "processed inputs in stream " + c.Name
 	switch {
 	case c.Retention == jetstream.InterestPolicy:
@@ -333,14 +276,18 @@ func (i *inspection) processed() {
 			"nats-server may remove inputs that nobody has processed (docs/streams.md)", "have the workers remove processed inputs instead "+
 			"("+editStream(want, "retention", "discard", "metadata")+"); they may keep running")
 	case c.Retention == jetstream.WorkQueuePolicy:
-		if consumer, err := i.js.Consumer(i.ctx, i.l.Stream, i.l.Consumer); err == nil { // an error is reported already
-			i.leftInQueue(what, info, consumer.CachedInfo())
+		consumer, err := i.js.Consumer(i.ctx, i.l.Stream, i.l.Consumer)
+		if err != nil {
+			return // which is already reported
+		}
+		if s, err := i.js.Stream(i.ctx, i.l.Stream); err == nil { // read later, without inputs that were processed since
+			i.leftInQueue(what, s.CachedInfo(), consumer.CachedInfo())
 		}
 	case i.l.Kept.AskedEverything && trim.Marked(c):
 		i.warn(what, "workers remove them, and MILLRACE_STREAM_RETENTION asks for limits", "remove "+trim.MarkKey+
 			" from the stream's metadata, or leave the variable out")
 	default:
-		i.trimmed(what, info)
+		i.trimmed(what)
 	}
 }
 
@@ -351,16 +298,17 @@ func (i *inspection) marked(c jetstream.StreamConfig) jetstream.StreamConfig {
 }
 
 // trimmed inspects a stream with retention by limits.
-func (i *inspection) trimmed(what string, info *jetstream.StreamInfo) {
+func (i *inspection) trimmed(what string) {
+	c, mark := i.input.Config, editStream(i.marked(i.input.Config), "metadata")
 	ctx, cancel := context.WithTimeout(i.ctx, serverPatience)
 	defer cancel()
-	state, err := trim.Look(ctx, i.js, info, i.l.Trim)
+	trimmer := i.l.trimmer(i.js)
+	state, err := trimmer.Look(ctx, i.input)
 	if err == nil && state.Held == trim.None {
 		ctx, cancel := context.WithTimeout(i.ctx, serverPatience)
 		defer cancel()
-		err = trim.May(ctx, i.js, info.Config, i.l.Consumers())
+		err = trimmer.May(ctx, c)
 	}
-	c, mark := info.Config, editStream(i.marked(info.Config), "metadata")
 	fills := c.Discard == jetstream.DiscardNew && c.MaxAge == 0
 	switch {
 	case err != nil:
@@ -385,9 +333,8 @@ func (i *inspection) trimmed(what string, info *jetstream.StreamInfo) {
 
 // leftInQueue reports acknowledged inputs that the server has kept in a work queue. That happens when the server is killed.
 func (i *inspection) leftInQueue(what string, info *jetstream.StreamInfo, c *jetstream.ConsumerInfo) {
-	floor, filters := c.AckFloor.Stream, filtersOf(c.Config)
-	all := len(filters) == 0 || allCovered(info.Config.Subjects, filters)
-	if info.State.Msgs == 0 || info.State.FirstSeq > floor || !all {
+	floor, filters := c.AckFloor.Stream, jsapi.Filters(c.Config)
+	if info.State.Msgs == 0 || info.State.FirstSeq > floor || !allCovered(info.Config.Subjects, filters) {
 		return
 	}
 	i.warn(what, fmt.Sprintf("the work queue holds inputs up to sequence %d that are acknowledged, as after a crash of the server: nobody "+

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/finding"
+	"millrace/internal/ingest/jsapi"
 	"millrace/internal/ingest/lookup"
 	"millrace/internal/ingest/publisher"
 	"millrace/internal/wildcard"
@@ -24,34 +25,40 @@ const (
 
 // CommitsOf returns the kind of commits in the result stream c, given the server's version. found describes the kind for the log
 // and for `worker check`. advice describes how to enable commit markers. advice is empty if commit markers are enabled or not
-// wanted.
+// wanted. Fast batches need retention by limits and a single replica, because a fence ends an earlier owner's fast batch
+// immediately only on such a stream.
 func (l Topology) CommitsOf(c jetstream.StreamConfig, serverVersion string) (way Commits, found, advice string) {
-	batches := missingBatches(c, serverVersion)
-	if found, advice = l.noMarkers(c, serverVersion, batches); found != "" {
-		return NoCommits, withinWindow + found, advice
-	}
-	switch {
-	case c.AllowBatchPublish && isSingle(c):
-		return FastCommits, once + "each batch is committed with a marker (fast batches)", ""
-	case c.AllowAtomicPublish:
-		return AtomicCommits, once + "each batch is committed with a marker (atomic batches)" + keepMarkers(c, l.ResultPrefix), ""
-	}
-	return NoCommits, withinWindow + "the stream allows no batches that end with a commit marker", l.howToCommit(c, batches)
+	fast := c.Retention != jetstream.WorkQueuePolicy && c.Replicas <= 1 // a stream with retention by interest can't have markers
+	return l.commitsOf(c, serverVersion, fast, "each batch is", l.ResultPrefix)
 }
 
 // LetterCommitsOf does the same as CommitsOf for the stream of dead letters, which must support atomic batches.
 func (l Topology) LetterCommitsOf(c jetstream.StreamConfig, serverVersion string) (way Commits, found, advice string) {
-	batches := when(!c.AllowAtomicPublish, "allow_atomic")
-	found, advice = l.noMarkers(c, serverVersion, batches)
-	switch {
-	case c.Name == l.ResultStream && l.wantsMarkers():
+	if c.Name == l.ResultStream && l.wantsMarkers() {
 		return NoCommits, withinWindow + "the commit markers of this stream are those of the results", "give dead letters their own stream"
+	}
+	return l.commitsOf(c, serverVersion, false, "dead letters are", l.DeadLetterPrefix)
+}
+
+// commitsOf returns the kind of commits in a stream of messages under prefix. fast tells that fast batches are possible in this stream.
+// are is the subject and the verb of a text about commits.
+func (l Topology) commitsOf(c jetstream.StreamConfig, version string, fast bool, are, prefix string) (way Commits, found, advice string) {
+	batches := "allow_atomic" // the setting that the stream lacks
+	switch {
+	case c.AllowAtomicPublish, fast && c.AllowBatchPublish:
+		batches = ""
+	case fast && publisher.ServerBatches(version):
+		batches = "allow_batched"
+	}
+	found, advice = l.noMarkers(c, version, batches)
+	committed := once + are + " committed with a marker "
+	switch {
 	case found != "":
 		return NoCommits, withinWindow + found, advice
-	case !c.AllowAtomicPublish:
-		return NoCommits, withinWindow + "the stream allows no atomic batches", l.howToCommit(c, batches)
+	case fast && c.AllowBatchPublish:
+		return FastCommits, committed + "(fast batches)", ""
 	}
-	return AtomicCommits, once + "dead letters are committed with a marker (atomic batches)" + keepMarkers(c, l.DeadLetterPrefix), ""
+	return AtomicCommits, committed + "(atomic batches)" + keepMarkers(c, prefix), ""
 }
 
 // wantsMarkers reports whether the worker stores commit markers in streams that support them.
@@ -60,7 +67,7 @@ func (l Topology) wantsMarkers() bool {
 }
 
 // noMarkers returns the reason why a stream can have no commit markers, and advice on enabling them. found is empty if the stream
-// can have markers. batches is the setting that allows the batches.
+// can have markers. batches is the setting that the stream lacks to allow batches with a marker, or empty.
 func (l Topology) noMarkers(c jetstream.StreamConfig, version, batches string) (found, advice string) {
 	subjects := CommitSubjects(l.CommitPrefix, c.Name)
 	switch {
@@ -84,8 +91,10 @@ func (l Topology) noMarkers(c jetstream.StreamConfig, version, batches string) (
 		want.MaxMsgSize = minMarker
 		return fmt.Sprintf("the stream takes no message of the size of a commit marker (max_msg_size %d)", c.MaxMsgSize),
 			"raise it (" + editStream(want, "max_msg_size") + " --force)"
-	case !takes(c, subjects):
+	case !allCovered([]string{subjects}, c.Subjects):
 		return "the stream does not take commit markers (subject " + subjects + ")", l.howToCommit(c, batches)
+	case batches != "":
+		return "the stream allows no batches that end with a commit marker", l.howToCommit(c, batches)
 	}
 	return "", ""
 }
@@ -95,14 +104,14 @@ func (l Topology) noMarkers(c jetstream.StreamConfig, version, batches string) (
 const minMarker = 1024
 
 // howToCommit returns advice with the command that makes a stream support commit markers. The stream keeps its present subjects.
-// batches is the setting that allows the batches; empty if the stream allows them.
+// batches is the same as for noMarkers.
 func (l Topology) howToCommit(c jetstream.StreamConfig, batches string) string {
 	var settings []string
 	if c.Retention == jetstream.InterestPolicy {
 		c.Retention = jetstream.LimitsPolicy
 		settings = append(settings, "retention")
 	}
-	if subjects := CommitSubjects(l.CommitPrefix, c.Name); !takes(c, subjects) {
+	if subjects := CommitSubjects(l.CommitPrefix, c.Name); !allCovered([]string{subjects}, c.Subjects) {
 		c.Subjects = slices.DeleteFunc(slices.Clone(c.Subjects), func(s string) bool { return wildcard.Covers(subjects, s) })
 		c.Subjects = append(c.Subjects, subjects)
 		settings = append(settings, "subjects")
@@ -113,36 +122,15 @@ func (l Topology) howToCommit(c jetstream.StreamConfig, batches string) string {
 	return "have the stream take commit markers (" + editStream(c, settings...) + " --force)"
 }
 
-// takes reports whether a stream stores messages on these subjects.
-func takes(c jetstream.StreamConfig, subjects string) bool {
-	return slices.ContainsFunc(c.Subjects, func(s string) bool { return wildcard.Covers(s, subjects) })
-}
-
-// isSingle reports whether a stream has retention by limits and a single replica. A fence ends an earlier owner's fast
-// batch immediately only on such a stream.
-func isSingle(c jetstream.StreamConfig) bool {
-	return c.Retention == jetstream.LimitsPolicy && c.Replicas <= 1
-}
-
-// missingBatches returns the setting that the result stream lacks to allow batches with a commit marker. It is empty if the stream
-// allows such batches.
-func missingBatches(c jetstream.StreamConfig, version string) string {
-	single := c.Retention != jetstream.WorkQueuePolicy && c.Replicas <= 1 // as isSingle, because the same command ends interest retention
-	switch {
-	case c.AllowAtomicPublish, single && c.AllowBatchPublish:
-		return ""
-	case single && publisher.ServerBatches(version):
-		return "allow_batched"
-	}
-	return "allow_atomic"
-}
-
 // keepMarkers returns a text about the filter that consumers of a work queue need. It is empty for other streams. Without the
 // filter, the consumers would acknowledge commit markers, which the server then removes.
 func keepMarkers(c jetstream.StreamConfig, prefix string) string {
 	return when(c.Retention == jetstream.WorkQueuePolicy, "; consumers of this work queue need a filter such as %s.>, because the server "+
 		"removes a marker that a consumer acknowledges", prefix)
 }
+
+// markerPatience is the time limit for reading a commit marker.
+const markerPatience = 5 * time.Second
 
 // exactlyOnce reports whether a stream stores messages exactly once according to judge. If the worker stores no commit markers, it
 // returns false without findings.
@@ -161,8 +149,10 @@ func (s *stream) exactlyOnce(judge func(jetstream.StreamConfig, string) (Commits
 		s.say(level, s.what, found, advice+"; or set "+instead+", if the window is enough")
 		return false
 	}
-	if err := s.readMarker(); err != nil {
-		s.failed(s.what, err, "allow the worker's user to publish on "+s.l.API.Subject("STREAM.MSG.GET."+c.Name)+" and on "+
+	ctx, cancel := context.WithTimeout(s.ctx, markerPatience)
+	defer cancel()
+	if _, err := jsapi.Last(ctx, s.js, c.Name, CommitSubject(s.l.CommitPrefix, c.Name, s.l.Stream, s.l.Consumer, 0)); err != nil {
+		s.failed(s.what, fmt.Errorf("read the last commit marker of stream %q: %w", c.Name, err), "allow the worker's user to publish on "+s.l.API.Subject("STREAM.MSG.GET."+c.Name)+" and on "+
 			CommitSubjects(s.l.CommitPrefix, c.Name)+" (docs/security.md)")
 		return true
 	}
@@ -174,32 +164,13 @@ func (s *stream) exactlyOnce(judge func(jetstream.StreamConfig, string) (Commits
 	return true
 }
 
-// markerPatience is the time limit for reading a commit marker.
-const markerPatience = 5 * time.Second
-
-// readMarker checks whether the worker may read a stream's commit markers. The server also answers if there is no marker.
-func (s *stream) readMarker() error {
-	ctx, cancel := context.WithTimeout(s.ctx, markerPatience)
-	defer cancel()
-	name := s.have.Name
-	request := fmt.Appendf(nil, `{"last_by_subj":%q}`, CommitSubject(s.l.CommitPrefix, name, s.l.Stream, s.l.Consumer, 0))
-	if _, err := s.nc.RequestWithContext(ctx, s.l.API.Subject("STREAM.MSG.GET."+name), request); err != nil {
-		return fmt.Errorf("read the last commit marker of stream %q: %w", name, err)
-	}
-	return nil
-}
-
 // markers returns a text with the number of commit markers in a stream, because they aren't dead letters. The text is empty for a
 // stream without messages, or if the server doesn't count the markers.
 func (s *stream) markers() string {
 	if s.state.Msgs == 0 || s.l.CommitPrefix == "" {
 		return ""
 	}
-	opened, err := s.js.Stream(s.ctx, s.have.Name)
-	if err != nil {
-		return ""
-	}
-	counted, err := opened.Info(s.ctx, jetstream.WithSubjectFilter(CommitSubjects(s.l.CommitPrefix, s.have.Name)))
+	counted, err := s.opened.Info(s.ctx, jetstream.WithSubjectFilter(CommitSubjects(s.l.CommitPrefix, s.have.Name)))
 	if err != nil {
 		return ""
 	}

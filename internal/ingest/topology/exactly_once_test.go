@@ -85,7 +85,7 @@ var letterCases = []commitsCase{
 	{name: "a work queue", stream: streamConfig{Subjects: marked, Retention: jetstream.WorkQueuePolicy, AllowAtomicPublish: true},
 		way: AtomicCommits, found: "need a filter such as deadletter.>"},
 	{name: "fast batches alone", stream: streamConfig{Subjects: marked, AllowBatchPublish: true},
-		found: "within the duplicate window: the stream allows no atomic batches", command: "nats stream edit OUT --allow-batch --force"},
+		found: "within the duplicate window: the stream allows no batches that end with a commit marker", command: "nats stream edit OUT --allow-batch --force"},
 	{name: "no subject", stream: streamConfig{Subjects: []string{"deadletter.>"}},
 		found: "does not take commit markers (subject commits.OUT.>)", command: "nats stream edit OUT --subjects 'deadletter.>' --subjects 'commits.OUT.>' --allow-batch --force"},
 	{name: "interest", stream: streamConfig{Subjects: marked, Retention: jetstream.InterestPolicy, AllowAtomicPublish: true},

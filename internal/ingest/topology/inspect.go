@@ -5,12 +5,10 @@ package topology
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -36,11 +34,7 @@ func Inspect(ctx context.Context, nc *nats.Conn, l Topology, u Use) []finding.Fi
 	i.inputs()
 	i.results()
 	i.deadLetters()
-	if l.Exclusive {
-		i.partitions()
-	} else {
-		i.sharedConsumer()
-	}
+	i.consumers()
 	i.permissions()
 	i.processed() // runs after permissions, so its refused requests are only warnings
 	return i.findings
@@ -67,9 +61,10 @@ type inspection struct {
 	use      Use
 	findings []finding.Finding
 
-	maxPayload int64  // the server's max_payload in bytes
-	cluster    string // name of the server's cluster; empty for a single server
-	version    string // of the server
+	input      *jetstream.StreamInfo // the input stream; nil if it can't be read, which is already reported
+	maxPayload int64                 // the server's max_payload in bytes
+	cluster    string                // name of the server's cluster; empty for a single server
+	version    string                // of the server
 }
 
 // problem is a row of a table of what may be wrong.
@@ -116,16 +111,12 @@ func (i *inspection) failed(what string, err error, advice string) {
 // server reports false if JetStream doesn't answer or is too old, because further checks are then impossible.
 func (i *inspection) server() bool {
 	what := "server " + i.nc.ConnectedServerName()
-	level := 0
-	_, err := i.js.AccountInfo(i.ctx)
-	if err == nil {
-		level, err = apiLevel(i.ctx, i.nc, i.l.API)
-	}
+	account, err := i.js.AccountInfo(i.ctx)
 	if err != nil {
 		i.reportSilence(what, err)
 		return false
 	}
-	if found, advice := tooOld(i.version, level, i.l); found != "" {
+	if found, advice := tooOld(i.version, account.API.Level, i.l); found != "" {
 		i.say(finding.Error, what, found, advice)
 		return false
 	}
@@ -211,26 +202,6 @@ func tooOld(version string, level int, l Topology) (found, advice string) {
 		return "version " + version + ", and exclusive delivery needs nats-server " + OldestExclusive.String(), "upgrade the server" + shared
 	}
 	return "", ""
-}
-
-// levelTimeout is the time limit for the query of the API level. A cluster without a leader doesn't answer.
-const levelTimeout = 5 * time.Second
-
-// apiLevel returns the level of the JetStream API. It is 0 if the server has none.
-func apiLevel(ctx context.Context, nc *nats.Conn, api jsapi.API) (int, error) {
-	ctx, cancel := context.WithTimeout(ctx, levelTimeout)
-	defer cancel()
-	m, err := nc.RequestWithContext(ctx, api.Subject("INFO"), nil)
-	if err != nil {
-		return 0, err
-	}
-	var info struct {
-		API struct {
-			Level int `json:"level"`
-		} `json:"api"`
-	}
-	err = json.Unmarshal(m.Data, &info)
-	return info.API.Level, err
 }
 
 // limit is the size limit of a message.

@@ -16,20 +16,20 @@ import (
 	"millrace/internal/ingest/jsapi"
 )
 
-// TestInspectWithoutJetStream shows that nothing more is said, and that missing JetStream may be temporary.
+// TestInspectWithoutJetStream shows that nothing more is said, and that missing JetStream may be temporary. The advice names the setting
+// of the JetStream domain or prefix, if there is one.
 func TestInspectWithoutJetStream(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(o *server.Options) { o.JetStream = false })
-	list := Inspect(r.Ctx(), r.NC, r.topology, r.use)
-	if len(list) != 1 || !list[0].Unanswered {
-		t.Errorf("the findings are %v, want one that is unanswered", list)
-	}
-	wantLine(t, r.found(), "error server", "JetStream does not answer", "enable JetStream")
-	with := newRig(t)
-	for _, f := range Inspect(with.Ctx(), with.NC, with.topology, with.use) {
-		if f.Unanswered {
-			t.Errorf("%v counts as unanswered", f)
+	for advice, api := range map[string]jsapi.API{
+		"enable JetStream": {}, "set MILLRACE_NATS_JS_DOMAIN": {Domain: "nowhere"}, "set MILLRACE_NATS_JS_PREFIX": {Prefix: "from.nowhere"},
+	} {
+		r := newRig(t, func(o *server.Options) { o.JetStream = api != jsapi.API{} })
+		r.topology.API = api
+		list := Inspect(r.Ctx(), r.NC, r.topology, r.use)
+		if len(list) != 1 || !list[0].Unanswered {
+			t.Errorf("the findings are %v, want one that is unanswered", list)
 		}
+		wantLine(t, r.found(), "error server", "JetStream does not answer", advice, strings.TrimPrefix(api.Domain+api.Prefix, "from."))
 	}
 }
 
@@ -53,18 +53,6 @@ func TestInspectWithoutTheRightToAsk(t *testing.T) {
 				t.Errorf("the findings are %v", list)
 			}
 		})
-	}
-}
-
-// TestNoJetStreamWhereASettingSays shows that the finding names the setting for the JetStream domain or prefix.
-func TestNoJetStreamWhereASettingSays(t *testing.T) {
-	t.Parallel()
-	for setting, api := range map[string]jsapi.API{
-		"MILLRACE_NATS_JS_DOMAIN": {Domain: "nowhere"}, "MILLRACE_NATS_JS_PREFIX": {Prefix: "from.nowhere"},
-	} {
-		r := newRig(t)
-		r.topology.API = api
-		wantLine(t, r.found(), "error server", "JetStream does not answer", setting, "nowhere")
 	}
 }
 
@@ -97,8 +85,8 @@ func TestServersThatAreTooOld(t *testing.T) {
 func TestTheOldestReleaseIsNamed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	if level, err := apiLevel(r.Ctx(), r.NC, jsapi.API{}); err != nil || level < levelExclusive {
-		t.Errorf("the API has level %d (%v), want %d or more", level, err, levelExclusive)
+	if info, err := r.JS.AccountInfo(r.Ctx()); err != nil || info.API.Level < levelExclusive {
+		t.Errorf("the API has %+v (%v), want level %d or more", info, err, levelExclusive)
 	}
 	wantLine(t, r.found(), "server", "(2.10 or later is needed)")
 	r.exclusive(2)

@@ -19,9 +19,10 @@ import (
 type stream struct {
 	*inspection
 	plan
-	what  string // in findings
-	have  jetstream.StreamConfig
-	state jetstream.StreamState
+	what   string // in findings
+	opened jetstream.Stream
+	have   jetstream.StreamConfig
+	state  jetstream.StreamState
 }
 
 func (s *stream) ok(found string) { s.inspection.ok(s.what, found) }
@@ -39,7 +40,7 @@ func (i *inspection) open(what string, p plan) *stream {
 		i.failed("stream "+p.Name, err, permission)
 		return nil
 	}
-	return &stream{i, p, what, s.CachedInfo().Config, s.CachedInfo().State}
+	return &stream{i, p, what, s, s.CachedInfo().Config, s.CachedInfo().State}
 }
 
 // addPlanned returns the command that creates a planned stream with the number of replicas that provisioning would try first.
@@ -50,23 +51,15 @@ func (i *inspection) addPlanned(p plan) string {
 	return addStream(p.StreamConfig)
 }
 
-// inputInfo returns the input stream, or nil if it can't be read, which is already reported.
-func (i *inspection) inputInfo() *jetstream.StreamInfo {
-	s, err := i.js.Stream(i.ctx, i.l.Stream)
-	if err != nil {
-		return nil
-	}
-	return s.CachedInfo()
-}
-
 func (i *inspection) inputs() {
 	s := i.open("stream "+i.l.Stream, i.l.inputPlan())
 	if s == nil {
 		return
 	}
+	i.input = s.opened.CachedInfo()
 	stored := s.have.Subjects
 	for _, filter := range i.l.Subjects {
-		meets := func(subject string) bool { return wildcard.Covers(subject, filter) || wildcard.Covers(filter, subject) }
+		meets := func(subject string) bool { return wildcard.Overlap(subject, filter) }
 		if len(stored) > 0 && !slices.ContainsFunc(stored, meets) { // a mirror has no subjects
 			i.warn(s.what, fmt.Sprintf("stores nothing under %q, only %v", filter, stored), "add the subject to it, or set MILLRACE_SUBJECTS")
 		}
@@ -74,6 +67,9 @@ func (i *inspection) inputs() {
 	s.durability(s.description())
 	s.deletions()
 	s.limits()
+	if i.l.Exclusive {
+		s.removals()
+	}
 }
 
 func (i *inspection) results() {
@@ -165,7 +161,7 @@ func (s *stream) durability(found string) {
 func (s *stream) stores() bool {
 	c := s.have
 	const elsewhere = "set another stream, or delete it and set MILLRACE_PROVISION=true"
-	for _, p := range []problem{
+	return s.report(s.what, []problem{
 		{c.NoAck, finding.Error, "has no_ack set, so the server never confirms that " + s.message + " is stored",
 			"clear no_ack (" + editStream(c, "no_ack") + ")"},
 		{c.Sealed, finding.Error, "is sealed: the server takes no messages for it any more, and can't unseal it", elsewhere},
@@ -177,12 +173,7 @@ func (s *stream) stores() bool {
 		{c.SubjectTransform != nil, finding.Warning, fmt.Sprintf("maps subjects (%s): %s is stored on another subject, where readers with the "+
 			"documented filters don't find it", transformText(c.SubjectTransform), s.message),
 			"remove the transform, or have readers filter by the subjects as they are stored"},
-	} {
-		if s.report(s.what, []problem{p}) == finding.Error {
-			return false
-		}
-	}
-	return true
+	}) != finding.Error
 }
 
 // sizes warns if the result of one payload may exceed maximum, the size limit of messages.
@@ -230,18 +221,15 @@ func findDrops(c jetstream.StreamConfig) (found []string, flags string) {
 
 // removals warns about settings with which the server removes single messages of the input stream. The removal of an unacknowledged
 // message acknowledges all earlier messages of its partition.
-func (i *inspection) removals(input *jetstream.StreamInfo) {
-	if input == nil {
-		return
-	}
+func (s *stream) removals() {
 	var found []string
-	for _, row := range (plan{}).table(input.Config, 0) {
+	for _, row := range s.table(s.have, 0) {
 		if row.removes != "" {
 			found = append(found, row.removes)
 		}
 	}
 	if len(found) > 0 {
-		i.warn("stream "+i.l.Stream, "can remove single messages: "+strings.Join(found, ", "), "with exclusive delivery the server then counts "+
+		s.warn("can remove single messages: "+strings.Join(found, ", "), "with exclusive delivery the server then counts "+
 			"earlier messages of the partition as acknowledged, and they are lost if their worker dies at that time; use a stream without them, "+
 			"or MILLRACE_DELIVERY=shared")
 	}
@@ -267,9 +255,9 @@ func (s *stream) limits() {
 	}
 	var found []string
 	var changes []setting
-	table, changeable := s.table(c, holds), false
-	for _, name := range []string{"max_age", "max_bytes", "num_replicas", "storage"} { // those that the user can choose
-		if change := row(table, name); change.differs != "" {
+	changeable := false
+	for _, change := range s.table(c, holds) {
+		if change.differs != "" {
 			found, changes = append(found, change.differs), append(changes, change)
 			changeable = changeable || !change.fixed
 		}
@@ -343,7 +331,7 @@ func (s *stream) howToMove() string {
 	keep := slices.DeleteFunc(slices.Clone(results.Subjects), func(s string) bool {
 		return slices.ContainsFunc(dead, func(d string) bool { return wildcard.Covers(s, d) || wildcard.Covers(d, s) })
 	})
-	if !slices.ContainsFunc(keep, func(subject string) bool { return wildcard.Covers(subject, s.l.ResultPrefix+".>") }) {
+	if !allCovered([]string{s.l.ResultPrefix + ".>"}, keep) {
 		keep = append(keep, mappedSubjects(s.l.ResultPrefix)...) // one wildcard covered both
 		if s.l.wantsMarkers() {
 			keep = append(keep, CommitSubjects(s.l.CommitPrefix, results.Name))

@@ -11,12 +11,10 @@ import (
 	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
-
-	"millrace/internal/ingest/trim"
 )
 
 // Provision creates the missing streams and consumers. It creates a stream for dead letters unless some stream already
-// stores dead letters. In existing streams, it changes only the metadata that registers consumers (see trim.Register).
+// stores dead letters. In existing streams, it changes only the metadata that registers consumers (see trim.Trimmer).
 func Provision(ctx context.Context, js jetstream.JetStream, l Topology, log *slog.Logger) error {
 	if err := checkInput(ctx, js, l); err != nil {
 		return err // before Provision creates useless streams
@@ -39,7 +37,7 @@ func Provision(ctx context.Context, js jetstream.JetStream, l Topology, log *slo
 			return err
 		}
 	}
-	if err := trim.Register(ctx, js, l.Stream, l.Trim, l.Consumers()); err != nil {
+	if err := l.trimmer(js).Register(ctx); err != nil {
 		return err
 	}
 	return createConsumers(ctx, js, l, log)

@@ -210,7 +210,12 @@ func TestProvisionReplicatesInACluster(t *testing.T) {
 			r := withTopology(natstest.At(t, natstest.Cluster(t, c.servers)))
 			r.exclusive(2)
 			r.topology.Kept.Replicas = c.replicas
-			r.provision()
+			log := natstest.NewLog(t)
+			natstest.OK(t, Provision(r.Ctx(), r.JS, r.topology, log.Logger()))
+			const reason = `msg="the servers can't place three replicas, so the stream is on one server alone" stream=INGEST reason="no suitable peers`
+			if got, want := log.Has(reason), c.servers < 3; got != want {
+				t.Errorf("the log has the reason for one replica: %v, want %v", got, want)
+			}
 			for _, name := range []string{"INGEST", "RESULTS", "RESULTS_DEADLETTER"} {
 				if got := r.StreamConfig(name).Replicas; got != c.want {
 					t.Errorf("%s has %d replicas, want %d", name, got, c.want)
@@ -290,43 +295,6 @@ func TestWhyACreationFails(t *testing.T) {
 	}
 }
 
-// oneReplica is a client of a cluster that refuses streams with several replicas.
-type oneReplica struct {
-	jetstream.JetStream
-	nc     *nats.Conn
-	reason string
-}
-
-func (o oneReplica) Conn() *nats.Conn { return o.nc }
-
-func (o oneReplica) CreateStream(_ context.Context, c streamConfig) (jetstream.Stream, error) {
-	if c.Replicas > 1 {
-		return nil, &jetstream.APIError{ErrorCode: errNoPeers, Description: o.reason}
-	}
-	return nil, nil
-}
-
-// TestWhyAStreamHasOneReplica shows that the warning names exactly the server's reason.
-func TestWhyAStreamHasOneReplica(t *testing.T) {
-	t.Parallel()
-	s := natstest.Plain(t, server.Options{Cluster: server.ClusterOpts{Name: "east", Host: "127.0.0.1", Port: server.RANDOM_PORT}})
-	nc, err := nats.Connect(s.ClientURL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	for _, reason := range []string{"no suitable peers for placement", "no suitable peers for placement, insufficient storage"} {
-		log := natstest.NewLog(t)
-		cr := creator{js: oneReplica{nc: nc, reason: reason}, log: log.Logger()}
-		if _, err := cr.createShrinking(t.Context(), plan{bounds: Bounds{AskedBytes: true}, StreamConfig: streamConfig{Name: "INGEST"}}); err != nil {
-			t.Fatal(err)
-		}
-		if want := `msg="the servers can't place three replicas, so the stream is on one server alone" stream=INGEST reason="` + reason + `"`; !log.Has(want) {
-			t.Errorf("the log has no %s", want)
-		}
-	}
-}
-
 // TestAsManyConsumersAsTheStreamAllows shows that provisioning again counts existing consumers only once, and that none are created if
 // the stream doesn't allow all.
 func TestAsManyConsumersAsTheStreamAllows(t *testing.T) {
@@ -352,7 +320,7 @@ func TestAsManyConsumersAsTheStreamAllows(t *testing.T) {
 // unit.
 func TestNewBoundsFitTheCommand(t *testing.T) {
 	t.Parallel()
-	for n, want := range map[int64]string{4 << 30: "4GiB", 4<<30 + 1: "4194305KiB", 0: "0", 1 << 20: "1MiB", 1: "1KiB", 3<<30 + 5<<20: "3077MiB"} {
+	for n, want := range map[int64]string{4 << 30: "4GiB", 4<<30 + 1: "4194305KiB", 0: "none", 1 << 20: "1MiB", 1: "1KiB", 3<<30 + 5<<20: "3077MiB"} {
 		if got := sizeFlag(NewBounds(0, n).MaxBytes); got != want {
 			t.Errorf("%d bytes become %s, want %s", n, got, want)
 		}

@@ -112,6 +112,9 @@ func (r *rig) found() (lines []string) {
 		if (f.Advice == "") != (f.Level == finding.OK) {
 			r.Errorf("finding %q has the advice %q", f, f.Advice)
 		}
+		if f.Unanswered != strings.Contains(f.Found, "JetStream does not answer") {
+			r.Errorf("%v counts as unanswered: %v", f, f.Unanswered)
+		}
 	}
 	return lines
 }

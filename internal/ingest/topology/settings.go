@@ -139,7 +139,7 @@ func (p plan) table(have jetstream.StreamConfig, holds int64) []setting {
 		{name: "max_msgs", drops: when(old && have.MaxMsgs > 0, "max_msgs %d", have.MaxMsgs), lift: " --max-msgs=-1"},
 		{name: "max_bytes", add: p.MaxBytes > 0, flags: bytesFlags(p.MaxBytes),
 			differs: when(p.bounds.AskedBytes && max(have.MaxBytes, 0) != p.MaxBytes,
-				"max_bytes %s, and %s_MAX_BYTES is %s", sizeText(have.MaxBytes), p.variable, sizeText(p.MaxBytes)),
+				"max_bytes %s, and %s_MAX_BYTES is %s", sizeFlag(have.MaxBytes), p.variable, sizeFlag(p.MaxBytes)),
 			note:  when(0 < p.MaxBytes && p.MaxBytes < holds, "it holds %d bytes, and refuses messages until it holds less than that size", holds),
 			drops: when(old && have.MaxBytes > 0, "max_bytes %d", have.MaxBytes), lift: " --max-bytes=-1"},
 		{name: "allow_msg_ttl", removes: when(have.AllowMsgTTL, "allow_msg_ttl")},
@@ -151,7 +151,7 @@ func (p plan) table(have jetstream.StreamConfig, holds int64) []setting {
 		{name: "discard_new_per_subject", flags: " --no-discard-per-subject"},
 		{name: "max_age", add: p.MaxAge > 0, flags: ageFlags(p.MaxAge, have.Duplicates),
 			differs: when(p.bounds.AskedAge && have.MaxAge != p.MaxAge,
-				"max_age %s, and %s_MAX_AGE is %s", ageText(have.MaxAge), p.variable, ageText(p.MaxAge)),
+				"max_age %s, and %s_MAX_AGE is %s", short(have.MaxAge), p.variable, short(p.MaxAge)),
 			note: when(p.MaxAge > 0 && (have.MaxAge == 0 || have.MaxAge > p.MaxAge),
 				"the server then deletes at once what is older than %s, read or not", short(p.MaxAge)),
 			drops: when(have.MaxAge > 0, "max_age %s", have.MaxAge), lift: " --max-age=0s"}, // with either value of discard
@@ -181,8 +181,8 @@ func row(table []setting, name string) setting {
 	return table[slices.IndexFunc(table, func(s setting) bool { return s.name == name })]
 }
 
-// The commands below need version 0.4 or later of the nats command. TestAdvisedCommandsWithTheRealProgram runs them if that command is
-// installed.
+// The commands below need version 0.4 or later of the nats command. TestAdvisedCommandsCreateWhatProvisionCreates runs them if that
+// command is installed.
 
 // addStream returns the command that creates a stream with the configuration c. If c.Replicas is 0, the stream gets one replica.
 func addStream(c jetstream.StreamConfig) string {
@@ -240,13 +240,16 @@ func bytesFlags(maxBytes int64) string {
 }
 
 // sizeFlag formats a size, given in bytes, in the largest unit that divides it. The nats command accepts numbers up to 2^31 - 1
-// before a unit.
+// before a unit. A size of 0 or less is no limit.
 func sizeFlag(n int64) string {
+	if n <= 0 {
+		return "none"
+	}
 	for _, u := range []struct {
 		name  string
 		bytes int64
 	}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", kib}} {
-		if n != 0 && n%u.bytes == 0 {
+		if n%u.bytes == 0 {
 			return strconv.FormatInt(n/u.bytes, 10) + u.name
 		}
 	}
@@ -264,19 +267,11 @@ func seconds(d time.Duration) string {
 	return fmt.Sprintf("%ds", int64(d.Round(time.Second).Seconds()))
 }
 
-func sizeText(bytes int64) string { return orNone(bytes > 0, sizeFlag(bytes)) }
-
-func ageText(age time.Duration) string { return orNone(age > 0, short(age)) }
-
-func orNone(limited bool, text string) string {
-	if !limited {
+// short formats a time limit without zero parts at the end, for example 168h instead of 168h0m0s. A limit of 0 is none.
+func short(d time.Duration) string {
+	if d == 0 {
 		return "none"
 	}
-	return text
-}
-
-// short formats a duration without zero parts at the end, for example 168h instead of 168h0m0s.
-func short(d time.Duration) string {
 	text := d.String()
 	if strings.HasSuffix(text, "m0s") {
 		text = strings.TrimSuffix(text, "0s")

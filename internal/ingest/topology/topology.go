@@ -240,10 +240,8 @@ func streamCovering(ctx context.Context, js jetstream.JetStream, wanted string) 
 	partly := ""
 	streams := js.ListStreams(ctx, jetstream.WithStreamListSubject(wanted))
 	for info := range streams.Info() {
-		for _, subject := range info.Config.Subjects {
-			if wildcard.Covers(subject, wanted) {
-				return info.Config.Name, nil
-			}
+		if allCovered([]string{wanted}, info.Config.Subjects) {
+			return info.Config.Name, nil
 		}
 		partly = info.Config.Name
 	}

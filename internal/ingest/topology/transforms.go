@@ -4,6 +4,7 @@ package topology
 // transform maps the former to the latter. Exclusive delivery needs the transform that puts a partition before each subject.
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -40,16 +41,13 @@ func partitionFilters(partition string, subjects []string) []string {
 const maxPartitions = 256
 
 // unfit returns the reason why a worker can't receive its inputs from an input stream with the configuration c, and advice. Both
-// are empty if it can. filters are the consumer's filters with shared delivery; no filters means all subjects.
+// are empty if it can. filters are the consumer's filters with shared delivery.
 func unfit(c jetstream.StreamConfig, l Topology, filters []string) (found, advice string) {
 	if l.Exclusive {
 		return unfitForPartitions(c, l.Partitions)
 	}
-	t, stored := c.SubjectTransform, storedFilters(c.SubjectTransform, l.Subjects)
-	meets := func(filter string) bool {
-		return slices.ContainsFunc(stored, func(s string) bool { return overlap(s, filter) })
-	}
-	if t == nil || len(filters) == 0 || slices.ContainsFunc(filters, meets) {
+	t := c.SubjectTransform
+	if t == nil || storesAny(t, l.Subjects, filters) {
 		return "", ""
 	}
 	found = fmt.Sprintf("maps subjects (%s), so messages published under %v are stored where the consumer's filters %v match nothing: it "+
@@ -99,52 +97,53 @@ func transformText(t *jetstream.SubjectTransformConfig) string {
 
 // partitionsOf returns the number of partitions of a transform for exclusive delivery. It returns 0 for any other transform.
 func partitionsOf(t *jetstream.SubjectTransformConfig) int {
-	if t == nil || t.Source != ">" {
+	if t == nil || t.Source != ">" || !strings.HasSuffix(t.Destination, ".>") || strings.Count(t.Destination, ".") > 1 {
 		return 0
 	}
-	first, rest, _ := strings.Cut(t.Destination, ".")
-	if n := partitionToken(first); rest == ">" {
-		return n
-	}
-	return 0
+	return partitionsIn(t.Destination)
 }
 
-var partitionFunction = regexp.MustCompile(`(?i)^\{\{\s*partition\(\s*(\d+)\s*[,)]`)
+var partitionFunction = regexp.MustCompile(`(?i)(?:^|\.)\{\{\s*partition\(\s*(\d+)\s*[,)]`)
 
-// partitionToken returns the number of partitions in a token of a transform's destination, such as {{partition(8)}} or
-// {{partition(8,1,2)}}. It returns 0 for any other token.
-func partitionToken(token string) int {
-	match := partitionFunction.FindStringSubmatch(token)
+// partitionsIn returns the number of partitions in a transform's destination, or in one of its tokens, such as {{partition(8)}} or
+// {{partition(8,1,2)}}. It returns 0 if there is no such token.
+func partitionsIn(destination string) int {
+	match := partitionFunction.FindStringSubmatch(destination)
 	if match == nil {
 		return 0
 	}
-	n, err := strconv.Atoi(match[1])
-	if err != nil {
-		return 0 // too large
-	}
+	n, _ := strconv.Atoi(match[1]) // the maximum if the number is too large
 	return n
 }
 
+// storesAny reports whether a stream with transform t stores, under one of the filters, messages that are published under subjects.
+func storesAny(t *jetstream.SubjectTransformConfig, subjects, filters []string) bool {
+	const atMost = 1 << 16 // partitions that it tries
+	for partition := range max(min(partitionsIn(t.Destination), atMost), 1) {
+		stored := storedFilters(t, subjects, strconv.Itoa(partition))
+		for _, filter := range filters {
+			if slices.ContainsFunc(stored, func(s string) bool { return wildcard.Overlap(s, filter) }) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // storedFilters returns filters for the stored subjects of messages that are published under subjects to a stream with transform
-// t. The filters contain a partition token of the transform unchanged.
-func storedFilters(t *jetstream.SubjectTransformConfig, subjects []string) []string {
+// t. In them, partition replaces the function of t that returns a partition's number.
+func storedFilters(t *jetstream.SubjectTransformConfig, subjects []string, partition string) (stored []string) {
 	if t == nil || t.Destination == "" {
 		return subjects
 	}
-	var stored []string
+	source := cmp.Or(t.Source, ">")
 	for _, s := range subjects {
-		source := t.Source
-		if source == "" {
-			source = ">"
-		}
-		if !overlap(source, s) {
-			stored = append(stored, s)
-			continue
-		}
 		if !wildcard.Covers(source, s) {
-			stored = append(stored, s) // the transform leaves some of these subjects unchanged
+			stored = append(stored, s) // the transform leaves some or all of these subjects unchanged
 		}
-		stored = append(stored, mapped(source, t.Destination, s))
+		if wildcard.Overlap(source, s) {
+			stored = append(stored, mapped(source, t.Destination, s, partition))
+		}
 	}
 	return stored
 }
@@ -153,16 +152,9 @@ func storedFilters(t *jetstream.SubjectTransformConfig, subjects []string) []str
 // server refuses overlapping filters, so StoredFilters replaces two overlapping filters by one that matches both. The new filter
 // may match further subjects.
 func StoredFilters(t *jetstream.SubjectTransformConfig, subjects []string) (filters []string) {
-	for _, s := range storedFilters(t, subjects) {
-		tokens := splitTokens(s)
-		for i, token := range tokens {
-			if partitionToken(token) > 0 {
-				tokens[i] = "*"
-			}
-		}
-		s = strings.Join(tokens, ".")
+	for _, s := range storedFilters(t, subjects, "*") {
 		for i := 0; i < len(filters); i++ {
-			if overlap(filters[i], s) {
+			if wildcard.Overlap(filters[i], s) {
 				s, filters, i = filterFor(filters[i], s), slices.Delete(filters, i, i+1), -1 // the new filter may overlap earlier filters
 			}
 		}
@@ -186,49 +178,20 @@ func filterFor(a, b string) string {
 }
 
 // mapped returns a filter for the subjects into which destination transforms subjects that match both source and s.
-func mapped(source, destination, s string) string {
-	tokens := splitTokens(destination)
+func mapped(source, destination, s, partition string) string {
+	tokens := strings.Split(destination, ".")
 	for i, token := range tokens {
 		switch {
 		case token == ">":
 			given, from := strings.Split(s, "."), strings.Count(source, ".")
-			if from < len(given) {
-				return strings.Join(append(tokens[:i:i], given[from:]...), ".")
+			if from < len(given) { // otherwise s ends earlier with a wildcard
+				tokens = append(tokens[:i], given[from:]...)
 			}
-			return strings.Join(tokens, ".") // s ends earlier with a wildcard
-		case strings.HasPrefix(token, "$"), strings.HasPrefix(token, "{{") && partitionToken(token) == 0:
+		case partitionsIn(token) > 0:
+			tokens[i] = partition
+		case strings.HasPrefix(token, "$"), strings.HasPrefix(token, "{{"):
 			tokens[i] = "*"
 		}
 	}
 	return strings.Join(tokens, ".")
-}
-
-// splitTokens splits a destination at its dots, except between braces.
-func splitTokens(destination string) (tokens []string) {
-	depth, from := 0, 0
-	for i, c := range destination {
-		switch {
-		case c == '{':
-			depth++
-		case c == '}':
-			depth--
-		case c == '.' && depth == 0:
-			tokens = append(tokens, destination[from:i])
-			from = i + 1
-		}
-	}
-	return append(tokens, destination[from:])
-}
-
-// overlap does the same as wildcard.Overlap for filters that may contain a partition token of a transform.
-func overlap(a, b string) bool {
-	return wildcard.OverlapTokens(splitTokens(a), splitTokens(b), func(x, y string) bool {
-		return wildcard.Meet(x, y) || isPartition(x, y) || isPartition(y, x)
-	})
-}
-
-// isPartition reports whether token is a partition number that the token transform can produce.
-func isPartition(transform, token string) bool {
-	number, err := strconv.Atoi(token)
-	return err == nil && number >= 0 && number < partitionToken(transform)
 }

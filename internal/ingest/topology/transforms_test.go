@@ -9,31 +9,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
+// TestStoredFilters shows that filters follow a transform, and that overlapping filters are merged, because the server refuses them.
 func TestStoredFilters(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		transform *jetstream.SubjectTransformConfig
-		subject   string
-		want      string
-	}{
-		{nil, "ingest.>", "ingest.>"},
-		{transform(">", "{{partition(8)}}.>"), "ingest.>", "{{partition(8)}}.ingest.>"},
-		{transform(">", "{{partition(8)}}.>"), "ingest.a", "{{partition(8)}}.ingest.a"},
-		{transform("ingest.>", "in.>"), "ingest.>", "in.>"},
-		{transform("ingest.>", "in.>"), "ingest.a.b", "in.a.b"},
-		{transform("other.>", "in.>"), "ingest.>", "ingest.>"},
-		{transform("ingest.*", "in.{{wildcard(1)}}.x"), "ingest.*", "in.*.x"},
-		{transform("ingest.*", "in.$1"), "ingest.a", "in.*"},
-		{transform("ingest.a.>", "in.>"), "ingest.>", "ingest.>,in.>"},
-	} {
-		if got := strings.Join(storedFilters(c.transform, []string{c.subject}), ","); got != c.want {
-			t.Errorf("%+v stores %q as %q, want %q", c.transform, c.subject, got, c.want)
-		}
-	}
-}
-
-// TestFiltersOfAConsumerDoNotOverlap shows that overlapping filters are merged, because the server refuses them.
-func TestFiltersOfAConsumerDoNotOverlap(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		transform *jetstream.SubjectTransformConfig
@@ -41,7 +18,14 @@ func TestFiltersOfAConsumerDoNotOverlap(t *testing.T) {
 		want      string
 	}{
 		{nil, "out,out.>", "out,out.>"},
-		{transform(">", "{{partition(8)}}.>"), "out,out.>", "*.out,*.out.>"},
+		{transform(">", "{{partition(8)}}.>"), "out,out.>,in.a", "*.out,*.out.>,*.in.a"},
+		{transform("", "{{ Partition(8,1,2)}}.>"), "in.>", "*.in.>"},
+		{transform("in.>", "out.>"), "in.>", "out.>"},
+		{transform("in.>", "out.>"), "in.a.b", "out.a.b"},
+		{transform("other.>", "out.>"), "in.>", "in.>"},
+		{transform("in.*", "out.{{wildcard(1)}}.x"), "in.*", "out.*.x"},
+		{transform("in.*", "out.$1"), "in.a", "out.*"},
+		{transform("in.a.>", "out.>"), "in.>", "in.>,out.>"},
 		{transform("out.>", "archive.>"), "out,out.>", "out,archive.>"},
 		{transform("out.a.>", "out.b.>"), "out,out.>", "out,out.>"},
 		{transform("out.a.*", "out.*.$1"), "out.*.x", "out.*.*"},
@@ -54,19 +38,34 @@ func TestFiltersOfAConsumerDoNotOverlap(t *testing.T) {
 	}
 }
 
-func TestOverlapWithPartitions(t *testing.T) {
+// TestFiltersOfPartitions shows that a filter matches stored subjects only with a number that the transform can produce.
+func TestFiltersOfPartitions(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		a, b string
-		want bool
+		destination, filter string
+		want                bool
 	}{
-		{"ingest.>", "ingest.a", true}, {"ingest.>", "ingest", false},
-		{"{{partition(8)}}.ingest.>", "ingest.>", false}, {"{{partition(8)}}.ingest.>", "7.ingest.>", true},
-		{"{{partition(8)}}.ingest.>", "8.ingest.>", false}, {"{{partition(8)}}.ingest.>", "*.ingest.a", true},
-		{"{{partition(8,1,2)}}.ingest.>", "0.>", true}, {"{{partition(8)}}.ingest.>", ">", true},
+		{"{{partition(8)}}.>", "ingest.>", false}, {"{{partition(8)}}.>", "7.ingest.>", true}, {"{{partition(8)}}.>", "8.ingest.>", false},
+		{"{{partition(8)}}.>", "*.ingest.a", true}, {"{{partition(8,1,2)}}.>", "0.>", true}, {"{{partition(8)}}.>", ">", true},
+		{"in.>", "ingest.>", false}, {"in.>", "in.ingest.a", true}, {"{{partition(99999999999999999999)}}.>", "ingest.>", false},
 	} {
-		if got := overlap(c.a, c.b); got != c.want || overlap(c.b, c.a) != c.want {
-			t.Errorf("%q and %q: %v, want %v", c.a, c.b, got, c.want)
+		if got := storesAny(transform(">", c.destination), []string{"ingest.>"}, []string{c.filter}); got != c.want {
+			t.Errorf("%s, filter %q: %v, want %v", c.destination, c.filter, got, c.want)
+		}
+	}
+}
+
+func TestPartitionsOf(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		source, destination string
+		want                int
+	}{
+		{">", "{{partition(8)}}.>", 8}, {">", "{{ Partition(8,1,2) }}.>", 8}, {"a.>", "{{partition(8)}}.>", 0}, {">", "{{partition(8)}}", 0},
+		{">", "{{partition(8)}}.a.>", 0}, {">", "a.{{partition(8)}}.>", 0}, {">", "a.>", 0},
+	} {
+		if got := partitionsOf(transform(c.source, c.destination)); got != c.want {
+			t.Errorf("%q to %q: %d, want %d", c.source, c.destination, got, c.want)
 		}
 	}
 }

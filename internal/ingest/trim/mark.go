@@ -1,18 +1,12 @@
 package trim
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-
-	"millrace/internal/ingest/jsapi"
-	"millrace/internal/ingest/retry"
 )
 
 const (
@@ -80,65 +74,3 @@ func MetadataFlags(metadata map[string]string) string {
 	}
 	return flags.String()
 }
-
-// May returns an error if the user lacks the permission to purge the stream. If a given consumer isn't registered, the
-// user also needs the permission to change the stream's metadata. May sends only requests that the server refuses in
-// any case.
-func May(ctx context.Context, js jetstream.JetStream, c jetstream.StreamConfig, consumers []string) error {
-	if err := refuses(ctx, js, "STREAM.PURGE."+c.Name, map[string]any{"seq": 1, "keep": 1}); err != nil || len(unregistered(c, consumers)) == 0 {
-		return err
-	}
-	return refuses(ctx, js, "STREAM.UPDATE."+c.Name, map[string]any{"name": c.Name + "-"})
-}
-
-// refuses sends an invalid request, and returns an error unless the server refuses it as invalid. The server doesn't
-// answer a request without permission.
-func refuses(ctx context.Context, js jetstream.JetStream, request string, body any) error {
-	err := jsapi.Request(ctx, js, request, body, &struct{}{})
-	if refused := (*jetstream.APIError)(nil); errors.As(err, &refused) && refused.Code == badRequest {
-		return nil
-	}
-	return fmt.Errorf("%s: %w", jsapi.Of(js).Subject(request), err)
-}
-
-// badRequest is the server's error code for an invalid request.
-const badRequest = 400
-
-const (
-	// registerTries is the maximum number of times that Register writes. A worker that registers at the same time may
-	// overwrite the change, because the server replaces the whole configuration.
-	registerTries = 5
-
-	// registerPause is the time that Register waits after it has written, before it checks the result.
-	registerPause = 200 * time.Millisecond
-)
-
-// Register registers consumers of a stream that may be trimmed, and returns when they are registered. It ignores other
-// streams. It never unregisters a consumer. After a deployment is gone, inputs stay until an administrator deletes its
-// consumers from the metadata.
-func Register(ctx context.Context, js jetstream.JetStream, stream string, policy Policy, consumers []string) error {
-	for range registerTries {
-		s, err := js.Stream(ctx, stream)
-		if err != nil {
-			return fmt.Errorf("look up stream %q: %w", stream, err)
-		}
-		c := s.CachedInfo().Config
-		if !policy.trims(c) || len(unregistered(c, consumers)) == 0 {
-			return nil
-		}
-		marked := Marked(c)
-		if c.Metadata = WithMark(c, consumers); !marked {
-			delete(c.Metadata, MarkKey) // the policy is Always
-		}
-		if _, err := js.UpdateStream(ctx, c); err != nil {
-			return fmt.Errorf("register the consumers in the metadata of stream %q, so that it keeps their inputs: %w (allow the worker's user to publish on "+
-				"%s)", stream, err, jsapi.Of(js).Subject("STREAM.UPDATE."+stream))
-		}
-		if !retry.Sleep(ctx, registerPause) {
-			return ctx.Err()
-		}
-	}
-	return errRegister
-}
-
-var errRegister = errors.New("could not register the consumers in the metadata of the stream, because others change it at the same time")

@@ -2,7 +2,9 @@ package trim
 
 import (
 	"bytes"
+	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -45,8 +47,8 @@ func TestACopyThatIsMadeLater(t *testing.T) {
 	r.trim(trimmer)
 	r.wantLeft(2, None, "p-0")
 	r.Create(jetstream.StreamConfig{Name: "MIRROR", Mirror: &jetstream.StreamSource{Name: "INGEST"}})
-	trimmer.reader.listedAt = time.Now().Add(-copiesAge)
-	if s, err := trimmer.look(r.Ctx(), r.Stream("INGEST").CachedInfo()); err != nil || s.Held != Mirrored {
+	trimmer.listedAt = time.Now().Add(-copiesAge)
+	if s, err := trimmer.lookRegistered(r.Ctx(), r.Stream("INGEST").CachedInfo()); err != nil || s.Held != Mirrored {
 		t.Errorf("with a mirror that was made later, inputs are held because of %q, want %q: %v", s.Held, Mirrored, err)
 	}
 }
@@ -59,28 +61,29 @@ func TestAConsumerThatTheServerCanNotTell(t *testing.T) {
 	r.store(0)
 	r.process("p-0", 1)
 	trimmer := r.trimmer(Auto)
-	trimmer.reader.js = r.answering(func(request string, data []byte) []byte {
-		answer, err := r.NC.Request(jetstream.DefaultAPIPrefix+request, data, natstest.Patience)
-		if err != nil {
-			t.Error(err)
-			return nil
-		}
+	trimmer.JS = r.answering(func(request string, answer []byte) []byte {
 		if strings.HasPrefix(request, "CONSUMER.LIST.") {
-			return bytes.Replace(answer.Data, []byte(`"total":2`), []byte(`"missing":["away"],"total":3`), 1)
+			return bytes.Replace(answer, []byte(`"total":2`), []byte(`"missing":["away"],"total":3`), 1)
 		}
-		return answer.Data
+		return answer
 	})
-	if s, err := trimmer.look(r.Ctx(), r.Stream("INGEST").CachedInfo()); err != nil || s.Held != Unknown || s.Detail != "away" {
+	if s, err := trimmer.lookRegistered(r.Ctx(), r.Stream("INGEST").CachedInfo()); err != nil || s.Held != Unknown || s.Detail != "away" {
 		t.Errorf("inputs are held because of %q (%q), want %q (away): %v", s.Held, s.Detail, Unknown, err)
 	}
 }
 
-// answering returns a client of a simulated server. answer returns the answer to a request to its API.
-func (r *rig) answering(answer func(request string, data []byte) []byte) jetstream.JetStream {
+// answering returns a client of a simulated server. change returns its answer to a request, given the answer of the real server.
+func (r *rig) answering(change func(request string, answer []byte) []byte) jetstream.JetStream {
 	r.Helper()
 	const prefix = "SIMULATED."
 	natstest.Must(r.NC.Subscribe(prefix+">", func(m *nats.Msg) {
-		_ = m.Respond(answer(strings.TrimPrefix(m.Subject, prefix), m.Data))
+		request := strings.TrimPrefix(m.Subject, prefix)
+		answer, err := r.NC.Request(jetstream.DefaultAPIPrefix+request, m.Data, natstest.Patience)
+		if err != nil {
+			r.Error(err)
+			return
+		}
+		_ = m.Respond(change(request, answer.Data))
 	}))(r)
 	return natstest.Must(jetstream.NewWithAPIPrefix(r.NC, prefix))(r)
 }
@@ -95,7 +98,7 @@ func TestRegisterLeavesTheMarkOut(t *testing.T) {
 			r.Change("INGEST", func(c *jetstream.StreamConfig) { delete(c.Metadata, MarkKey) })
 		}
 		name := fmt.Sprint("marked-", marked)
-		natstest.OK(t, Register(r.Ctx(), r.JS, "INGEST", Always, []string{name}))
+		natstest.OK(t, r.register(Always, name))
 		if c := r.StreamConfig("INGEST"); Marked(c) != marked || !slices.Contains(Registered(c), name) {
 			t.Errorf("a stream with a mark: %v; its metadata is %v", marked, c.Metadata)
 		}
@@ -103,26 +106,52 @@ func TestRegisterLeavesTheMarkOut(t *testing.T) {
 }
 
 // TestARefusalAboutAnotherStream shows that a refusal for another stream does not apply to this one, although this
-// one's name is its prefix.
+// one's name is its prefix. A Trimmer without permission says so and pauses. After other errors, it tries again after a pause.
 func TestARefusalAboutAnotherStream(t *testing.T) {
 	t.Parallel()
 	refused := &server.Permissions{Publish: &server.SubjectPermission{Deny: []string{"$JS.API.STREAM.PURGE.>"}}}
 	r := &rig{Rig: natstest.New(t, func(o *server.Options) {
 		o.Users, o.NoAuthUser = []*server.User{{Username: "worker", Password: "worker", Permissions: refused}}, "worker"
 	})}
-	trimmer := r.trimmer(Auto)
 	for _, c := range []struct {
-		stream string
-		want   bool
-	}{{"INGEST2", false}, {"INGEST", true}} {
+		stream, log string
+		held        Reason
+		most        int // maximum number of steps
+	}{
+		{"INGEST2", "could not look whether processed inputs can be removed", None, 4},
+		{"INGEST", "this worker may not remove processed inputs", Forbidden, 1},
+	} {
 		subject := jetstream.DefaultAPIPrefix + "STREAM.PURGE." + c.stream
 		natstest.OK(t, r.NC.Publish(subject, nil))
 		r.Until("the server has refused the request", func() bool {
 			last := r.NC.LastError()
 			return last != nil && strings.Contains(last.Error(), `"`+subject+`"`)
 		})
-		if got := trimmer.isForbidden(); got != c.want {
-			t.Errorf("after a refusal about stream %s, that of INGEST may not be trimmed: %v, want %v", c.stream, got, c.want)
+		log, trimmer := natstest.NewLog(t), r.trimmer(Auto)
+		trimmer.Log = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		ctx, cancel := context.WithTimeout(r.Ctx(), busyPause*2+minPause)
+		defer cancel()
+		trimmer.Run(ctx) // there is no stream, so each step fails
+		if n := log.Count(c.log); n < 1 || n > c.most || r.last.Held != c.held {
+			t.Errorf("after a refusal about stream %s, the log has %d lines, and inputs are held because of %q", c.stream, n, r.last.Held)
+		}
+	}
+	ctx, cancel := context.WithTimeout(r.Ctx(), minPause)
+	defer cancel()
+	if r.trimmer(Never).Run(ctx); ctx.Err() != nil {
+		t.Error("a Trimmer that never trims runs")
+	}
+}
+
+func TestBehind(t *testing.T) {
+	t.Parallel()
+	info := &jetstream.StreamInfo{State: jetstream.StreamState{LastSeq: 10}}
+	for _, c := range []struct {
+		state State
+		want  uint64
+	}{{State{}, 0}, {State{Info: info, Floor: 4}, 6}, {State{Info: info, Floor: 11}, 0}, {State{Info: info, Held: Missing}, 0}} {
+		if got := c.state.Behind(); got != c.want {
+			t.Errorf("%+v is %d behind, want %d", c.state, got, c.want)
 		}
 	}
 }
@@ -132,22 +161,27 @@ func TestMayAsksWhatIsNeeded(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	var asked []string
-	js := r.answering(func(request string, _ []byte) []byte {
+	js := r.answering(func(request string, answer []byte) []byte {
 		asked = append(asked, request)
 		if strings.Contains(request, "UPDATE") {
 			return []byte(`{"error":{"code":403,"err_code":10000,"description":"no"}}`)
 		}
-		return []byte(`{"error":{"code":400,"err_code":10003,"description":"bad request"}}`)
+		return answer
 	})
 	c := r.StreamConfig("INGEST")
-	if err := May(r.Ctx(), js, c, []string{"p-0"}); err != nil {
+	if err := New(Options{JS: js, Consumers: []string{"p-0"}}).May(r.Ctx(), c); err != nil {
 		t.Errorf("a worker with registered consumers may not trim: %v", err)
 	}
-	if err := May(r.Ctx(), js, c, []string{"p-0", "other"}); err == nil {
+	if err := New(Options{JS: js, Consumers: []string{"p-0", "other"}}).May(r.Ctx(), c); err == nil {
 		t.Error("a worker whose consumers can't be registered may trim")
 	}
 	if want := []string{"STREAM.PURGE.INGEST", "STREAM.PURGE.INGEST", "STREAM.UPDATE.INGEST"}; !slices.Equal(asked, want) {
 		t.Errorf("the requests are %q, want %q", asked, want)
+	}
+	other := New(Options{JS: js, Stream: "INGEST", Consumers: []string{"other"}})
+	state := natstest.Must(other.lookRegistered(r.Ctx(), r.Stream("INGEST").CachedInfo()))(t)
+	if text := state.Explain(); state.Held != Unregistered || !strings.Contains(text, "publish on SIMULATED.STREAM.UPDATE.INGEST") {
+		t.Errorf("inputs are held because of %q: %s", state.Held, text)
 	}
 }
 

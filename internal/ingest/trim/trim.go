@@ -3,7 +3,7 @@
 // to the lowest of these floors ([adr/0048](../../../docs/adr/0048-the-worker-trims.md)).
 //
 // Package ingest runs a Trimmer in each worker. Package topology marks streams, registers consumers and reports the
-// consumer that holds the floor. Start reading at Trimmer.Run, then reader.read, which determines the floor.
+// consumer that holds the floor. Start reading at Trimmer.Run, then Trimmer.Look, which determines the floor.
 package trim
 
 import (
@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/ingest/jsapi"
 	"millrace/internal/ingest/retry"
 )
 
@@ -42,24 +43,19 @@ type Options struct {
 // sees that the first sequence of the stream has moved, it leaves the work to other workers for some time.
 type Trimmer struct {
 	Options
-	reader reader
 
 	first  uint64        // first sequence of the stream at the last step, or after the last purge; 0 before the first step
 	yields int           // number of consecutive steps in which this worker left the work to other workers
 	idle   time.Duration // pause after the last step that removed nothing, without its random part; 0 after a purge
 	held   Reason        // reason why nothing may be removed, since heldAt
 	heldAt time.Time     // zero after the reason was logged
+
+	copies   []string  // names of the streams in the account that copy the stream
+	listedAt time.Time // time when copies was read
 }
 
 // New returns a Trimmer.
-func New(o Options) *Trimmer {
-	return &Trimmer{Options: o, reader: reader{js: o.JS, stream: o.Stream, policy: o.Policy}}
-}
-
-// Register registers the consumers of this worker's deployment. Call it before the worker relies on them.
-func (t *Trimmer) Register(ctx context.Context) error {
-	return Register(ctx, t.JS, t.Stream, t.Policy, t.Consumers)
-}
+func New(o Options) *Trimmer { return &Trimmer{Options: o} }
 
 const (
 	// busyPause is the time between two purges while there is something to remove.
@@ -136,7 +132,7 @@ func (t *Trimmer) step(ctx context.Context) (pause time.Duration, err error) {
 		return about(minPause), nil
 	}
 	t.yields = 0
-	state, err := t.look(ctx, info)
+	state, err := t.lookRegistered(ctx, info)
 	if err != nil {
 		return 0, err
 	}
@@ -159,21 +155,21 @@ func nearlyFull(info *jetstream.StreamInfo) bool {
 	return limit > 0 && info.State.Bytes > uint64(limit)/2
 }
 
-// look reads the state of the stream. If this worker's consumers aren't registered, look registers them, and nothing is
+// lookRegistered is like Look. If this worker's consumers aren't registered, lookRegistered registers them, and nothing is
 // removed before the next step.
-func (t *Trimmer) look(ctx context.Context, info *jetstream.StreamInfo) (State, error) {
-	s, err := t.reader.read(ctx, info)
+func (t *Trimmer) lookRegistered(ctx context.Context, info *jetstream.StreamInfo) (State, error) {
+	s, err := t.Look(ctx, info)
 	if err != nil || !t.Policy.trims(info.Config) || len(unregistered(info.Config, t.Consumers)) == 0 {
 		return s, err
 	}
-	err = t.Register(ctx)
-	if s.Held != None {
-		return s, nil
+	detail := "another worker has just changed the stream"
+	if err := t.Register(ctx); err != nil {
+		detail = err.Error()
 	}
-	if err != nil {
-		return s.held(Unregistered, err.Error()), nil
+	if s.Held == None {
+		s = s.held(Unregistered, detail)
 	}
-	return s.held(Unregistered, ""), nil
+	return s, nil
 }
 
 // purge removes every message up to the floor. It fails if the worker is no longer connected to the server with the
@@ -200,3 +196,65 @@ func (t *Trimmer) report(removed uint64, s State) {
 		t.Log.Warn("processed inputs stay in the stream, which fills", "stream", t.Stream, "because", s.Explain())
 	}
 }
+
+// May returns an error if the user lacks the permission to purge the stream, whose configuration is c. If a consumer isn't
+// registered, the user also needs the permission to change the stream's metadata. May sends only requests that the server
+// refuses in any case.
+func (t *Trimmer) May(ctx context.Context, c jetstream.StreamConfig) error {
+	if err := refuses(ctx, t.JS, "STREAM.PURGE."+c.Name, map[string]any{"seq": 1, "keep": 1}); err != nil || len(unregistered(c, t.Consumers)) == 0 {
+		return err
+	}
+	return refuses(ctx, t.JS, "STREAM.UPDATE."+c.Name, map[string]any{"name": c.Name + "-"})
+}
+
+// refuses sends an invalid request, and returns an error unless the server refuses it as invalid. The server doesn't
+// answer a request without permission.
+func refuses(ctx context.Context, js jetstream.JetStream, request string, body any) error {
+	err := jsapi.Request(ctx, js, request, body, &struct{}{})
+	if refused := (*jetstream.APIError)(nil); errors.As(err, &refused) && refused.Code == badRequest {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", jsapi.Of(js).Subject(request), err)
+}
+
+// badRequest is the server's error code for an invalid request.
+const badRequest = 400
+
+const (
+	// registerTries is the maximum number of times that Register writes. A worker that registers at the same time may
+	// overwrite the change, because the server replaces the whole configuration.
+	registerTries = 5
+
+	// registerPause is the time that Register waits after it has written, before it checks the result.
+	registerPause = 200 * time.Millisecond
+)
+
+// Register registers the consumers if the stream may be trimmed, and returns when they are registered. Call it before a
+// worker relies on them. It never unregisters a consumer. After a deployment is gone, inputs stay until an administrator deletes its
+// consumers from the metadata.
+func (t *Trimmer) Register(ctx context.Context) error {
+	for range registerTries {
+		s, err := t.JS.Stream(ctx, t.Stream)
+		if err != nil {
+			return fmt.Errorf("look up stream %q: %w", t.Stream, err)
+		}
+		c := s.CachedInfo().Config
+		if !t.Policy.trims(c) || len(unregistered(c, t.Consumers)) == 0 {
+			return nil
+		}
+		marked := Marked(c)
+		if c.Metadata = WithMark(c, t.Consumers); !marked {
+			delete(c.Metadata, MarkKey) // the policy is Always
+		}
+		if _, err := t.JS.UpdateStream(ctx, c); err != nil {
+			return fmt.Errorf("register the consumers in the metadata of stream %q, so that it keeps their inputs: %w (allow the worker's user to publish on "+
+				"%s)", t.Stream, err, jsapi.Of(t.JS).Subject("STREAM.UPDATE."+t.Stream))
+		}
+		if !retry.Sleep(ctx, registerPause) {
+			return ctx.Err()
+		}
+	}
+	return errRegister
+}
+
+var errRegister = errors.New("could not register the consumers in the metadata of the stream, because others change it at the same time")

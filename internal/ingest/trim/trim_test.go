@@ -65,6 +65,11 @@ func (r *rig) trimmer(policy Policy) *Trimmer {
 	return New(Options{JS: r.JS, Stream: "INGEST", Policy: policy, Consumers: []string{"p-0", "p-1"}, Log: r.Log.Logger(), Observer: r})
 }
 
+// register registers consumers under a policy.
+func (r *rig) register(policy Policy, consumers ...string) error {
+	return New(Options{JS: r.JS, Stream: "INGEST", Policy: policy, Consumers: consumers}).Register(r.Ctx())
+}
+
 // trim runs two steps of a worker, because in the first one it leaves the work to other workers.
 func (r *rig) trim(t *Trimmer) {
 	r.Helper()
@@ -76,7 +81,7 @@ func (r *rig) trim(t *Trimmer) {
 // wantFloor checks the floor of a stream with consumers that report the given states.
 func (r *rig) wantFloor(floor uint64, holder string, consumers ...*jetstream.ConsumerInfo) {
 	r.Helper()
-	s, err := r.trimmer(Auto).reader.floor(r.Ctx(), State{Info: r.Stream("INGEST").CachedInfo()}, consumers)
+	s, err := r.trimmer(Auto).floor(r.Ctx(), State{Info: r.Stream("INGEST").CachedInfo()}, consumers)
 	if err != nil || s.Floor != floor || s.Holder != holder {
 		r.Errorf("floor %d, held by %q, error %v, want %d, by %q", s.Floor, s.Holder, err, floor, holder)
 	}
@@ -168,7 +173,7 @@ func TestWhatHoldsEverything(t *testing.T) {
 	}{
 		"a consumer is deleted": {func(r *rig) { r.deleteConsumer("p-1") }, Missing},
 		"a consumer is still to be made": {func(r *rig) {
-			natstest.OK(r, Register(r.Ctx(), r.JS, "INGEST", Auto, []string{"p-2"}))
+			natstest.OK(r, r.register(Auto, "p-2"))
 		}, Missing},
 		"no consumers": {func(r *rig) {
 			metadata(map[string]string{MarkKey: "INGEST"})(r)
@@ -261,7 +266,7 @@ func TestRegisterWithOthers(t *testing.T) {
 		name := fmt.Sprint("other-", i)
 		want = append(want, name)
 		all.Go(func() {
-			if err := Register(r.Ctx(), r.JS, "INGEST", Auto, []string{name}); err != nil {
+			if err := r.register(Auto, name); err != nil {
 				t.Error(err)
 			}
 		})
@@ -309,7 +314,7 @@ func TestAServerThatRestarts(t *testing.T) {
 	r.process("p-0", 1)
 	trimmer := r.trimmer(Auto)
 	s := r.Stream("INGEST")
-	state := natstest.Must(trimmer.look(r.Ctx(), s.CachedInfo()))(t)
+	state := natstest.Must(trimmer.lookRegistered(r.Ctx(), s.CachedInfo()))(t)
 	server := r.NC.ConnectedServerId()
 	r.Restart()
 	r.Until("the client is connected again", func() bool { return r.NC.IsConnected() && r.NC.ConnectedServerId() != server })
@@ -325,7 +330,7 @@ func TestMay(t *testing.T) {
 	r := newRig(t)
 	r.store(0, 1)
 	before := r.StreamConfig("INGEST")
-	natstest.OK(t, May(r.Ctx(), r.JS, before, []string{"p-0", "other"}))
+	natstest.OK(t, New(Options{JS: r.JS, Consumers: []string{"p-0", "other"}}).May(r.Ctx(), before))
 	s := r.Stream("INGEST").CachedInfo()
 	if s.State.Msgs != 2 || !maps.Equal(s.Config.Metadata, before.Metadata) {
 		t.Errorf("the stream has %d messages and metadata %v", s.State.Msgs, s.Config.Metadata)

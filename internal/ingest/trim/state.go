@@ -1,0 +1,72 @@
+package trim
+
+import (
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Reason is a reason why the worker removes nothing from a stream.
+type Reason string
+
+// The reasons.
+const (
+	None         Reason = ""             // processed inputs may be removed
+	NotTrimmed   Reason = "not_trimmed"  // the policy doesn't allow it, or the stream has no mark
+	Retention    Reason = "retention"    // the stream has work-queue or interest retention, so the server removes inputs
+	Mirrored     Reason = "mirrored"     // another stream mirrors this one or sources from it
+	NoConsumers  Reason = "no_consumers" // the stream has no consumers
+	Missing      Reason = "missing"      // a registered consumer doesn't exist
+	Unknown      Reason = "unknown"      // the state of a consumer is not available now
+	Unregistered Reason = "unregistered" // the consumers of this worker are not registered
+	Forbidden    Reason = "forbidden"    // the worker's user lacks a permission
+)
+
+// Reasons lists all reasons except None.
+var Reasons = [...]Reason{NotTrimmed, Retention, Mirrored, NoConsumers, Missing, Unknown, Unregistered, Forbidden}
+
+// State describes the inputs that a stream's consumers still need.
+type State struct {
+	Info   *jetstream.StreamInfo // read before the consumers
+	Held   Reason                // reason why nothing may be removed; None if inputs may be removed
+	Detail string                // names of the consumers or streams that Held concerns
+
+	Floor  uint64 // sequence up to which every message is processed, if Held is None
+	Holder string // consumer that needs the next message; empty if no consumer needs any message of Info
+}
+
+// Behind returns the number of sequences between the floor and the end of the stream.
+func (s State) Behind() uint64 {
+	if s.Info == nil || s.Held != None {
+		return 0
+	}
+	return s.Info.State.LastSeq - min(s.Floor, s.Info.State.LastSeq)
+}
+
+// Explain returns a human-readable reason why nothing may be removed, and a remedy.
+func (s State) Explain() string {
+	name := s.Info.Config.Name
+	switch s.Held {
+	case NotTrimmed:
+		return "it has no mark (metadata " + MarkKey + "=" + name + "), so every input stays"
+	case Retention:
+		return "it has retention " + strings.ToLower(s.Detail) + ": the server itself removes inputs, and may remove some that nobody has processed"
+	case Mirrored:
+		return "it is mirrored or sourced by " + s.Detail + ", whose position no worker can see: set MILLRACE_STREAM_TRIM=true if these copies may miss processed inputs"
+	case NoConsumers:
+		return "it has no consumers"
+	case Missing:
+		return "registered consumers don't exist: " + s.Detail + ". Create them (MILLRACE_PROVISION=true), or, if their deployment is gone, remove them from the " +
+			"metadata " + ConsumersKey
+	case Unknown:
+		return "the server can't tell the state of consumers now: " + s.Detail
+	case Unregistered:
+		return "this worker's consumers aren't registered in its metadata: " + s.Detail
+	}
+	return ""
+}
+
+func (s State) held(why Reason, detail string) State {
+	s.Held, s.Detail = why, detail
+	return s
+}
