@@ -44,7 +44,7 @@ func TestAnInputThatCannotBeProcessedIsADeadLetter(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			eachMode(t, 1, func(t *testing.T, r *rig) {
 				r.provision()
-				r.update("RESULTS", func(c *jetstream.StreamConfig) { c.MaxMsgSize = 800 })
+				r.Change("RESULTS", func(c *jetstream.StreamConfig) { c.MaxMsgSize = 800 })
 				r.publishMsg(nil, []byte("first"))
 				check(r.TB, r.NC.PublishMsg(&c.m))
 				r.publishMsg(nil, []byte("third"))

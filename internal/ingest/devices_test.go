@@ -53,10 +53,10 @@ func TestASuspectTakesAnotherDeviceWithEachLevel(t *testing.T) {
 		return m
 	}
 	once, twice := next(), next()
-	nak(t, twice)
+	check(t, twice.Nak())
 	twice = next()
-	nak(t, once)
-	nak(t, twice)
+	check(t, once.Nak())
+	check(t, twice.Nak())
 
 	seen := r.observeRecords()
 	run := r.prepareOn(streams.Options{}, named{hostDevice(t), "0"}, named{hostDevice(t), "1"})

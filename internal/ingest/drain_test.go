@@ -269,7 +269,7 @@ func TestALostDeviceIsNotWaitedFor(t *testing.T) {
 	r.publish(60, document)
 	suspect := <-mine.Messages()
 	until(t, "fresh payloads are in hand", func() bool { return run.worker.Status().InHand > 0 })
-	nak(t, suspect)
+	check(t, suspect.Nak())
 	until(t, "the quarantined payload came", func() bool { return r.tally.redelivered() == 1 })
 	release()
 	wantError(t, run.wait(), device.ErrLost)

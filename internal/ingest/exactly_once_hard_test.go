@@ -22,7 +22,7 @@ import (
 func TestExactlyOnceOfFrames(t *testing.T) {
 	eachCommit(t, 1, func(t *testing.T, r *rig) {
 		r.opts.Split = frame.Splitter{Framing: frame.NewlineDelimited, MaxRecords: 1 << 16, MaxBytes: 64 << 20}
-		r.update("RESULTS", func(c *jetstream.StreamConfig) { c.MaxMsgSize = 4000 })
+		r.Change("RESULTS", func(c *jetstream.StreamConfig) { c.MaxMsgSize = 4000 })
 		d := r.refuse(t)
 		cutAfter := r.behindCutter()
 		var inputs []framed
@@ -48,7 +48,7 @@ func TestExactlyOnceOfFrames(t *testing.T) {
 // and payloads with results that the stream refuses. Dead letters are stored in the order of their inputs.
 func TestExactlyOnceInOrderOfDeadLetters(t *testing.T) {
 	eachCommit(t, 1, func(t *testing.T, r *rig) {
-		r.update("RESULTS", func(c *jetstream.StreamConfig) { c.MaxMsgSize = 1500 })
+		r.Change("RESULTS", func(c *jetstream.StreamConfig) { c.MaxMsgSize = 1500 })
 		d := r.refuse(t)
 		const n = 160
 		var tooLarge, refused []int
@@ -86,7 +86,7 @@ func TestExactlyOnceInOrderOfDeadLetters(t *testing.T) {
 			wantHeaders(t, dead[uint64(i+1)][0].Headers(), operatorError)
 		}
 		for _, i := range tooLarge {
-			wantHeader(t, dead[uint64(i+1)][0].Headers(), results.HeaderReason, string(results.TooLarge))
+			wantHeaders(t, dead[uint64(i+1)][0].Headers(), map[string]string{results.HeaderReason: string(results.TooLarge)})
 		}
 		maps.DeleteFunc(dead, func(input uint64, _ []jetstream.Msg) bool { return late[input] })
 		r.wantStoredInOrder("the dead-letter stream", dead)
@@ -106,7 +106,7 @@ func TestExactlyOnceWhenTheStreamChanges(t *testing.T) {
 	}
 	for round := range 4 {
 		more()
-		r.update("RESULTS", func(c *jetstream.StreamConfig) { c.AllowBatchPublish, c.Duplicates = round%2 == 1, shortWindow })
+		r.Change("RESULTS", func(c *jetstream.StreamConfig) { c.AllowBatchPublish, c.Duplicates = round%2 == 1, shortWindow })
 		more()
 	}
 	run.finish()
@@ -144,7 +144,7 @@ func TestExactlyOnceWithoutIDs(t *testing.T) {
 func TestExactlyOnceWhileMarkersAge(t *testing.T) {
 	r := commitRig(t, 1)
 	for _, name := range []string{"RESULTS", deadStream} {
-		r.update(name, func(c *jetstream.StreamConfig) { c.MaxAge = 12 * time.Second })
+		r.Change(name, func(c *jetstream.StreamConfig) { c.MaxAge = 12 * time.Second })
 	}
 	run := r.run(hostDevice(t), streams.Options{})
 	r.publish(10, document)

@@ -21,7 +21,7 @@ func commitRig(t *testing.T, partitions int) *rig {
 	t.Helper()
 	r := exclusiveRig(t, partitions)
 	for _, name := range []string{"RESULTS", deadStream} {
-		r.update(name, func(c *jetstream.StreamConfig) { c.Duplicates = shortWindow })
+		r.Change(name, func(c *jetstream.StreamConfig) { c.Duplicates = shortWindow })
 	}
 	return r
 }
@@ -37,7 +37,7 @@ func eachCommit(t *testing.T, partitions int, test func(t *testing.T, r *rig)) {
 		}
 		t.Run(way, func(t *testing.T) {
 			r := commitRig(t, partitions)
-			r.update("RESULTS", func(c *jetstream.StreamConfig) { c.AllowBatchPublish = way == "fast" })
+			r.Change("RESULTS", func(c *jetstream.StreamConfig) { c.AllowBatchPublish = way == "fast" })
 			test(t, r)
 		})
 	}
@@ -206,7 +206,7 @@ func TestALostEndOfTheResultStreamIsReported(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := commitRig(t, 1)
-			r.update("INGEST", func(c *jetstream.StreamConfig) { c.Subjects = append(c.Subjects, "elsewhere") })
+			r.Change("INGEST", func(c *jetstream.StreamConfig) { c.Subjects = append(c.Subjects, "elsewhere") })
 			r.publish(30, document)
 			r.process(hostDevice(t), streams.Options{})
 			middle := r.Stream("RESULTS").CachedInfo().State.LastSeq
@@ -236,7 +236,7 @@ func (r *rig) leaveWork(first, end, n int) {
 // TestExactlyOnceAndBackAgain runs without markers for some time, and then with another number of partitions.
 func TestExactlyOnceAndBackAgain(t *testing.T) {
 	r := commitRig(t, 3)
-	r.update("RESULTS", func(c *jetstream.StreamConfig) { c.Duplicates = time.Minute })
+	r.Change("RESULTS", func(c *jetstream.StreamConfig) { c.Duplicates = time.Minute })
 	const each = 120
 	for n, once := range []topology.ExactlyOnce{topology.Auto, topology.Off, topology.Auto} {
 		r.opts.ExactlyOnce = once
@@ -246,7 +246,7 @@ func TestExactlyOnceAndBackAgain(t *testing.T) {
 	r.wantAll(3*each, document)
 
 	r.opts.Partitions = 5
-	r.update("INGEST", func(c *jetstream.StreamConfig) { c.SubjectTransform.Destination = "{{partition(5)}}.>" })
+	r.Change("INGEST", func(c *jetstream.StreamConfig) { c.SubjectTransform.Destination = "{{partition(5)}}.>" })
 	r.provision()
 	r.leaveWork(3*each, 4*each, 3*each+40)
 	r.rewind()
@@ -265,14 +265,14 @@ func TestExactlyOnceBetweenModes(t *testing.T) {
 		t.Error("no work was left in hand")
 	}
 
-	transform := r.update("INGEST", func(c *jetstream.StreamConfig) { c.SubjectTransform = nil }).SubjectTransform
+	transform := r.Change("INGEST", func(c *jetstream.StreamConfig) { c.SubjectTransform = nil }).SubjectTransform
 	r.opts.Exclusive = false
 	r.provision()
 	r.publishFrom(1000, 1200, document)
 	before := r.tally.stored()
 	r.run(hostDevice(t), streams.Options{}).finishAfter(before + 200)
 
-	r.update("INGEST", func(c *jetstream.StreamConfig) { c.SubjectTransform = transform })
+	r.Change("INGEST", func(c *jetstream.StreamConfig) { c.SubjectTransform = transform })
 	r.opts.Topology = exclusive
 	r.leaveWork(1200, 2200, before+200+25)
 	r.process(hostDevice(t), streams.Options{})

@@ -116,14 +116,9 @@ func (r *rig) wantApart(n int, payload func(i int) []byte, headers map[string]st
 func wantHeaders(t testing.TB, h nats.Header, want map[string]string) {
 	t.Helper()
 	for key, value := range want {
-		wantHeader(t, h, key, value)
-	}
-}
-
-func wantHeader(t testing.TB, h nats.Header, key, want string) {
-	t.Helper()
-	if got := h.Get(key); got != want {
-		t.Errorf("header %s is %q, want %q", key, got, want)
+		if got := h.Get(key); got != value {
+			t.Errorf("header %s is %q, want %q", key, got, value)
+		}
 	}
 }
 

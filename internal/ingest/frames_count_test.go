@@ -57,7 +57,7 @@ func TestFramesAreCountedExactly(t *testing.T) {
 		packed := plain.compressed(compression.Zstd)
 		single := framed{body: []byte("a record")}.compressed(compression.LZ4)
 		r.provision()
-		r.update("RESULTS", func(c *jetstream.StreamConfig) { c.MaxMsgSize = 4000 })
+		r.Change("RESULTS", func(c *jetstream.StreamConfig) { c.MaxMsgSize = 4000 })
 		inputs := []framed{
 			lines([]byte("a"), []byte("b"), []byte("c")).as(ndjson), framed{}.as(ndjson), large, packed, single,
 			lines([]byte("fits"), bytes.Repeat([]byte("x"), 20<<10), []byte("fits too")).as(ndjson),
@@ -212,7 +212,7 @@ func (r *rig) fillInTheMiddle(d device.Device, o streams.Options, inputs []frame
 	r.opts.DrainTimeout = 100 * time.Millisecond
 	r.opts.Partitions = min(r.opts.Partitions, 1)
 	r.forgetful()
-	r.update("RESULTS", func(c *jetstream.StreamConfig) { c.MaxMsgSize = 6500 })
+	r.Change("RESULTS", func(c *jetstream.StreamConfig) { c.MaxMsgSize = 6500 })
 	empty := r.fill(int64(room))
 	r.publishFrames(inputs)
 	run := r.run(d, o)

@@ -80,7 +80,7 @@ func TestFramesWithoutADeadLetterStream(t *testing.T) {
 func TestAPartThatTheStreamRefusesForItsSize(t *testing.T) {
 	eachModeOfFrames(t, func(t *testing.T, r *rig) {
 		r.provision()
-		limit := func(bytes int32) { r.update("RESULTS", func(c *jetstream.StreamConfig) { c.MaxMsgSize = bytes }) }
+		limit := func(bytes int32) { r.Change("RESULTS", func(c *jetstream.StreamConfig) { c.MaxMsgSize = bytes }) }
 		limit(3000)
 		run := r.run(hostDevice(t), streams.Options{})
 		// With exclusive delivery, a lease reads the limit when it begins.

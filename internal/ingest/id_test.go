@@ -7,32 +7,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/embedded"
 	"millrace/internal/ingest/inflight"
-	"millrace/internal/ingest/pull"
-	"millrace/internal/ingest/results"
 	"millrace/internal/ingest/trim"
 	"millrace/internal/streams"
 )
-
-func TestIDsSayWhichMessageItIs(t *testing.T) {
-	t.Parallel()
-	stored := time.Unix(1700000000, 123456789)
-	raw := &jetstream.RawStreamMsg{Subject: "0.ingest.a", Sequence: 7, Time: stored.UTC(), Header: nats.Header{}}
-	d, err := inflight.NewDelivery(pull.Stored(nil, "IN", "millrace-0", 3, raw), time.Now())
-	check(t, err)
-	const id = "IN:7:1700000000123456789"
-	h := results.ResultHeader(&d, "crc32c")
-	wantHeaders(t, h, map[string]string{jetstream.MsgIDHeader: id, results.HeaderSequence: "7", results.HeaderStream: "IN"})
-	if got := results.DeadLetterID(&d, results.TooLarge); got != id+":too_large" {
-		t.Errorf("the id of the dead letter is %q", got)
-	}
-}
 
 func otherDocument(i int) []byte { return append(document(i), "of the second stream"...) }
 
@@ -198,7 +181,7 @@ func TestExclusiveOnAStreamWithInterest(t *testing.T) {
 	r.awaitEmpty("INGEST")
 
 	// Change the stream as the check advises, while the worker runs.
-	r.update("INGEST", func(c *jetstream.StreamConfig) {
+	r.Change("INGEST", func(c *jetstream.StreamConfig) {
 		c.Retention, c.Discard, c.Metadata = jetstream.LimitsPolicy, jetstream.DiscardNew, trim.WithMark(*c, r.opts.Consumers())
 	})
 	r.publishFrom(n, 2*n, document)

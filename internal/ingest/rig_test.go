@@ -27,8 +27,11 @@ import (
 // patience limits the wait for an event that must happen. No test sleeps for all of it.
 const patience = natstest.Patience
 
-// until is short for natstest.Until.
-var until = natstest.Until
+// until and check are short for functions of natstest.
+var (
+	until = natstest.Until
+	check = natstest.OK
+)
 
 // rig has a server, a client, and the options of workers.
 type rig struct {
@@ -127,14 +130,6 @@ func (r *rig) provision() {
 	check(r.TB, topology.Provision(r.Ctx(), r.JS, r.opts.Topology, r.opts.Logger))
 }
 
-// check fails the test if err isn't nil.
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 func document(i int) []byte { return corpus.Text(uint64(i)+1, (i*997)%1000) }
 
 // someBytes returns a function that makes payloads whose sizes cycle through sizes.
@@ -166,16 +161,6 @@ func (r *rig) publishMsg(h nats.Header, data []byte) {
 	r.Publish(0, 1, func(int) *nats.Msg { return &nats.Msg{Subject: "ingest.web.0", Header: h, Data: data} })
 }
 
-// update changes the configuration of a stream, and returns the earlier one.
-func (r *rig) update(name string, change func(c *jetstream.StreamConfig)) (before jetstream.StreamConfig) {
-	r.Helper()
-	before = r.StreamConfig(name)
-	after := before
-	change(&after)
-	r.Create(after)
-	return before
-}
-
 // remove deletes a stream. The returned function creates it again.
 func (r *rig) remove(name string) (restore func()) {
 	r.Helper()
@@ -187,7 +172,7 @@ func (r *rig) remove(name string) (restore func()) {
 // fill lets the result stream accept only n messages. The returned function removes that limit.
 func (r *rig) fill(n int64) (empty func()) {
 	r.Helper()
-	before := r.update("RESULTS", func(c *jetstream.StreamConfig) { c.Discard, c.MaxMsgs = jetstream.DiscardNew, n })
+	before := r.Change("RESULTS", func(c *jetstream.StreamConfig) { c.Discard, c.MaxMsgs = jetstream.DiscardNew, n })
 	return func() { r.Helper(); r.Create(before) }
 }
 
@@ -239,17 +224,12 @@ func (r *rig) giveBack(n int) {
 	batch, err := r.Consumer(r.opts.Stream, r.consumer()).Fetch(n, jetstream.FetchMaxWait(patience))
 	check(r.TB, err)
 	for m := range batch.Messages() {
-		nak(r.TB, m)
+		check(r.TB, m.Nak())
 		n--
 	}
 	if n > 0 || batch.Error() != nil {
 		r.Fatalf("%d inputs were not delivered: %v", n, batch.Error())
 	}
-}
-
-func nak(t testing.TB, m jetstream.Msg) {
-	t.Helper()
-	check(t, m.Nak())
 }
 
 // hear subscribes to subjects, for example of the workers' acknowledgements.

@@ -80,15 +80,14 @@ const Patience = 3 * time.Minute
 
 // Log writes log lines to the test's log while the test runs, and keeps them for Has, Count and Await.
 type Log struct {
-	mu      sync.Mutex
-	t       testing.TB // nil once the test is over
-	text    strings.Builder
-	changed chan struct{}
+	mu   sync.Mutex
+	t    testing.TB // nil once the test is over
+	text strings.Builder
 }
 
 // NewLog returns a log for t.
 func NewLog(t testing.TB) *Log {
-	l := &Log{t: t, changed: make(chan struct{}, 1)}
+	l := &Log{t: t}
 	t.Cleanup(func() {
 		l.mu.Lock()
 		l.t = nil
@@ -107,19 +106,11 @@ func (l *Log) Write(p []byte) (int, error) {
 	if l.t != nil {
 		l.t.Logf("%s", p)
 	}
-	select {
-	case l.changed <- struct{}{}:
-	default:
-	}
 	return len(p), nil
 }
 
 // Has reports whether text was logged.
-func (l *Log) Has(text string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Contains(l.text.String(), text)
-}
+func (l *Log) Has(text string) bool { return l.Count(text) > 0 }
 
 // Count returns the number of times that text was logged.
 func (l *Log) Count(text string) int {
@@ -131,12 +122,5 @@ func (l *Log) Count(text string) int {
 // Await waits until text is logged, and fails the test after Patience.
 func (l *Log) Await(t testing.TB, text string) {
 	t.Helper()
-	deadline := time.After(Patience)
-	for !l.Has(text) {
-		select {
-		case <-l.changed:
-		case <-deadline:
-			t.Fatalf("after %v the log has nothing like %q", Patience, text)
-		}
-	}
+	Until(t, fmt.Sprintf("the log has %q", text), func() bool { return l.Has(text) })
 }

@@ -172,12 +172,14 @@ func (r *Rig) Create(c jetstream.StreamConfig) (s jetstream.Stream) {
 	return s
 }
 
-// Change changes the configuration of a stream.
-func (r *Rig) Change(stream string, change func(*jetstream.StreamConfig)) {
+// Change changes the configuration of a stream, and returns the earlier one.
+func (r *Rig) Change(stream string, change func(*jetstream.StreamConfig)) (before jetstream.StreamConfig) {
 	r.Helper()
-	c := r.StreamConfig(stream)
-	change(&c)
-	r.Create(c)
+	before = r.StreamConfig(stream)
+	after := before
+	change(&after)
+	r.Create(after)
+	return before
 }
 
 // Delete deletes a stream.
