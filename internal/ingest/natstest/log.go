@@ -50,6 +50,27 @@ func PublishRaw(t testing.TB, address string, inputs ...RawInput) {
 	}
 }
 
+// The pause between two checks of Until grows from firstLook to lastLook, because most conditions query a server, which takes
+// processor time.
+const (
+	firstLook = 2 * time.Millisecond
+	lastLook  = 100 * time.Millisecond
+)
+
+// Until returns once cond is true, and fails the test if cond isn't true within Patience. Use it for lasting states without a
+// notification. It can miss a state that lasts only milliseconds.
+func Until(t testing.TB, what string, cond func() bool) {
+	t.Helper()
+	over := time.After(Patience)
+	for wait := firstLook; !cond(); wait = min(wait*5/4, lastLook) {
+		select {
+		case <-time.After(wait):
+		case <-over:
+			t.Fatalf("after %v still not: %s", Patience, what)
+		}
+	}
+}
+
 // Must returns a function that returns v, or fails the test if err isn't nil. For example, Must(js.Stream(ctx, "IN"))(t) is the
 // stream.
 func Must[T any](v T, err error) func(t Failer) T {
