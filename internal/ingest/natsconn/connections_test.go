@@ -216,9 +216,9 @@ func TestAnOutageIsLoggedAtIntervals(t *testing.T) {
 			lasts time.Duration
 			want  int
 		}{{2 * firstLog, 1}, {2 * everyLog, 2}, {firstLog / 2, 0}} {
-			time.Sleep(everyLog)
+			<-time.After(everyLog)
 			for n, began := 1, time.Now(); time.Since(began) < c.lasts; n++ {
-				time.Sleep(o.beforeAttempt(n))
+				<-time.After(o.beforeAttempt(n))
 			}
 			if lines += c.want; log.Count("no route") != lines || log.Count("is a server running there") != lines {
 				t.Fatalf("%d lines after another outage of %v, want %d", log.Count("no route"), c.lasts, lines)

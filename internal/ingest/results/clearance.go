@@ -58,11 +58,6 @@ func (c *clearance) until(items []inflight.Delivery, left []int, now time.Time) 
 	return oldest.Add(c.results.publishFor(now))
 }
 
-// publishUntil returns the deadline for publishing messages of d, which must be cleared.
-func (c *clearance) publishUntil(d *inflight.Delivery, now time.Time) time.Time {
-	return d.Cleared.Add(c.results.publishFor(now))
-}
-
 // partials is a set of message ids. Each message is stored but doesn't finish its input, because it is a part of a result or a
 // record's dead letter. The zero value is an empty set.
 type partials map[string]bool
