@@ -12,12 +12,11 @@ import (
 	"millrace/internal/device"
 	"millrace/internal/device/host"
 	"millrace/internal/ingest/inflight"
-	"millrace/internal/ingest/results"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
 
-// This file has modelLease's implementations of leaseDevice and resultStore.
+// This file has modelLease's implementations of leaseDevice.
 
 func (e *modelLease) limit() int {
 	e.packs++
@@ -37,7 +36,7 @@ func (e *modelLease) submit(b *leaseBatch) {
 	go func() {
 		err := e.w.outcome(e.w.drain, computed)
 		if err == nil {
-			modelCollect(g, computed)
+			e.w.m.collect(g, computed)
 			g.Collected()
 			e.w.judge.CameRight(device.pipe, g)
 		}
@@ -97,10 +96,7 @@ func (a modelApart) Run(ctx context.Context, g *inflight.Batch, rows []int) (par
 		return nil, 0, true, err
 	}
 	w.m.did("computed again")
-	modelCollect(part, computed)
-	for range part.Items {
-		part.Bodies.Add(part.Bodies.Data)
-	}
+	w.m.collect(part, computed)
 	part.Collected()
 	w.judge.CameRight(w.device.pipe, part)
 	return part, n, true, nil
@@ -120,11 +116,21 @@ func (a modelApart) Lose(err error) error {
 	return err
 }
 
-// modelCollect writes the results of a group's records into the tables of their frames.
-func modelCollect(g *inflight.Batch, computed modelResults) {
+// collect writes the results of a group's records into the tables of their frames, and the results of plain messages into Bodies.
+func (m *leaseModel) collect(g *inflight.Batch, computed modelResults) {
 	for row, span := range g.Spans {
-		if f := span.Frame; f != nil && f.Records() > 0 {
-			f.Table.Put(0, span.First, computed[4*row:][:4*span.Rows])
+		if f := span.Frame; f != nil {
+			if f.Records() > 0 {
+				f.Table.Put(0, span.First, computed[4*row:][:4*span.Rows])
+			}
+			if span.Item >= 0 {
+				g.Bodies.Add(g.Bodies.Data)
+			}
+			continue
+		}
+		for i := range span.Rows {
+			bytes, value := len(g.Items[span.Item+i].Msg.Data()), computed[4*(row+i):][:4]
+			g.Bodies.Add(operator.Binary.Append(g.Bodies.Data, m.operators, bytes, [][]byte{value}))
 		}
 	}
 }
@@ -132,145 +138,12 @@ func modelCollect(g *inflight.Batch, computed modelResults) {
 func (e *modelLease) share() func()   { return func() {} }
 func (e *modelLease) isolate() func() { return func() {} }
 
-// giveUp stores the dead letter of a delivery. With exactly-once delivery it only records the reason, and publish
-// stores a group's dead letters in the order of their inputs.
-func (e *modelLease) giveUp(ctx context.Context, g *inflight.Batch, i int, why results.Reason, cause error) error {
-	if e.commits != nil {
-		e.commits.given[g.Items[i].Sequence] = why
-		return nil
-	}
-	if err := e.PublishDeadLetter(ctx, &g.Items[i], why, cause); err != nil {
-		return err
-	}
-	g.Settle(i)
-	e.l.acks.DeadLettered(&g.Items[i], why)
-	return nil
-}
-
 func (e *modelLease) fault() (f inflight.OperatorFault, known bool) { return f, false }
 
 func (e *modelLease) lost() error {
 	e.w.m.mu.Lock()
 	defer e.w.m.mu.Unlock()
 	return e.w.lost
-}
-
-// Store stores the results of a group in the order of results.Writer. It loses some confirmations and some results.
-func (e *modelLease) Store(ctx context.Context, g *inflight.Batch, _ *results.Buffers, _ results.Sink) error {
-	if err := e.encodeFrames(ctx, g); err != nil {
-		return err
-	}
-	if e.commits != nil {
-		return e.commits.publish(ctx, g)
-	}
-	for {
-		left := g.Unsettled()
-		if len(left) == 0 {
-			return nil
-		}
-		err := e.w.publishLetters(ctx, g, left)
-		if err == nil {
-			err = e.publishResults(ctx, g, left)
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if err != nil && e.w.isGone() {
-			return err
-		}
-	}
-}
-
-// encodeFrames waits for the frames that end in a group, and encodes their results. A frame that can't be read, or a
-// message on which the operator failed, becomes a dead letter.
-func (e *modelLease) encodeFrames(ctx context.Context, g *inflight.Batch) error {
-	for _, i := range g.Unsettled() {
-		f := g.Items[i].Frame
-		if refusal := g.Refusal(i); refusal != nil {
-			if err := e.giveUp(ctx, g, i, results.OperatorError, refusal); err != nil {
-				return err
-			}
-		}
-		if f == nil {
-			continue
-		}
-		if err := f.Await(ctx); err != nil {
-			return err
-		}
-		if f.Fault() == nil {
-			if err := f.EncodeParts(operator.Binary, 1<<20, nil); err != nil {
-				e.w.m.violate("encode the result of input %d: %v", g.Items[i].Sequence, err)
-			}
-			continue
-		}
-		e.w.m.did("broken frame")
-		if err := e.giveUp(ctx, g, i, results.InvalidFrame, f.Fault()); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (w *leaseWorker) publishLetters(ctx context.Context, g *inflight.Batch, left []int) error {
-	for _, i := range left {
-		d := &g.Items[i]
-		if d.Frame == nil {
-			continue
-		}
-		for n := range d.Frame.Records() {
-			status := d.Frame.Table.Status(n)
-			if !status.Failed() {
-				continue
-			}
-			r := modelRecord{d.Sequence, n}
-			store := func() error { w.m.server.storeLetter(r, status); return nil }
-			if err := w.call(ctx, "record letter", false, store); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// publishResults tries to store the remaining results and records the confirmed ones.
-func (e *modelLease) publishResults(ctx context.Context, g *inflight.Batch, left []int) error {
-	first := g.Items[0].Sequence
-	stored, err := e.w.publishResults(ctx, g, left, func() { e.w.m.publishes(e, first) })
-	e.l.acks.Stored(ctx, stored)
-	return err
-}
-
-// publishResults tries to store the results of the deliveries left, and returns the confirmed ones. It calls check when the server
-// has received them.
-func (w *leaseWorker) publishResults(ctx context.Context, g *inflight.Batch, left []int, check func()) (settled []*inflight.Delivery, err error) {
-	m := w.m
-	var stored []int
-	sent := newModelResults(g, left)
-	err = w.call(ctx, "publish", false, func() error {
-		check()
-		for n, i := range left {
-			switch {
-			case m.faults && m.random.IntN(12) == 0:
-				m.did("result lost")
-			default:
-				m.published(w, sent[n])
-				if m.faults && m.random.IntN(12) == 0 {
-					m.did("confirmation lost")
-					continue
-				}
-				stored = append(stored, i)
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	for _, i := range stored {
-		g.Settle(i)
-		settled = append(settled, &g.Items[i])
-	}
-	return settled, nil
 }
 
 // modelDevice computes the batches of the lease model. Its pipeline is outside the testing/synctest bubble, because

@@ -5,34 +5,41 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/commit"
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/results"
-	"millrace/internal/ingest/topology"
 )
 
 // In two thirds of the runs, the streams of results and dead letters accept commit markers. The leases then store
 // with real chains, and the model checks more invariants. No result or dead letter is stored twice, even if the
-// server has forgotten its id. Both are in the order of their inputs.
+// consumer has forgotten the delivery of its input. Both are in the order of their inputs.
 
-// modelChain simulates a stream with the partition's markers. The sequences of its messages start at 1.
+// modelChain simulates a stream of results or dead letters, which may have the partition's markers. The sequences of its messages start at 1.
 type modelChain struct {
-	name     string
-	messages []modelStoredMessage
-	newest   uint64           // highest input with a message
-	open     []modelOpenBatch // fast batches that the server has begun but not completed
+	name      string
+	ids       map[string]time.Time // time at which each message was stored, by its id
+	fullUntil int                  // step until which the stream has no room
+	messages  []modelStoredMessage
+	newest    uint64           // highest input with a message
+	open      []modelOpenBatch // fast batches that the server has begun but not completed
 }
 
 // modelOpenBatch is the remainder of a fast batch. The server stores its messages without a condition.
 type modelOpenBatch struct {
-	marker uint64                   // sequence of the last marker when the batch began, which is the id of the batch
-	rest   []func() (stored uint64) // each function stores a message
-	slow   bool                     // whether the next owner usually begins before these messages arrive
+	marker uint64 // sequence of the last marker when the batch began, which is the id of the batch
+	rest   []modelBatchMessage
+	slow   bool // whether the next owner usually begins before these messages arrive
+}
+
+// modelBatchMessage is a message of a batch.
+type modelBatchMessage struct {
+	store   func() (at uint64)
+	confirm bool // whether it is sent only after the server has confirmed all earlier messages, as the last part of a result is
 }
 
 // modelStoredMessage is a message of a stream. It is a marker, or an input's result or dead letter.
@@ -52,21 +59,10 @@ func (c *modelChain) last() (at uint64) {
 	return at
 }
 
-// modelCommits holds a lease's chains for exactly-once storage.
+// modelCommits is the Commits of a lease.
 type modelCommits struct {
 	*results.Commits
 	e *modelLease
-	// token holds a token while a chain is used. A goroutine that waits for a mutex would stop the scheduler.
-	token            chan struct{}
-	results, letters *commit.Chain
-	stores           [2]*modelStore // of results and letters
-	settled          commit.Position
-	given            map[uint64]results.Reason // inputs of the current group that become dead letters
-}
-
-func (c *modelCommits) lock() (unlock func()) {
-	c.token <- struct{}{}
-	return func() { <-c.token }
 }
 
 func (c *modelCommits) Settled(ctx context.Context, d *inflight.Delivery) (bool, error) {
@@ -83,28 +79,12 @@ func (e *modelLease) openCommits(ctx context.Context, p results.Partition) (leas
 		return nil, nil
 	}
 	o := commit.Options{Owner: fmt.Sprint(e.w.id, " ", e.n), Created: time.Unix(1, 0), Way: m.way, Again: func(context.Context, commit.Store, int, error) bool { return true }, Start: commit.Position{Sequence: p.Floor}, LookUp: p.Delivered}
-	stores := [2]*modelStore{{e: e, chain: &m.server.chains[0]}, {e: e, chain: &m.server.chains[1]}}
-	of, letters, err := commit.Open(ctx, o, stores[0], stores[1])
+	of, letters, err := commit.Open(ctx, o, &modelStore{e: e, chain: &m.server.chains[0]}, &modelStore{e: e, chain: &m.server.chains[1]})
 	if err != nil {
 		return nil, err
 	}
-	e.commits = &modelCommits{Commits: results.NewCommits(of, letters, "results"), e: e, token: make(chan struct{}, 1), results: of, letters: letters, stores: stores, given: map[uint64]results.Reason{}}
-	e.commits.settled = of.At()
-	return e.commits, nil
+	return &modelCommits{Commits: results.NewCommits(e.Writer, of, letters), e: e}, nil
 }
-
-// Store implements resultStore.
-func (c *modelCommits) Store(ctx context.Context, g *inflight.Batch, b *results.Buffers, sink results.Sink) error {
-	return c.e.Store(ctx, g, b, sink)
-}
-
-// PublishDeadLetter implements resultStore.
-func (c *modelCommits) PublishDeadLetter(ctx context.Context, d *inflight.Delivery, why results.Reason, cause error) error {
-	return c.e.PublishDeadLetter(ctx, d, why, cause)
-}
-
-func (*modelCommits) AlreadyStored(*inflight.Delivery)                           {}
-func (*modelCommits) ReportDeadLetter(*inflight.Delivery, results.Reason, error) {}
 
 // commitCall is the prefix of the names of calls that store messages with a marker.
 const commitCall = "commit to "
@@ -112,35 +92,38 @@ const commitCall = "commit to "
 type modelStore struct {
 	e     *modelLease
 	chain *modelChain
-	store map[string]func() // functions that store the result or dead letter with an id
 }
 
 func (s *modelStore) Write(ctx context.Context, way commit.Way, expected uint64, msgs []*nats.Msg, marker *commit.Marker) (at uint64, err error) {
-	copied, all, c := *marker, s.store, s.chain
-	s.store = nil
-	var messages []func() uint64
-	for _, each := range msgs {
-		messages = append(messages, func() uint64 {
-			all[commit.ID(each.Header)]()
+	copied, c, m, first := *marker, s.chain, s.e.w.m, s.e.storing(msgs)
+	var messages []modelBatchMessage
+	for _, each := range modelSent(msgs) {
+		last := each.Header.Get(commit.HeaderPart) != "" && !strings.Contains(commit.ID(each.Header), "/")
+		messages = append(messages, modelBatchMessage{confirm: last, store: func() uint64 {
+			m.publishes(s.e, first)
+			m.server.receive(s.e.w, c, each)
 			return c.append(modelStoredMessage{subject: each.Subject, header: each.Header})
-		})
+		}})
 	}
-	last := func() uint64 { return c.append(modelStoredMessage{marker: &copied}) }
+	last := modelBatchMessage{store: func() uint64 { return c.append(modelStoredMessage{marker: &copied}) }}
 	if way != commit.Fast {
 		return s.send(ctx, way, modelOpenBatch{marker: expected, rest: append(messages, last)})
 	}
 	if len(msgs) > 0 {
-		begin := func() uint64 { return c.append(modelStoredMessage{until: copied.Until}) }
-		if _, err := s.send(ctx, way, modelOpenBatch{marker: expected, rest: append([]func() uint64{begin}, messages...)}); err != nil {
+		begin := modelBatchMessage{store: func() uint64 { return c.append(modelStoredMessage{until: copied.Until}) }}
+		if _, err := s.send(ctx, way, modelOpenBatch{marker: expected, rest: append([]modelBatchMessage{begin}, messages...)}); err != nil {
 			return 0, err
 		}
 	}
-	return s.send(ctx, way, modelOpenBatch{marker: expected, rest: []func() uint64{last}})
+	return s.send(ctx, way, modelOpenBatch{marker: expected, rest: []modelBatchMessage{last}})
 }
 
 // send sends a batch and returns the sequence of its last message.
 func (s *modelStore) send(ctx context.Context, way commit.Way, batch modelOpenBatch) (at uint64, err error) {
 	err = s.call(ctx, commitCall, func(m *leaseModel) error {
+		if s.chain.isFull(m, "a "+commitCall) {
+			return errModelFull
+		}
 		c, all := s.chain, len(batch.rest)
 		if way == commit.Fast && c.endBatch(batch.marker) {
 			m.did("batch ended by another")
@@ -185,10 +168,14 @@ func (b *modelOpenBatch) arrive(m *leaseModel, way commit.Way) (at uint64, err e
 		return 0, errModelCut
 	}
 	for i := range maximum {
-		if way == commit.Fast && m.refuses() {
+		switch {
+		case err != nil && b.rest[0].confirm:
+			b.rest = nil
+			return 0, err
+		case way == commit.Fast && m.refuses():
 			err = errModelRefused
-		} else {
-			at = b.rest[0]()
+		default:
+			at = b.rest[0].store()
 		}
 		b.rest = b.rest[1:]
 		if i == 0 && err != nil {
@@ -199,6 +186,12 @@ func (b *modelOpenBatch) arrive(m *leaseModel, way commit.Way) (at uint64, err e
 	if len(b.rest) > 0 {
 		if maximum == 1 {
 			b.rest = nil // as above
+		}
+		for i, msg := range b.rest {
+			if msg.confirm && (i > 0 || err != nil) {
+				b.rest = b.rest[:i]
+				break
+			}
 		}
 		return 0, errModelCut
 	}
@@ -228,7 +221,7 @@ func (c *modelChain) proceed(m *leaseModel) {
 		if b := &c.open[i]; m.random.IntN(2) == 0 && !b.waits(m) {
 			m.did("batch proceeded")
 			if !m.refuses() {
-				b.rest[0]()
+				b.rest[0].store()
 			}
 			b.rest = b.rest[1:]
 		}
@@ -311,122 +304,4 @@ func (m *leaseModel) arrived(c *modelChain, sequence uint64, known bool) {
 		m.violate("a message of input %d is stored in %s after one of %d", sequence, c.name, c.newest)
 	}
 	c.newest = sequence
-}
-
-func modelPosition(d *inflight.Delivery) commit.Position {
-	return commit.Position{Sequence: d.Sequence, Stored: d.Stored.UnixNano()}
-}
-
-// commitLetter stores a dead letter. store is the server's part of that.
-func (c *modelCommits) commitLetter(ctx context.Context, d *inflight.Delivery, letter commit.Letter, store func()) error {
-	defer c.lock()()
-	if c.letters.Letters().Has(letter) {
-		return nil
-	}
-	id := fmt.Sprint(letter)
-	msg := &nats.Msg{Subject: "deadletter.a", Header: nats.Header{jetstream.MsgIDHeader: {id}}}
-	for {
-		c.stores[1].store = map[string]func(){id: store} // for the next write
-		err := c.letters.CommitLetters(ctx, []*nats.Msg{msg}, []commit.Letter{letter}, c.settled)
-		if err == nil || commit.Over(err) || ctx.Err() != nil || c.e.w.isGone() {
-			return err
-		}
-	}
-}
-
-func (c *modelCommits) commitWhole(ctx context.Context, d *inflight.Delivery, why results.Reason) error {
-	m, dead := c.e.w.m, *d
-	return c.commitLetter(ctx, d, commit.Letter{Input: modelPosition(d), Record: commit.WholeMessage}, func() {
-		_, known := m.server.results[dead.Sequence]
-		m.arrived(&m.server.chains[1], dead.Sequence, known)
-		m.server.mayGiveUp(&dead, why)
-		m.server.store(&dead, results.MessageID(&dead))
-		m.did("dead letter")
-	})
-}
-
-// commitResults stores results with a marker after the last one.
-func (c *modelCommits) commitResults(ctx context.Context, sent []modelResult, at commit.Position) (stored []bool, err error) {
-	defer c.lock()()
-	m, store := c.e.w.m, map[string]func(){}
-	var msgs []*nats.Msg
-	for _, r := range sent {
-		id := results.MessageID(&r.Delivery)
-		msgs = append(msgs, &nats.Msg{Subject: topology.MapSubject("results", r.Subject), Header: nats.Header{jetstream.MsgIDHeader: {id}}})
-		store[id] = func() {
-			_, known := m.server.results[r.Sequence]
-			m.arrived(&m.server.chains[0], r.Sequence, known)
-			m.published(c.e.w, r)
-		}
-	}
-	c.stores[0].store = store
-	stored, err = c.results.Commit(ctx, msgs, at)
-	if err == nil {
-		c.settled = at
-	}
-	return stored, err
-}
-
-// publish stores the dead letters of a group's records and then its results.
-func (c *modelCommits) publish(ctx context.Context, g *inflight.Batch) error {
-	if len(g.Items) == 0 {
-		return nil
-	}
-	for _, i := range g.Unsettled() {
-		d := &g.Items[i]
-		why, given := c.given[d.Sequence]
-		if !given {
-			if err := c.publishRecordLetters(ctx, d); err != nil {
-				return err
-			}
-			continue
-		}
-		if err := c.commitWhole(ctx, d, why); err != nil {
-			return err
-		}
-		delete(c.given, d.Sequence)
-		g.Settle(i)
-		c.e.l.acks.DeadLettered(&g.Items[i], why)
-	}
-	for {
-		left := g.Unsettled()
-		if len(left) > 0 {
-			c.e.w.m.publishes(c.e, g.Items[left[0]].Sequence)
-		}
-		stored, err := c.commitResults(ctx, newModelResults(g, left), modelPosition(&g.Items[len(g.Items)-1]))
-		for k, i := range left {
-			if stored[k] {
-				g.Settle(i)
-				c.e.l.acks.Stored(ctx, []*inflight.Delivery{&g.Items[i]})
-			}
-		}
-		switch {
-		case err == nil:
-			return nil
-		case commit.Over(err), ctx.Err() != nil, c.e.w.isGone():
-			return err
-		}
-	}
-}
-
-func (c *modelCommits) publishRecordLetters(ctx context.Context, d *inflight.Delivery) error {
-	if d.Frame == nil {
-		return nil
-	}
-	for n := range d.Frame.Records() {
-		status := d.Frame.Table.Status(n)
-		if !status.Failed() {
-			continue
-		}
-		r, m := modelRecord{d.Sequence, n}, c.e.w.m
-		err := c.commitLetter(ctx, d, commit.Letter{Input: modelPosition(d), Record: n}, func() {
-			_, known := m.server.letters[r]
-			m.arrived(&m.server.chains[1], r.sequence, known)
-			m.server.storeLetter(r, status)
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -11,7 +11,6 @@ import (
 	"millrace/internal/frame"
 	"millrace/internal/ingest/commit"
 	"millrace/internal/ingest/pull"
-	"millrace/internal/ingest/results"
 )
 
 // This file has the lease model's actions on workers. They assign the partition, withdraw it, and inject faults.
@@ -110,6 +109,10 @@ func (m *leaseModel) mishap() {
 		}
 	case 10:
 		m.changeLeader()
+	case 11, 12:
+		c := &m.server.chains[m.random.IntN(2)]
+		m.note("the stream of %s has no room", c.name)
+		c.fullUntil = m.steps + m.random.IntN(200)
 	default:
 		m.replace()
 	}
@@ -249,19 +252,6 @@ func (m *leaseModel) splitter() frame.Splitter {
 		return modelSplitter
 	}
 	return frame.Splitter{}
-}
-
-func (m *leaseModel) published(w *leaseWorker, r modelResult) {
-	d := &r.Delivery
-	if in := m.input(d.Sequence); in.framed {
-		m.server.wantFrame(r)
-	} else if in.fails[0] || in.lethal[0] {
-		m.violate("input %d has a result, and can't be computed", d.Sequence)
-	}
-	if at, stored := m.server.storedAt[d.Sequence]; d.First && stored && at < d.Msg.(*modelMessage).sent && !m.server.forgotten[d.Sequence] {
-		m.violate("%s publishes input %d as one that was never delivered before, and it has had a result since step %d", w.id, d.Sequence, at)
-	}
-	m.server.store(d, results.MessageID(d))
 }
 
 func (m *leaseModel) ended(e *modelLease, err error) {

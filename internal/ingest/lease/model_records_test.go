@@ -19,14 +19,13 @@ import (
 	"millrace/internal/ingest/pull"
 	"millrace/internal/ingest/results"
 	"millrace/internal/ingest/topology"
-	"millrace/internal/operator"
 	"millrace/internal/record"
-	"millrace/internal/table"
 )
 
 // modelInput is a message of the lease model. It is a single record without framing, a frame of any number of
 // records, or a frame that can't be read.
 type modelInput struct {
+	stored  time.Time // time at which the input stream stored it
 	body    []byte
 	header  nats.Header
 	framed  bool
@@ -46,7 +45,7 @@ const (
 // have that checksum.
 func (m *leaseModel) newModelInput(sequence uint64, lethal bool) *modelInput {
 	random := rand.New(rand.NewPCG(m.seed, sequence))
-	in := &modelInput{framed: m.framed && random.IntN(2) == 0}
+	in := &modelInput{framed: m.framed && random.IntN(2) == 0, stored: time.Now().Add(time.Duration(sequence) - time.Millisecond).UTC()}
 	n := 1
 	if in.framed {
 		n = []int{0, 1, 1 + random.IntN(5), 1 + random.IntN(3*modelBatch)}[random.IntN(4)]
@@ -148,9 +147,14 @@ func loneRecord(alone string) (r modelRecord, ok bool) {
 	return r, true
 }
 
-func (s *modelServer) storeLetter(r modelRecord, status record.Status) {
-	in := s.m.input(r.sequence)
+func (s *modelServer) storeLetter(r modelRecord, why results.Reason) {
+	in, status := s.m.input(r.sequence), record.OperatorError
+	if why == results.DeviceFault {
+		status = record.DeviceFault
+	}
 	switch {
+	case why != results.DeviceFault && why != results.OperatorError:
+		s.m.violate("record %d of input %d is given up because of %s", r.record, r.sequence, why)
 	case status == record.OperatorError && !in.fails[r.record]:
 		s.m.violate("record %d of input %d is given up, and the operator does not fail on it", r.record, r.sequence)
 	case status == record.DeviceFault && s.aloneRecords[r] < 2 && !s.m.shared:
@@ -165,72 +169,21 @@ func (s *modelServer) storeLetter(r modelRecord, status record.Status) {
 	s.m.did("record letter")
 }
 
-// modelResult is the result of a message in transit to the server. It shares no memory with the frame.
-type modelResult struct {
-	inflight.Delivery
-	statuses []record.Status // statuses of a frame's records
-	body     []byte          // body of a frame's result
-}
-
-func newModelResults(g *inflight.Batch, items []int) []modelResult {
-	sent := make([]modelResult, len(items))
-	for n, i := range items {
-		sent[n].Delivery = g.Items[i]
-		if f := g.Items[i].Frame; f != nil {
-			for record := range f.Records() {
-				sent[n].statuses = append(sent[n].statuses, f.Table.Status(record))
-			}
-			sent[n].body = slices.Clone(f.Parts[0].Body)
-		}
-		sent[n].Frame = nil
-	}
-	return sent
-}
-
-// wantFrame checks the result of a frame. Every record must have its result, or an error and a stored dead letter.
-func (s *modelServer) wantFrame(d modelResult) {
-	in := s.m.input(d.Sequence)
-	if len(d.statuses) != len(in.records) {
-		s.m.violate("the result of input %d has %d records, want %d", d.Sequence, len(d.statuses), len(in.records))
-		return
-	}
-	statuses := make([]record.Status, len(in.records))
-	_, known := s.results[d.Sequence]
-	for i := range in.records {
-		r := modelRecord{d.Sequence, i}
-		letter, ok := s.letters[r]
-		switch {
-		case d.statuses[i] == record.DeviceFault: // already checked by storeLetter
-			statuses[i] = record.DeviceFault
-		case in.fails[i]:
-			statuses[i] = record.OperatorError
-		case in.lethal[i]:
-			s.m.violate("record %d of input %d has a result, and kills the worker that computes it", i, d.Sequence)
-		}
-		if failed := statuses[i].Failed(); !known && (failed != ok || letter != statuses[i]) {
-			s.m.violate("record %d of input %d ends with %v and has the dead letter %v (%v)", i, d.Sequence, statuses[i], letter, ok)
-		}
-	}
-	if err := table.Reference(s.m.operators, in.records, statuses).Check(d.body, operator.Binary, 0, len(in.records)); err != nil {
-		s.m.violate("the result of input %d: %v", d.Sequence, err)
-	}
-}
-
-func (s *modelServer) mayGiveUp(d *inflight.Delivery, why results.Reason) {
-	in := s.m.input(d.Sequence)
+func (s *modelServer) mayGiveUp(sequence uint64, why results.Reason) {
+	in := s.m.input(sequence)
 	switch {
 	case why == results.DeviceFault && in.framed && len(in.records) > 0 && !(s.m.shared && s.m.chaos): // the server may accept no notes
-		s.m.violate("input %d of %d records is given up as a whole", d.Sequence, len(in.records))
+		s.m.violate("input %d of %d records is given up as a whole", sequence, len(in.records))
 	case why == results.MaxDeliver:
-		s.m.violate("input %d is given up because of its deliveries", d.Sequence)
-	case why == results.DeviceFault && s.alone[d.Sequence] < 2 && !s.m.shared:
-		s.m.violate("input %d is given up, and was alone at %d deaths", d.Sequence, s.alone[d.Sequence])
+		s.m.violate("input %d is given up because of its deliveries", sequence)
+	case why == results.DeviceFault && s.alone[sequence] < 2 && !s.m.shared:
+		s.m.violate("input %d is given up, and was alone at %d deaths", sequence, s.alone[sequence])
 	case why == results.DeviceFault && !s.m.chaos && !slices.Contains(in.lethal, true):
-		s.m.violate("input %d is given up, and only others kill", d.Sequence)
+		s.m.violate("input %d is given up, and only others kill", sequence)
 	case why == results.InvalidFrame && !in.broken:
-		s.m.violate("input %d is given up, and its frame is fine", d.Sequence)
+		s.m.violate("input %d is given up, and its frame is fine", sequence)
 	case why == results.OperatorError && (in.framed || !in.fails[0]):
-		s.m.violate("input %d is given up, and the operator does not fail on it", d.Sequence)
+		s.m.violate("input %d is given up, and the operator does not fail on it", sequence)
 	}
 }
 

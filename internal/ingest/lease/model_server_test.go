@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/client"
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/pull"
 	"millrace/internal/ingest/topology"
@@ -38,7 +39,7 @@ type modelServer struct {
 	// With shared delivery: the times of the last delivery and of the redelivery after a nak, by input.
 	sentAt, delayed map[uint64]time.Time
 
-	results   map[uint64]string // message id of each input's result or dead letter
+	results   map[uint64]string // id of the result of each input with a result or a dead letter
 	storedAt  map[uint64]int    // step in which each input's message was stored
 	forgotten map[uint64]bool   // inputs that were delivered before a crash of the server or a reset
 	// alone has the number of owners that were replaced while the annotations named an input as alone.
@@ -47,13 +48,11 @@ type modelServer struct {
 	aloneRecords map[modelRecord]int           // same count for each record of a frame
 	letters      map[modelRecord]record.Status // dead letters of records
 
-	chains [2]modelChain // streams of results and of dead letters, if they accept commit markers
+	chains    [2]modelChain               // streams of results and of dead letters
+	collector client.Collector[*nats.Msg] // reads the results
 
 	highest uint64 // highest floor so far
 }
-
-// modelStored returns the time when the stream stored an input.
-func modelStored(sequence uint64) time.Time { return time.Unix(int64(sequence), 0).UTC() }
 
 func (s *modelServer) last() uint64 { return s.inputs[len(s.inputs)-1] }
 
@@ -179,20 +178,6 @@ func (s *modelServer) acknowledge(number, sequence uint64) {
 	s.m.did("acknowledged")
 }
 
-// store stores a result or a dead letter. It drops a message with a known id.
-func (s *modelServer) store(d *inflight.Delivery, id string) {
-	before, known := s.results[d.Sequence]
-	switch {
-	case known && before != id:
-		s.m.violate("input %d has results with the ids %q and %q", d.Sequence, before, id)
-	case known:
-		s.m.did("stored again")
-	default:
-		s.m.did("stored")
-		s.results[d.Sequence], s.storedAt[d.Sequence] = id, s.m.steps
-	}
-}
-
 // receiver returns the pull that gets the next message, or nil if there is none. It pins a client if no client is
 // pinned.
 func (s *modelServer) receiver() *modelPull {
@@ -296,7 +281,7 @@ func (s *modelServer) read(from uint64) *jetstream.RawStreamMsg {
 	if i == len(s.inputs) {
 		return nil
 	}
-	return &jetstream.RawStreamMsg{Subject: "0.ingest.a", Sequence: s.inputs[i], Time: modelStored(s.inputs[i])}
+	return &jetstream.RawStreamMsg{Subject: "0.ingest.a", Sequence: s.inputs[i], Time: s.m.input(s.inputs[i]).stored}
 }
 
 // modelMessage is a message as a client receives it.
@@ -313,9 +298,18 @@ type modelMessage struct {
 	since      time.Time
 }
 
-func (d *modelMessage) Data() []byte         { return d.m.input(d.sequence).body }
-func (d *modelMessage) Headers() nats.Header { return d.m.input(d.sequence).header }
-func (d *modelMessage) Subject() string      { return "0.ingest.a" }
+func (d *modelMessage) Data() []byte { return d.m.input(d.sequence).body }
+
+func (d *modelMessage) Headers() nats.Header {
+	h := nats.Header{modelSentHeader: {strconv.Itoa(d.sent)}}
+	maps.Copy(h, d.m.input(d.sequence).header)
+	return h
+}
+
+// modelSentHeader is a header of inputs, which results have too. It has the step in which the server sent the delivery.
+const modelSentHeader = "Sent"
+
+func (d *modelMessage) Subject() string { return "0.ingest.a" }
 
 // Reply is called when a lease takes the memory of the message.
 func (d *modelMessage) Reply() string {
@@ -335,7 +329,7 @@ func (d *modelMessage) Since() time.Time { return d.since }
 func (d *modelMessage) Metadata() (*jetstream.MsgMetadata, error) {
 	return &jetstream.MsgMetadata{
 		Stream: "IN", Sequence: jetstream.SequencePair{Stream: d.sequence, Consumer: d.number}, NumDelivered: uint64(d.deliveries),
-		Timestamp: modelStored(d.sequence),
+		Timestamp: d.m.input(d.sequence).stored,
 	}, nil
 }
 

@@ -3,7 +3,6 @@ package lease
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -22,14 +21,14 @@ import (
 	"millrace/internal/ingest/results"
 	"millrace/internal/ingest/retry"
 	"millrace/internal/ingest/stall"
-	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
 
 // TestModelOfSharedDelivery runs shared delivery in several workers against the lease model's server, with the same three parts.
 // Instead of the invariants of a partition, it checks these:
 //   - The server removes an input only if its result or dead letter is stored.
-//   - All results of an input have the same id. Frames have the results and dead letters that the lease model demands.
+//   - All results of an input have the same id, and none is stored twice. Frames have the results and dead letters that the lease model
+//     demands.
 //   - An input is given up because of lost devices only if it kills workers, unless workers also die for other reasons.
 //   - A worker that has ended holds no memory of deliveries and no batches.
 //   - In the end all inputs are settled. The number of deaths until the lethal records are found is limited.
@@ -56,6 +55,7 @@ var sharedMustHappen = []string{
 	"acknowledgement lost", "given back", "terminated input", "request lost", "answer lost", "late request", "crashed", "frozen", "cut", "device lost",
 	"terminated", "batch failed", "server restarted", "killed by an input", "dead letter", "record letter", "record condemned", "spread over batches",
 	"operator failed", "computed again", "broken frame", "alone",
+	"part", "found by a lookup", "no room for a message for results", "no room for a message for dead letters",
 }
 
 // modelAckWait is the consumer's AckWait with shared delivery.
@@ -118,7 +118,7 @@ func (m *leaseModel) huntShared() {
 // sharedDeaths is the number of deaths until a lethal record is found.
 const sharedDeaths = 6
 
-// modelShared simulates the server, the result store and the device of a Shared.
+// modelShared simulates the server and the device of a Shared.
 type modelShared struct {
 	leaseServer // nil; shared delivery uses only the methods below
 	w           *leaseWorker
@@ -134,7 +134,7 @@ func (w *leaseWorker) holdShared(ctx context.Context) {
 	e.s = newSharedOn(Options{
 		Pipes: []*streams.Pipeline{w.device.pipe}, Conns: natsconn.Connections{nil}, Pool: w.pool, Judge: w.judge, Limit: modelLimit,
 		Stalls: stall.NewDetector(1, w.m.log, e), Confirm: w.m.confirms, Log: w.m.log, Observer: e,
-	}, e, e, jetstream.ConsumerConfig{AckWait: modelAckWait})
+	}, e, w.newWriter(nil), jetstream.ConsumerConfig{AckWait: modelAckWait})
 	e.s.devices = e
 	intake, stop := context.WithCancelCause(ctx)
 	w.leases++
@@ -319,7 +319,7 @@ func (e *modelShared) submitNext(drainCtx context.Context, batcher *inflight.Bat
 		case errors.Is(err, context.Canceled):
 			return // the batch is still on the device
 		case err == nil:
-			modelCollect(g, computed)
+			m.collect(g, computed)
 			g.Collected()
 			e.w.judge.CameRight(device.pipe, g)
 		case streams.Ended(err):
@@ -340,85 +340,3 @@ func (m *leaseModel) batchSize(w *leaseWorker, limit int) int {
 func (e *modelShared) apart(*streams.Pipeline) quarantine.Device {
 	return modelApart{w: e.w, lose: func(err error) { e.stop(err) }}
 }
-
-// The following methods implement resultStore.
-
-func (e *modelShared) Store(ctx context.Context, g *inflight.Batch, _ *results.Buffers, sink results.Sink) error {
-	if err := e.encode(ctx, g, sink); err != nil {
-		return err
-	}
-	for {
-		left := g.Unsettled()
-		if len(left) == 0 {
-			return nil
-		}
-		err := e.w.publishLetters(ctx, g, left)
-		if err == nil {
-			var stored []*inflight.Delivery
-			stored, err = e.w.publishResults(ctx, g, left, func() {})
-			sink.Stored(ctx, stored)
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if err != nil && e.w.isGone() {
-			return err
-		}
-	}
-}
-
-// encode waits for the frames that end in g and encodes their results. It passes deliveries without a result to sink.
-func (e *modelShared) encode(ctx context.Context, g *inflight.Batch, sink results.Sink) error {
-	for _, i := range g.Unsettled() {
-		f := g.Items[i].Frame
-		if cause := g.Refusal(i); cause != nil {
-			if err := e.giveUp(ctx, g, i, results.OperatorError, cause, sink); err != nil {
-				return err
-			}
-		}
-		if f == nil {
-			continue
-		}
-		err := f.Await(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case err != nil:
-			err = sink.Incomplete(g, i, err)
-		case f.Fault() != nil:
-			e.w.m.did("broken frame")
-			err = e.giveUp(ctx, g, i, results.InvalidFrame, f.Fault(), sink)
-		default:
-			err = f.EncodeParts(operator.Binary, 1<<20, nil)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// giveUp stores the dead letter of a delivery.
-func (e *modelShared) giveUp(ctx context.Context, g *inflight.Batch, i int, why results.Reason, cause error, sink results.Sink) error {
-	if err := e.PublishDeadLetter(ctx, &g.Items[i], why, cause); err != nil {
-		return sink.Incomplete(g, i, err)
-	}
-	g.Settle(i)
-	sink.DeadLettered(&g.Items[i], why)
-	return nil
-}
-
-func (e *modelShared) PublishDeadLetter(ctx context.Context, d *inflight.Delivery, why results.Reason, _ error) error {
-	dead := *d // a late request may need the delivery after it is freed
-	return e.w.call(ctx, fmt.Sprint("dead letter ", d.Sequence), false, func() error {
-		s := e.w.m.server
-		s.mayGiveUp(&dead, why)
-		s.store(&dead, results.MessageID(&dead))
-		s.m.did("dead letter")
-		return nil
-	})
-}
-
-func (e *modelShared) ReportDeadLetter(*inflight.Delivery, results.Reason, error) {}
-func (e *modelShared) AlreadyStored(*inflight.Delivery)                           {}
-func (e *modelShared) Report(inflight.Outcome, *inflight.Delivery)                {}

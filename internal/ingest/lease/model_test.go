@@ -35,7 +35,7 @@ import (
 // may be spread over several batches. In some runs a record kills every worker that computes it.
 //
 // Each run has three parts. In the first part all faults happen, but some runs skip it. Workers crash, freeze and
-// lose their device. The server drops pins. Requests, answers, deliveries and acknowledgements are lost or late. In
+// lose their device. The server drops pins. The streams of results and dead letters have no room for a while. Requests, answers, deliveries and acknowledgements are lost or late. In
 // the second part all leases end. If a record kills workers, one worker after another then has the partition until
 // that record is given up. In the third part the partition moves from worker to worker, and only single deliveries
 // and acknowledgements are lost.
@@ -43,7 +43,8 @@ import (
 // These invariants always hold:
 //   - The server settles an input only if its result or dead letter is stored.
 //   - The acknowledgement floor never decreases.
-//   - All results of an input have the same id.
+//   - All results of an input have the same id. No message is stored twice, although the streams forget ids after their duplicate
+//     windows, unless the consumer has forgotten the delivery of its input.
 //   - An input that is marked as a first delivery had no result when the server sent it.
 //   - A lease takes each input once, publishes inputs in order, and takes no input of a later turn.
 //   - A lease that has lost the partition neither changes the new owner's annotations nor unpins the new owner.
@@ -73,10 +74,11 @@ type leaseModel struct {
 	seed      uint64
 	random    *rand.Rand
 	log       *slog.Logger
-	confirms  bool // whether workers wait for the confirmation of each acknowledgement
-	framed    bool // whether some messages are frames
-	chaos     bool // whether the run has its first part
-	once      bool // whether the streams accept commit markers
+	confirms  bool          // whether workers wait for the confirmation of each acknowledgement
+	framed    bool          // whether some messages are frames
+	chaos     bool          // whether the run has its first part
+	once      bool          // whether the streams accept commit markers
+	window    time.Duration // the streams' duplicate window
 	way       commit.Way
 	narrow    bool // whether the result stream has little space, so order may be lost
 	resetting bool // whether an administrator often resets the consumer, because few resets need a repair
@@ -142,7 +144,10 @@ func newLeaseModel(h *history.History, lab *modelLab) *leaseModel {
 		letters: map[modelRecord]record.Status{}, sentAt: map[uint64]time.Time{}, delayed: map[uint64]time.Time{}, metadata: map[string]string{topology.MarkDelivered: "0"},
 	}
 	m.server.saved = m.server.clone()
-	m.server.chains[0].name, m.server.chains[1].name = "results", "dead letters"
+	for i, name := range []string{"results", "dead letters"} {
+		m.server.chains[i] = modelChain{name: name, ids: map[string]time.Time{}}
+	}
+	m.window = []time.Duration{4 * time.Second, 20 * time.Second, 2 * time.Minute}[m.random.IntN(3)]
 	return m
 }
 
@@ -245,6 +250,10 @@ func (m *leaseModel) newWorker(slot int) {
 	w.drain, w.kill = context.WithCancel(context.Background())
 	if m.random.IntN(2) == 0 {
 		w.memory = int64(4+m.random.IntN(60)) << 10
+	}
+	w.maxPayload = []int64{1 << 20, 515, 485}[m.random.IntN(3)]
+	if !m.shared {
+		w.maxPayload += int64(commit.HeaderBytes)
 	}
 	w.newPool()
 	m.workers[slot] = w

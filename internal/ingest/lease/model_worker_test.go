@@ -24,10 +24,11 @@ type leaseWorker struct {
 	slot int
 	id   string
 
-	device *modelDevice
-	pool   *inflight.Pool
-	judge  *quarantine.Judge
-	memory int64 // limit of the pool; 0 for none
+	device     *modelDevice
+	pool       *inflight.Pool
+	judge      *quarantine.Judge
+	memory     int64 // limit of the pool; 0 for none
+	maxPayload int64 // maximum size of a message; small if results have parts
 
 	start chan context.Context // receives a context each time the worker gets the partition
 	stop  context.CancelFunc   // withdraws the partition
@@ -45,11 +46,11 @@ type leaseWorker struct {
 	over        bool
 }
 
-// modelLease simulates the server, the device, the store and the owner of one lease.
+// modelLease simulates the server, the device and the owner of one lease.
 type modelLease struct {
 	modelApart
 	noOwner
-	resultStore // nil; a lease uses only the methods below
+	*results.Writer
 
 	w          *leaseWorker
 	l          *lease
@@ -59,7 +60,7 @@ type modelLease struct {
 	holds      bool   // whether it has begun; before that, other goroutines write no annotations
 	knowsOther bool   // whether another client's pin was in the last consumer info
 	packs      int    // number of batches; only the submitter uses it
-	commits    *modelCommits
+	first      uint64 // first input of the batch that is being stored, or 0
 }
 
 // run holds leases whenever this worker should own the partition, like Exclusive.keep and Exclusive.hold.
@@ -118,6 +119,7 @@ func (w *leaseWorker) isGone() bool {
 func (w *leaseWorker) newLease() *modelLease {
 	w.leases++
 	e := &modelLease{w: w, n: w.leases, modelApart: modelApart{w: w}}
+	e.Writer = w.newWriter(e)
 	o := &Options{
 		Topology: topology.Topology{Stream: "IN", Subjects: []string{"ingest.>"}}, Pool: w.pool, Judge: w.judge, Confirm: w.m.confirms, Observer: e,
 	}
@@ -312,7 +314,7 @@ func (e *modelLease) pull() (leasePull, error) {
 	return p, nil
 }
 
-// The following methods implement leaseOwner, Observer and resultStore.
+// The following methods implement leaseOwner and Observer.
 
 func (e *modelLease) Pending(uint64)                       {}
 func (e *modelLease) Unacknowledged(uint64)                {}
@@ -320,31 +322,10 @@ func (e *modelLease) Redelivered()                         { e.w.m.did("known") 
 func (e *modelLease) Restarted()                           {}
 func (e *modelLease) OperatorFault(inflight.OperatorFault) {}
 
-func (e *modelLease) AlreadyStored(*inflight.Delivery)                           {}
-func (e *modelLease) ReportDeadLetter(*inflight.Delivery, results.Reason, error) {}
-
 func (e *modelLease) began() {
 	e.holds = true
 	e.w.m.did("lease begun")
 	e.w.m.note("%s has the partition, lease %d", e.w.id, e.n)
-}
-
-func (e *modelLease) PublishDeadLetter(ctx context.Context, d *inflight.Delivery, why results.Reason, _ error) error {
-	if e.commits != nil {
-		if err := e.commits.commitWhole(ctx, d, why); err != nil {
-			return err
-		}
-		_, err := e.commits.commitResults(ctx, nil, modelPosition(d))
-		return err
-	}
-	dead := *d // a late request may need the delivery after it is freed
-	return e.w.call(ctx, "dead letter", false, func() error {
-		s := e.w.m.server
-		s.mayGiveUp(&dead, why)
-		s.store(&dead, results.MessageID(&dead))
-		e.w.m.did("dead letter")
-		return nil
-	})
 }
 
 func (e *modelLease) acknowledge(d *modelMessage) error {

@@ -82,6 +82,28 @@ var mutations = []mutation{
 	{"a note stays after the worker has survived", "../quarantine/attempts.go", "err := a.note(context.Background(), d, nothing)", "err := error(nil)"},
 	{"redeliveries don't raise the level", "source.go", "level := d.NumDelivered - 1", "level := 0"},
 	{"payloads without a result are stored", "../quarantine/isolation.go", "t.giveBack(r.Batch, r.Missing(rows), err)", "_ = err"},
+	{"a result without a confirmation ends its input", "../results/store.go", "if answers[k].Err != nil {", "if answers[k].Err != nil && ctx.Err() != nil {"},
+	{"the dead letters of records aren't stored", "../results/store.go", "if d.Frame.Table.Status(r).Failed() && !yield(", "if false && !yield("},
+	{"an unstored dead letter ends its input in a batch", "../results/store.go", "case slices.Contains(unstored, l):", "case slices.Contains(unstored, l) && l.record != noRecord:"},
+	{"a frame's result is stored although a record's dead letter isn't", "../results/store.go", "case slices.Contains(unstored, l):", "case slices.Contains(unstored, l) && l.record == noRecord:"},
+	{"stored parts of a result are published again", "../results/store.go", "s.partial.add([]string{commit.ID(s.msgs[n].Header)})", "_ = commit.ID(s.msgs[n].Header)"},
+	{"an input with a stored result is published again", "../results/clearance.go", "if found[n].Done {", "if found[n].Done && d.Msg == nil {"},
+	{"a stored part ends its input", "../results/clearance.go", "if found[n].Done {", "if found[n].Done || len(found[n].Partial) > 0 {"},
+	{"parts that a lookup finds are published again", "../results/clearance.go", "partial.add(found[n].Partial)", "_ = partial"},
+	{"an old result is published without a lookup", "../results/clearance.go", "if !ok || age >= limit {", "if !ok {"},
+	{"an input stays cleared", "../results/clearance.go", "pause.Elapsed(d.Cleared, now) < limit {", "pause.Elapsed(d.Cleared, now) < 1000*limit {"},
+	{"results are published after their deadline", "../results/protocol.go", "p.clearance.until(t.b.Items, t.items, time.Now())", "p.clearance.until(t.b.Items, t.items, time.Now()).Add(time.Hour)"},
+	{"the last part is published before the others", "../results/protocol.go", "func(a publisher.Answer) bool { return a.Err != nil }", "func(a publisher.Answer) bool { return false }"},
+	{"the marker of a commit is too high", "../results/protocol.go", "position(&t.b.Items[last]), p.checked", "commit.Position{Sequence: t.b.Items[last].Sequence + 1, Stored: math.MaxInt64}, p.checked"},
+	{"redelivered inputs aren't looked up before a commit", "../results/protocol.go", "certain := p.looked || d.First ||", "certain := true ||"},
+	{"a committed dead letter doesn't settle its input", "../results/commits.go", "|| c.earlier.Has(commit.Letter{Input: in, Record: commit.WholeMessage}) {", "{"},
+	{"a result without a marker doesn't settle its input", "../results/commits.go", "return done, err", "return done && false, err"},
+	{"parts of an earlier lease are committed again", "../results/commits.go", "d.Parts = parts", "_ = parts"},
+	{"a committed dead letter is committed again", "../results/deadletter.go", "slices.DeleteFunc(letters, c.hasLetter)", "letters"},
+	{"dead letters are published after their deadline", "../results/deadletter.go", "context.WithDeadline(ctx, until)", "context.WithDeadline(ctx, until.Add(time.Hour))"},
+	{"dead letters are published without a lookup", "../results/deadletter.go", "return finished[l.d] || (*known)[l.id]", "return (*known)[l.id]"},
+	{"stored dead letters of records are published again", "../results/deadletter.go", "return finished[l.d] || (*known)[l.id]", "return finished[l.d]"},
+
 	{"a settled input stays in flight", "ledger.go", "l.release(d)\n\tdelete(l.returned, d.Sequence)", "delete(l.returned, d.Sequence)"},
 }
 
@@ -102,6 +124,8 @@ var missed = []string{
 	"the token of an acknowledged dead letter is kept",
 	"a caution never ends",
 	"the annotation of a payload that ran alone stays",
+	"redelivered inputs aren't looked up before a commit", "a committed dead letter doesn't settle its input",
+	"dead letters are published after their deadline",
 }
 
 // TestMutationsApply checks that each mutation still fits the code.
@@ -157,6 +181,8 @@ func (m mutation) model() string {
 	switch m.file {
 	case "acknowledger.go", "ledger.go", "shared.go", "source.go", "../quarantine/attempts.go", "../quarantine/isolation.go":
 		return "^TestModelOfSharedDelivery$"
+	case "../results/clearance.go", "../results/deadletter.go", "../results/protocol.go", "../results/store.go":
+		return "^TestModelOf(TheLease|SharedDelivery)$"
 	}
 	return "^TestModelOfTheLease$"
 }

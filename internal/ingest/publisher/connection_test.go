@@ -204,6 +204,22 @@ func TestABatchThatFailsCastsDoubt(t *testing.T) {
 	r.wantOnce(20, true)
 }
 
+func TestADoubtQueriesTheStreamSooner(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	f, changes := r.following()
+	r.wantChange(changes, "one commit a batch")
+	f.every = patience
+	r.config.AllowBatchPublish = false
+	r.Create(r.config)
+	f.Refresh(r.Ctx(), false)
+	if len(changes) > 0 {
+		t.Error("without a doubt, the stream was queried again")
+	}
+	f.Refresh(r.Ctx(), true)
+	r.wantChange(changes, "set allow_batched")
+}
+
 func TestOpenWithoutTheStream(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)

@@ -142,7 +142,7 @@ func newFollowing(singles *Windowed, o Options) *Following {
 
 // Publish implements Publisher.
 func (f *Following) Publish(ctx context.Context, msgs []*nats.Msg, dst []Answer) []Answer {
-	f.Refresh(ctx)
+	f.Refresh(ctx, false)
 	if f.doubt.Load() || !f.last.Load().capability.Batches {
 		return f.singles.Publish(ctx, msgs, dst)
 	}
@@ -178,7 +178,7 @@ func (f *Following) publishBatch(ctx context.Context, msgs []*nats.Msg, dst []An
 			return append(dst, make([]Answer, len(msgs))...)
 		}
 		if ctx.Err() == nil && !errors.Is(err, errKnown) && !Unstorable(err) {
-			f.Doubt()
+			f.doubt.Store(true)
 			f.o.Trouble(err)
 		}
 	}
@@ -197,9 +197,12 @@ func (f *Following) storeBatch(ctx context.Context, msgs []*nats.Msg) error {
 	return err
 }
 
-// Refresh queries the stream if the last query is older than askEvery, or than askDoubtful after Doubt. Only one of several
-// concurrent callers makes the query.
-func (f *Following) Refresh(ctx context.Context) {
+// Refresh queries the stream if the last query is older than askEvery, or than askDoubtful after a doubt. Only one of several
+// concurrent callers makes the query. If doubt is set, Following publishes no batches until the next query.
+func (f *Following) Refresh(ctx context.Context, doubt bool) {
+	if doubt {
+		f.doubt.Store(true)
+	}
 	every := f.every
 	if f.doubt.Load() {
 		every = f.doubtful
@@ -212,9 +215,6 @@ func (f *Following) Refresh(ctx context.Context) {
 	}
 }
 
-// Doubt shortens the time until the next query to askDoubtful. Following publishes no batches until then.
-func (f *Following) Doubt() { f.doubt.Store(true) }
-
 // ask queries the stream. If the query fails, it keeps the last known capability.
 func (f *Following) ask(ctx context.Context) error {
 	f.doubt.Store(false) // a batch that fails during the query sets doubt again
@@ -226,7 +226,7 @@ func (f *Following) ask(ctx context.Context) error {
 	if info != nil {
 		f.o.Read(info, asked)
 	} else {
-		f.Doubt()
+		f.doubt.Store(true)
 	}
 	f.last.Store(&finding{at: time.Now(), capability: found})
 	if found != before {

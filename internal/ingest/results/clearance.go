@@ -22,24 +22,29 @@ type clearance struct {
 	dead    duplicateWindow // window of the dead-letter stream, if apart is set
 	apart   bool            // whether dead letters have their own stream
 	letters string          // name of the dead-letter stream, if apart is set
-	lookup  *lookup.Results
+	server  *Server
 }
 
-// newClearance returns a clearance for s. It queries the stream of dead letters.
-func newClearance(ctx context.Context, js jetstream.JetStream, o Options) *clearance {
-	c := &clearance{o: o}
+// open queries the stream of dead letters, and returns the lookup in the streams of results and dead letters.
+func (c *clearance) open(ctx context.Context, js jetstream.JetStream) *lookup.Results {
+	o := c.o
 	streams := []string{o.ResultStream}
 	if name, err := topology.DeadLetterStream(ctx, js, o.Topology); err == nil && name != "" && name != o.ResultStream {
 		asked := time.Now()
 		if stream, err := js.Stream(ctx, name); err == nil {
-			streams, c.apart, c.letters = append(streams, name), true, name
-			c.dead.saw(stream.CachedInfo(), asked)
+			streams = append(streams, name)
+			c.sawLetters(stream.CachedInfo(), asked)
 		}
 	}
-	c.lookup = lookup.New(js, lookup.Options{
+	return lookup.New(js, lookup.Options{
 		Input: o.Stream, Streams: streams, BySubject: o.Exclusive, Deliveries: HeaderDeliveries, Part: HeaderPart, Log: o.Log,
 	})
-	return c
+}
+
+// sawLetters records info, the state of the dead letters' own stream, which was queried at asked.
+func (c *clearance) sawLetters(info *jetstream.StreamInfo, asked time.Time) {
+	c.apart, c.letters = true, info.Config.Name
+	c.dead.saw(info, asked)
 }
 
 func (c *clearance) mayPublishUnchecked(d *inflight.Delivery, now time.Time, limit time.Duration) bool {
@@ -82,7 +87,7 @@ func (c *clearance) find(ctx context.Context, items []inflight.Delivery, stale, 
 			Input: lookup.Input{Sequence: d.Sequence, Stored: d.Stored.UnixNano()}, Subject: topology.MapSubject(c.o.ResultPrefix, d.Subject),
 		}
 	}
-	found, began, err := c.lookup.Find(ctx, wanted)
+	found, began, err := c.server.Find(ctx, wanted)
 	if errors.Is(err, lookup.ErrImpossible) {
 		c.o.Log.Warn("results are published without looking whether they are stored already: they may be stored a second time",
 			"results", len(stale), "stream", c.o.ResultStream, "error", err)

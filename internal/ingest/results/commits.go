@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -20,13 +19,12 @@ import (
 // and Keep while another one stores results.
 type Commits struct {
 	*Writer
-	prefix string           // of results' subjects
-	kind   topology.Commits // kind of commits at the start of the lease
+	kind topology.Commits // kind of commits at the start of the lease
 
 	earlier   commit.Letters    // dead letters stored by earlier leases
 	leftovers *commit.Leftovers // results stored by earlier leases after their last marker
 
-	mu      sync.Mutex // held during requests of the chains
+	busy    chan struct{} // holds a token during requests of the chains
 	results *commit.Chain
 	letters *commit.Chain   // nil if dead letters have ids but no markers
 	settled commit.Position // position up to which all results are stored
@@ -42,15 +40,23 @@ type markerAge struct {
 // isDue reports whether the marker must be stored again, which is after a quarter of max.
 func (a *markerAge) isDue() bool { return a.max > 0 && time.Since(a.stored) >= a.max/4 }
 
-// NewCommits returns a Commits that stores to the chains results and letters. letters may be nil. prefix is the prefix of the
-// results' subjects.
-func NewCommits(results, letters *commit.Chain, prefix string) *Commits {
-	c := &Commits{results: results, letters: letters, prefix: prefix, leftovers: results.Leftovers(), settled: results.At()}
+// NewCommits returns a Commits of w that stores to the chains results and letters. letters may be nil.
+func NewCommits(w *Writer, results, letters *commit.Chain) *Commits {
+	c := &Commits{
+		Writer: w, kind: topology.Commits(w.way.Load()), busy: make(chan struct{}, 1),
+		results: results, letters: letters, leftovers: results.Leftovers(), settled: results.At(),
+	}
 	c.resultAge.stored, c.letterAge.stored = time.Now(), time.Now()
 	if letters != nil {
 		c.earlier = letters.Letters()
 	}
 	return c
+}
+
+// lock waits until no other goroutine uses the chains.
+func (c *Commits) lock() (unlock func()) {
+	c.busy <- struct{}{}
+	return func() { <-c.busy }
 }
 
 // Found returns the position p up to which earlier leases have settled all inputs. ok is false if the position isn't known.
@@ -77,7 +83,7 @@ func (c *Commits) Settled(ctx context.Context, d *inflight.Delivery) (bool, erro
 	if at, ok := c.results.Found(); ok && at.Covers(in) || c.earlier.Has(commit.Letter{Input: in, Record: commit.WholeMessage}) {
 		return true, nil
 	}
-	done, parts, err := c.leftovers.Find(ctx, in, topology.MapSubject(c.prefix, d.Subject), MessageID(d))
+	done, parts, err := c.leftovers.Find(ctx, in, topology.MapSubject(c.o.ResultPrefix, d.Subject), MessageID(d))
 	d.Parts = parts
 	return done, err
 }
@@ -85,8 +91,7 @@ func (c *Commits) Settled(ctx context.Context, d *inflight.Delivery) (bool, erro
 // commit stores msgs with a marker at position at. If checked is set, an error has the server's reason. stored reports for each
 // message whether it is known to be stored.
 func (c *Commits) commit(ctx context.Context, msgs []*nats.Msg, at commit.Position, checked bool) (stored []bool, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	defer c.lock()()
 	for _, m := range msgs {
 		c.ownID(m)
 	}
@@ -103,10 +108,12 @@ func (c *Commits) commit(ctx context.Context, msgs []*nats.Msg, at commit.Positi
 
 // Keep stores the last markers again before the streams remove them because of their age. It does nothing during a commit.
 func (c *Commits) Keep(ctx context.Context) error {
-	if !c.mu.TryLock() {
+	select {
+	case c.busy <- struct{}{}:
+		defer func() { <-c.busy }()
+	default:
 		return nil // a marker is being stored
 	}
-	defer c.mu.Unlock()
 	if c.resultAge.isDue() {
 		c.resultAge.stored = time.Now()
 		if _, err := c.results.Commit(ctx, nil, c.settled); commit.Over(err) {
@@ -178,8 +185,8 @@ func OpenCommits(ctx context.Context, w *Writer, p Partition) (*Commits, error) 
 	if err != nil {
 		return nil, err
 	}
-	c := NewCommits(results, letters, w.o.ResultPrefix)
-	c.Writer, c.kind, c.resultAge.max, c.letterAge.max = w, way, stored.CachedInfo().Config.MaxAge, kept
+	c := NewCommits(w, results, letters)
+	c.kind, c.resultAge.max, c.letterAge.max = way, stored.CachedInfo().Config.MaxAge, kept
 	return c, nil
 }
 
@@ -224,7 +231,7 @@ func waitsFor(w *Writer, partition int, letters commit.Store) func(context.Conte
 		if err != nil {
 			return true
 		}
-		way, _, _ := commitsOf(stored.CachedInfo().Config, w.conns[0].ConnectedServerVersion())
+		way, _, _ := commitsOf(stored.CachedInfo().Config, w.nc.ConnectedServerVersion())
 		return way != topology.NoCommits
 	}
 }
@@ -244,7 +251,7 @@ func letterStore(ctx context.Context, w *Writer, partition int) (s commit.Store,
 		return nil, 0, fmt.Errorf("look up the stream of dead letters %q: %w", w.clearance.letters, err)
 	}
 	c := stream.CachedInfo().Config
-	if way, _, _ := w.o.LetterCommitsOf(c, w.conns[0].ConnectedServerVersion()); way != topology.AtomicCommits {
+	if way, _, _ := w.o.LetterCommitsOf(c, w.nc.ConnectedServerVersion()); way != topology.AtomicCommits {
 		return nil, 0, nil
 	}
 	return commitStream(w, c, partition), c.MaxAge, nil

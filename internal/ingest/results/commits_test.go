@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -170,7 +171,7 @@ func (r *rig) commits(w *Writer, s *keptStream) *Commits {
 	o := commit.Options{Owner: "owner", Created: time.Unix(1, 0), Way: commit.Fast, Again: again}
 	results, _, err := commit.Open(r.Ctx(), o, s, nil)
 	natstest.OK(r, err)
-	c := NewCommits(results, nil, w.o.ResultPrefix)
+	c := NewCommits(w, results, nil)
 	c.Writer = w
 	return c
 }
@@ -329,4 +330,14 @@ func TestAStreamOfDeadLettersThatTakesNoMarkersAnyMore(t *testing.T) {
 	if again(r.Ctx(), letters, lookEvery, jetstream.ErrNoStreamResponse) {
 		t.Error("the lease waits although the stream takes no markers")
 	}
+}
+
+// TestKeepWaitsForNoCommit would end with a deadlock if Keep waited for the commit.
+func TestKeepWaitsForNoCommit(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := &Commits{busy: make(chan struct{}, 1)}
+		defer c.lock()()
+		natstest.OK(t, c.Keep(t.Context()))
+	})
 }

@@ -148,7 +148,7 @@ func (w *Writer) sendLetters(ctx context.Context, letters []*deadLetter) (left [
 			msgs = append(msgs, l.message(true, whole.omitted(), l.body))
 		}
 	}
-	answers := w.again.Publish(ctx, msgs, nil)
+	answers := w.server.Again.Publish(ctx, msgs, nil)
 	left = letters[:0]
 	for _, l := range letters {
 		var err error
@@ -183,8 +183,7 @@ func (c *Commits) storeLetters(ctx context.Context, letters []*deadLetter, known
 }
 
 func (c *Commits) hasLetter(l *deadLetter) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	defer c.lock()()
 	return c.letters.Letters().Has(l.letter())
 }
 
@@ -222,8 +221,7 @@ func (c *Commits) commitLetters(ctx context.Context, letters []*deadLetter) (uns
 
 // writeLetters stores msgs, the messages of letters, in one commit. It makes at most deadLetterAttempts attempts.
 func (c *Commits) writeLetters(ctx context.Context, letters []*deadLetter, msgs []*nats.Msg) (err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	defer c.lock()()
 	ids := make([]commit.Letter, len(letters))
 	for i, l := range letters {
 		ids[i] = l.letter()

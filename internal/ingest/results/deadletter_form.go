@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"strconv"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -87,7 +86,7 @@ func (l *deadLetter) send(ctx context.Context, inputs bool, omitted string, body
 	if l.store != nil {
 		return l.store(ctx, m)
 	}
-	return l.w.again.Publish(ctx, []*nats.Msg{m}, nil)[0].Err
+	return l.w.server.Again.Publish(ctx, []*nats.Msg{m}, nil)[0].Err
 }
 
 // message returns a message with the dead letter's headers. It adds the input's headers if inputs is set. omitted is the value of
@@ -142,14 +141,11 @@ func (l *deadLetter) logOmission() {
 	}
 }
 
-// payloadTimeout is the time limit for storing a separate message with the payload.
-const payloadTimeout = 10 * time.Second
-
 // storePayload stores the payload once per deadLetter, in a message without headers. The message has no id, because an id is a
 // header. If the dead letter itself isn't stored, a redelivery of the input stores the payload a second time.
 func (l *deadLetter) storePayload(ctx context.Context) (err error) {
 	if l.payload == 0 {
-		l.payload, err = l.storeApart(ctx, &nats.Msg{Subject: l.subject, Data: l.body})
+		l.payload, err = l.w.server.StoreApart(ctx, &nats.Msg{Subject: l.subject, Data: l.body})
 	}
 	return err
 }
@@ -159,9 +155,9 @@ func (l *deadLetter) storePayload(ctx context.Context) (err error) {
 func (l *deadLetter) storeInput(ctx context.Context) (err error) {
 	f := l.d.Frame
 	if f.Kept == 0 {
-		f.Kept, err = l.storeApart(ctx, l.input())
+		f.Kept, err = l.w.server.StoreApart(ctx, l.input())
 		if publisher.Unstorable(err) {
-			f.Kept, err = l.storeApart(ctx, &nats.Msg{Subject: l.subject, Data: l.d.Msg.Data()})
+			f.Kept, err = l.w.server.StoreApart(ctx, &nats.Msg{Subject: l.subject, Data: l.d.Msg.Data()})
 		}
 	}
 	l.payload = f.Kept
@@ -178,15 +174,4 @@ func (l *deadLetter) input() *nats.Msg {
 	}
 	h[id] = []string{inputID(l.d)}
 	return &nats.Msg{Subject: l.subject, Header: h, Data: l.d.Msg.Data()}
-}
-
-// storeApart stores m and returns its stream sequence.
-func (l *deadLetter) storeApart(ctx context.Context, m *nats.Msg) (at uint64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, payloadTimeout)
-	defer cancel()
-	ack, err := l.w.js.PublishMsg(ctx, m)
-	if err != nil {
-		return 0, err
-	}
-	return ack.Sequence, nil
 }

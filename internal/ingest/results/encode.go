@@ -32,10 +32,10 @@ type encoder struct {
 	compressors sync.Pool // contains *compression.Compressor
 }
 
-func newEncoder(o Options, conns natsconn.Connections) *encoder {
+func newEncoder(o Options, s *Server) *encoder {
 	e := &encoder{
 		o: o, extra: commitBytes(o.Topology), operators: OperatorNames(o.Operators), content: newContent(o.Format, o.Encoding),
-		refusals: inflight.NewRefusals(o.Operators), size: messageSize{conns: conns, log: o.Log},
+		refusals: inflight.NewRefusals(o.Operators), size: messageSize{server: s, log: o.Log},
 	}
 	e.refused = e.sawRefusal
 	return e
@@ -132,7 +132,7 @@ const reconnectPause = time.Minute
 
 // messageSize tracks the maximum size of messages, and updates the client's copy of the server's max_payload.
 type messageSize struct {
-	conns  natsconn.Connections // all connections of the worker
+	server *Server
 	log    *slog.Logger
 	stream atomic.Int64 // the result stream's max_msg_size; 0 or less means no limit or unknown
 
@@ -145,7 +145,7 @@ func (m *messageSize) saw(info *jetstream.StreamInfo) { m.stream.Store(int64(inf
 // maxBytes returns the maximum size of a message with a result, in bytes including headers. If the result stream's limit is unknown,
 // maxBytes returns the server's.
 func (m *messageSize) maxBytes() int {
-	limit := m.conns[0].MaxPayload()
+	limit := m.server.MaxPayload()
 	if stream := m.stream.Load(); stream > 0 {
 		limit = min(limit, stream)
 	}
@@ -162,7 +162,7 @@ func (m *messageSize) learn(ctx context.Context, d *inflight.Delivery, err error
 	}
 	m.learning.Lock()
 	defer m.learning.Unlock()
-	bytes, known := int64(len(d.Msg.Data())), m.conns[0].MaxPayload()
+	bytes, known := int64(len(d.Msg.Data())), m.server.MaxPayload()
 	if bytes <= known {
 		return true // the limit has been raised since
 	}
@@ -171,11 +171,16 @@ func (m *messageSize) learn(ctx context.Context, d *inflight.Delivery, err error
 	}
 	m.log.Warn("the server delivers messages larger than it took when the worker connected; connecting again, to learn its max_payload",
 		"bytes", bytes, "known", known)
-	for _, nc := range m.conns {
+	m.reconnected = time.Now()
+	return m.server.Reconnect(ctx) && bytes <= m.server.MaxPayload()
+}
+
+// reconnect makes all connections reconnect, and waits for the first. It returns false if ctx ends first.
+func reconnect(ctx context.Context, conns natsconn.Connections, log *slog.Logger) bool {
+	for _, nc := range conns {
 		if err := nc.ForceReconnect(); err != nil {
-			m.log.Warn("could not connect again", "error", err)
+			log.Warn("could not connect again", "error", err)
 		}
 	}
-	m.reconnected = time.Now()
-	return m.conns[:1].AwaitConnected(ctx) && bytes <= m.conns[0].MaxPayload()
+	return conns[:1].AwaitConnected(ctx)
 }

@@ -258,18 +258,12 @@ type modelStream struct {
 	byID      map[string]int // guarded by m.mu
 }
 
-// modelJetStream stores messages in the stream of a model.
-type modelJetStream struct {
-	jetstream.JetStream
-	stream *modelStream
-}
-
-// PublishMsg implements jetstream.JetStream.
-func (j modelJetStream) PublishMsg(ctx context.Context, m *nats.Msg, _ ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
-	if a := j.stream.Publish(ctx, []*nats.Msg{m}, nil)[0]; a.Err != nil {
-		return nil, a.Err
+// storeApart stores a message that may have no id, and returns its sequence.
+func (s *modelStream) storeApart(ctx context.Context, m *nats.Msg) (uint64, error) {
+	if a := s.Publish(ctx, []*nats.Msg{m}, nil)[0]; a.Err != nil {
+		return 0, a.Err
 	}
-	return &jetstream.PubAck{Sequence: j.stream.sequence(m)}, nil
+	return s.sequence(m), nil
 }
 
 // sequence returns the sequence of a stored message.

@@ -9,8 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/compression"
 	"millrace/internal/device"
@@ -18,7 +17,6 @@ import (
 	"millrace/internal/frame"
 	"millrace/internal/history"
 	"millrace/internal/ingest/inflight"
-	"millrace/internal/ingest/natsconn"
 	"millrace/internal/ingest/natstest"
 	"millrace/internal/memory"
 	"millrace/internal/operator"
@@ -34,12 +32,11 @@ import (
 // it publishes again.
 func TestFramesSettleOnceWhateverFails(t *testing.T) {
 	t.Parallel()
-	r := natstest.New(t, func(o *server.Options) { o.MaxPayload = modelMaxPayload })
 	bounds := history.Bounds{Min: modelMin, Max: modelMax, Parallel: 4, MustHappen: modelMustHappen}
 	history.Run(t, bounds, func(h *history.History) map[string]int {
 		d := natstest.Must(host.Open(host.Options{Cores: 2, Kernels: operator.HostKernels()}))(t)
 		defer func() { _ = d.Close() }()
-		m := newModel(t, h, d, r.NC)
+		m := newModel(t, h, d)
 		m.run()
 		return m.counts
 	})
@@ -90,7 +87,7 @@ type model struct {
 // oneOf returns one of several values.
 func oneOf[T any](random *rand.Rand, values ...T) T { return values[random.IntN(len(values))] }
 
-func newModel(t *testing.T, h *history.History, d device.Device, nc *nats.Conn) *model {
+func newModel(t *testing.T, h *history.History, d device.Device) *model {
 	t.Helper()
 	m := &model{t: t, seed: h.Seed, random: rand.New(h), counts: map[string]int{}, ended: []string{""}}
 	operators := oneOf(m.random, "crc32c", "crc32c,minhash?k=4&hashes=8")
@@ -100,10 +97,14 @@ func newModel(t *testing.T, h *history.History, d device.Device, nc *nats.Conn) 
 	for i := range m.w {
 		o := m.o
 		o.Encoding = oneOf(m.random, compression.None, compression.Zstd, compression.LZ4, compression.Snappy)
-		w := natstest.Must(NewWriter(t.Context(), natsconn.Connections{nc}, o))(t)
-		w.first, w.again, w.js = &m.stream, &m.stream, modelJetStream{w.js, &m.stream}
-		w.size.stream.Store(oneOf[int64](m.random, -1, 2<<10, 3<<10))
-		m.w[i] = w
+		streams := &jetstream.StreamInfo{Config: jetstream.StreamConfig{Duplicates: time.Hour}, TimeStamp: time.Now()}
+		m.w[i] = NewModelWriter(&Server{
+			First: &m.stream, Again: &m.stream, StoreApart: m.stream.storeApart, Closed: func() bool { return false },
+			MaxPayload:     func() int64 { return modelMaxPayload },
+			AwaitConnected: func(ctx context.Context) bool { return ctx.Err() == nil },
+			Reconnect:      func(context.Context) bool { return true },
+		}, o, streams, streams)
+		m.w[i].size.stream.Store(oneOf[int64](m.random, -1, 2<<10, 3<<10))
 	}
 	m.pipe = natstest.Must(streams.New(d, streams.Options{
 		Operators: m.o.Operators, Lanes: 1 + m.random.IntN(3), BatchPayloads: oneOf(m.random, 1, 2, 7, 64),

@@ -1,6 +1,7 @@
 package results
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"maps"
@@ -201,7 +202,7 @@ func TestShortSubject(t *testing.T) {
 func TestTheLargestMessageIsTheSmallerLimit(t *testing.T) {
 	t.Parallel()
 	const limit = natstest.MaxPayload
-	m := &messageSize{conns: natsconn.Connections{natstest.New(t).NC}}
+	m := &messageSize{server: &Server{MaxPayload: natstest.New(t).NC.MaxPayload}}
 	for stream, want := range map[int32]int{-1: limit, 0: limit, 1000: 1000, limit: limit, limit + 1: limit} {
 		m.saw(&jetstream.StreamInfo{Config: jetstream.StreamConfig{MaxMsgSize: stream}})
 		if got := m.maxBytes(); got != want {
@@ -216,7 +217,10 @@ func TestTheClientLearnsMaxPayload(t *testing.T) {
 	t.Parallel()
 	const before, after = 4 << 10, 64 << 10
 	r := &rig{natstest.New(t, func(o *server.Options) { o.MaxPayload = before })}
-	m := &messageSize{conns: natsconn.Connections{r.NC}, log: slog.New(slog.DiscardHandler)}
+	log := slog.New(slog.DiscardHandler)
+	m := &messageSize{log: log, server: &Server{MaxPayload: r.NC.MaxPayload, Reconnect: func(ctx context.Context) bool {
+		return reconnect(ctx, natsconn.Connections{r.NC}, log)
+	}}}
 	r.Reload(func(o *server.Options) { o.MaxPayload = after })
 	for _, c := range []struct {
 		name  string

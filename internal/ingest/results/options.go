@@ -13,9 +13,13 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"millrace/internal/compression"
 	"millrace/internal/ingest/commit"
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/lookup"
+	"millrace/internal/ingest/publisher"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/operator"
 )
@@ -37,6 +41,25 @@ type Options struct {
 	// Stored is called each time the result of an input is stored, before Observer.Settled. Tests use it to identify inputs. It
 	// may be nil.
 	Stored func(sequence uint64, stored time.Time)
+}
+
+// Server has the requests of a Writer to the server. NewWriter sets the functions to those of real connections, and models of the server
+// set their own.
+type Server struct {
+	First, Again   publisher.Publisher            // First is for first attempts, and Again for further attempts and for dead letters
+	MaxPayload     func() int64                   // the server's max_payload, as far as the client knows it
+	Closed         func() bool                    // whether a connection is closed permanently
+	AwaitConnected func(ctx context.Context) bool // waits until a connection for results is up
+	Reconnect      func(ctx context.Context) bool // connects again, and waits for the first connection
+
+	// Refresh queries the result stream's settings if they may be outdated.
+	Refresh func(ctx context.Context, doubt bool)
+
+	// StoreApart stores a message that may have no id, and returns its stream sequence.
+	StoreApart func(ctx context.Context, m *nats.Msg) (sequence uint64, err error)
+
+	// Find looks up stored messages; see lookup.Results.
+	Find func(ctx context.Context, inputs []lookup.Wanted) (found []lookup.Found, began time.Time, err error)
 }
 
 // Observer receives the outcomes of deliveries. Calls come from several goroutines and must not block.

@@ -71,7 +71,7 @@ func (p window) writeParts(ctx context.Context, s *Buffers, attempt int) {
 	for _, end := range s.ends {
 		parts, first = append(parts, s.msgs[first:end-1]...), end
 	}
-	stored := p.again.Publish(ctx, parts, nil)
+	stored := p.server.Again.Publish(ctx, parts, nil)
 	first = 0
 	for _, end := range s.ends {
 		n := end - 1 - first
@@ -117,7 +117,7 @@ type chain struct {
 
 // Store is like Writer.Store, but stores exactly once. After an error, the lease must end.
 func (c *Commits) Store(ctx context.Context, b *inflight.Batch, s *Buffers, sink Sink) error {
-	c.following.Refresh(ctx)
+	c.server.Refresh(ctx, false)
 	return (&task{Writer: c.Writer, protocol: &chain{Commits: c}, b: b, s: s, sink: sink}).run(ctx)
 }
 
@@ -181,8 +181,7 @@ func (p *chain) checkCurrent(ctx context.Context) error {
 		return nil
 	}
 	p.changed = false
-	p.following.Doubt()
-	p.following.Refresh(ctx)
+	p.server.Refresh(ctx, true)
 	if topology.Commits(p.way.Load()) != p.kind {
 		return errSettingsChanged
 	}

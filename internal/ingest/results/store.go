@@ -155,7 +155,7 @@ func (t *task) awaitNext(ctx context.Context, attempt int, err error) error {
 
 // ended returns an error if nothing can be stored any more, because ctx has ended or a connection is closed.
 func (t *task) ended(ctx context.Context) error {
-	if t.conns.Closed() && ctx.Err() == nil {
+	if t.server.Closed() && ctx.Err() == nil {
 		return fmt.Errorf("store results: %w", jetstream.ErrConnectionClosed)
 	}
 	return ctx.Err()

@@ -53,7 +53,7 @@ func TestADeadLetterThatIsNotStoredEndsItsInput(t *testing.T) {
 	t.Parallel()
 	r, w := newRig(t, func(c *jetstream.StreamConfig) { c.Subjects = []string{"results.>"} }) // no stream stores dead letters
 	for n := range 3 {
-		w.first = &refusing{first: n}
+		w.server.First = &refusing{first: n}
 		b, sink := r.payloads(4), &records{}
 		b.Refuse(3, errors.New("no"))
 		natstest.OK(t, w.Store(r.Ctx(), b, new(Buffers), sink))
@@ -75,7 +75,7 @@ func TestFurtherAttemptsGoOneByOne(t *testing.T) {
 	msgs := []*nats.Msg{{}, {}}
 	for attempt, want := range map[int]int{1: 0, 2: 2, 3: 2} {
 		together, alone := &refusing{}, &refusing{}
-		w := &Writer{first: together, again: alone}
+		w := &Writer{server: &Server{First: together, Again: alone}}
 		n := len(w.publishAttempt(t.Context(), attempt, msgs, nil))
 		if n != len(msgs) || alone.puts != want || together.puts+alone.puts != len(msgs) {
 			t.Errorf("attempt %d: %d answers, %d put together and %d one by one; want %d one by one",

@@ -18,14 +18,13 @@ import (
 // Writer stores results and dead letters. Its methods are safe for concurrent use.
 type Writer struct {
 	*encoder
-	conns     natsconn.Connections // all connections of the worker
-	js        jetstream.JetStream
+	server    *Server
 	clearance *clearance
-	first     publisher.Publisher  // for first attempts
-	again     publisher.Publisher  // for further attempts, and for dead letters
-	following *publisher.Following // the same as first
-	singles   *publisher.Windowed  // the same as again
-	way       atomic.Int32         // kind of commits in the result stream (a topology.Commits)
+	way       atomic.Int32 // kind of commits in the result stream (a topology.Commits)
+
+	nc      *nats.Conn // this and the following fields are nil in models of the server
+	js      jetstream.JetStream
+	singles *publisher.Windowed
 }
 
 // NewWriter returns a Writer over conns, which the caller still owns. It queries the result stream's settings, and logs the way in
@@ -35,35 +34,45 @@ func NewWriter(ctx context.Context, conns natsconn.Connections, o Options) (*Wri
 	if err != nil {
 		return nil, err
 	}
-	w := &Writer{encoder: newEncoder(o, conns), conns: conns, js: js}
-	w.clearance = newClearance(ctx, js, o)
-	if err := w.openPublisher(ctx); err != nil {
+	forResults := conns.ForResults(o.Exclusive)
+	singles, err := publisher.NewWindowed(o.API, o.Timeout, forResults...)
+	if err != nil {
 		return nil, err
 	}
+	s := &Server{
+		Again: singles, StoreApart: singles.Store, MaxPayload: conns[0].MaxPayload, Closed: conns.Closed, AwaitConnected: forResults.AwaitConnected,
+		Reconnect: func(ctx context.Context) bool { return reconnect(ctx, conns, o.Log) },
+	}
+	w := newWriter(s, o)
+	w.nc, w.js, w.singles = conns[0], js, singles
+	s.Find = w.clearance.open(ctx, js).Find
+	first, err := publisher.Open(ctx, singles, publisher.Options{
+		Stream: o.ResultStream, Changed: w.logCapability, Trouble: w.logFailedBatch, Read: w.sawStream,
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.First, s.Refresh = first, first.Refresh
 	return w, nil
 }
 
-// openPublisher opens the publishers for the result stream's current settings.
-func (w *Writer) openPublisher(ctx context.Context) error {
-	singles, err := publisher.NewWindowed(w.o.API, w.o.Timeout, w.conns.ForResults(w.o.Exclusive)...)
-	if err != nil {
-		return err
-	}
-	first, err := publisher.Open(ctx, singles, publisher.Options{
-		Stream: w.o.ResultStream, Changed: w.logCapability, Trouble: w.logFailedBatch, Read: w.sawStream,
-	})
-	if err != nil {
-		return err
-	}
-	w.first, w.again, w.following, w.singles = first, singles, first, singles
-	return nil
+// NewModelWriter returns a Writer over a model of the server. results and letters are the current states of the streams.
+func NewModelWriter(s *Server, o Options, results, letters *jetstream.StreamInfo) *Writer {
+	w, now := newWriter(s, o), time.Now()
+	w.clearance.results.saw(results, now)
+	w.clearance.sawLetters(letters, now)
+	return w
+}
+
+func newWriter(s *Server, o Options) *Writer {
+	return &Writer{encoder: newEncoder(o, s), server: s, clearance: &clearance{o: o, server: s}}
 }
 
 // sawStream records info, the result stream's state, which was queried at asked.
 func (w *Writer) sawStream(info *jetstream.StreamInfo, asked time.Time) {
 	w.clearance.results.saw(info, asked)
 	w.size.saw(info)
-	way, found, _ := w.o.CommitsOf(info.Config, w.conns[0].ConnectedServerVersion())
+	way, found, _ := w.o.CommitsOf(info.Config, w.nc.ConnectedServerVersion())
 	if w.way.Swap(int32(way)) != int32(way) && way != topology.NoCommits {
 		w.o.Log.Info("results are stored "+found, "stream", w.o.ResultStream)
 	}
@@ -87,15 +96,15 @@ func (w *Writer) logFailedBatch(err error) {
 // yet.
 func (w *Writer) publishAttempt(ctx context.Context, attempt int, msgs []*nats.Msg, answers []publisher.Answer) []publisher.Answer {
 	if attempt > 1 {
-		return w.again.Publish(ctx, msgs, answers)
+		return w.server.Again.Publish(ctx, msgs, answers)
 	}
-	return w.first.Publish(ctx, msgs, answers)
+	return w.server.First.Publish(ctx, msgs, answers)
 }
 
 // awaitRetry waits for the pause before the n-th retry, counted from 1, and then until a connection for results is up. It returns
 // false if ctx ends first.
 func (w *Writer) awaitRetry(ctx context.Context, n int) bool {
-	return retry.Sleep(ctx, retry.Delay(n)) && w.conns.ForResults(w.o.Exclusive).AwaitConnected(ctx)
+	return retry.Sleep(ctx, retry.Delay(n)) && w.server.AwaitConnected(ctx)
 }
 
 func (w *Writer) stored(d *inflight.Delivery) {
