@@ -229,8 +229,8 @@ func (s *modelServer) receiveLetter(sequence uint64, id string, msg *nats.Msg) {
 
 // receiveResult handles a result or a part of one. known is set if the stream has a message with its id.
 func (s *modelServer) receiveResult(w *leaseWorker, sequence uint64, id string, msg *nats.Msg, known bool) {
-	in, sent := s.m.input(sequence), 0
-	sent, _ = strconv.Atoi(msg.Header.Get(modelSentHeader))
+	in := s.m.input(sequence)
+	sent, _ := strconv.Atoi(msg.Header.Get(modelSentHeader)) // 0 without the header
 	first := msg.Header.Get(results.HeaderDeliveries) == ""
 	if at, stored := s.storedAt[sequence]; first && stored && at < sent && !s.forgotten[sequence] {
 		s.m.violate("%s publishes input %d as one that was never delivered before, and it has had a result since step %d", w.id, sequence, at)
