@@ -239,7 +239,7 @@ func TestRunLeavesNoGoroutines(t *testing.T) {
 	run.finishAfter(500)
 	// A goroutine may still be exiting after its WaitGroup has been released.
 	until(t, "the worker's goroutines are gone", func() bool {
-		return !goroutineIn("millrace/internal/ingest.(*") && !goroutineIn("millrace/internal/ingest/shared.")
+		return !goroutineIn("millrace/internal/ingest.(*") && !goroutineIn("millrace/internal/ingest/lease.")
 	})
 	run.nc.Close()
 	r.NC.Close()

@@ -48,8 +48,8 @@ func (r *Results) next(ctx context.Context, from uint64, filter string) (*jetstr
 	return jsapi.Next(ctx, r.js, r.o.Streams[0], from, filter)
 }
 
-// consumer creates a consumer that delivers the headers of the messages from a sequence on; 0 means those that were stored since
-// r.since. The server deletes the consumer after the duration unused without a request.
+// consumer creates a consumer that delivers the headers of the messages from a sequence on, or with sequence 0 of the messages
+// stored since r.since. The server deletes the consumer after the duration unused without a request.
 func (r *Results) consumer(ctx context.Context, stream string, sequence uint64) (jetstream.Consumer, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()

@@ -97,7 +97,7 @@ func (p window) recover(t *task, _ error) (r recovery) {
 	r.limit = len(t.b.Items)
 	for k, a := range t.s.answers {
 		if publisher.Unstorable(a.Err) {
-			r.unstorable = append(r.unstorable, t.items[k])
+			r.unstorable = append(r.unstorable, unstorable{t.items[k], a.Err})
 		} else if a.Err != nil {
 			r.pause = true
 		}
@@ -204,20 +204,20 @@ const (
 func (p *chain) recover(t *task, err error) recovery {
 	all, n := len(t.b.Items), len(t.items)
 	var refused *jetstream.APIError
-	unstorable, incomplete := publisher.Unstorable(err), publisher.IncompleteBatch(err) && !p.checked
+	never, incomplete := publisher.Unstorable(err), publisher.IncompleteBatch(err) && !p.checked // never: no retry stores all of t.items
 	if errors.As(err, &refused) {
-		unstorable = unstorable || incomplete || refused.ErrorCode == codeTooMany
+		never = never || incomplete || refused.ErrorCode == codeTooMany
 	}
 	switch {
 	case commit.Over(err), errors.Is(err, errSettingsChanged):
 		return recovery{over: fmt.Errorf("store results of a partition: %w", err)}
-	case unstorable && n == 1 && incomplete:
+	case never && n == 1 && incomplete:
 		return recovery{limit: 1} // the next commit is checked
-	case unstorable && n == 1:
-		return recovery{limit: all, unstorable: t.items[:1:1]}
-	case unstorable && p.progressed:
+	case never && n == 1:
+		return recovery{limit: all, unstorable: []unstorable{{t.items[0], err}}}
+	case never && p.progressed:
 		return recovery{limit: 1} // the first delivery in s.left is the cause
-	case unstorable && n > 1:
+	case never && n > 1:
 		return recovery{limit: (n + 1) / 2}
 	case refused != nil && refused.ErrorCode == codeDuplicate:
 		p.doubted = true

@@ -38,10 +38,16 @@ type protocol interface {
 
 // recovery describes how a task goes on after an error.
 type recovery struct {
-	unstorable []int // indices of the deliveries whose results can never be stored
+	unstorable []unstorable
 	limit      int   // maximum number of deliveries in the next write
 	pause      bool  // whether to wait before the next write
 	over       error // not nil if the task must end
+}
+
+// unstorable is a delivery whose result can never be stored.
+type unstorable struct {
+	item int // index in the batch
+	err  error
 }
 
 // task stores the results and the dead letters of one batch.
@@ -132,8 +138,8 @@ func (t *task) store(ctx context.Context, limit, attempt int) (next recovery, er
 	if t.settle(ctx, t.items, t.s.answers) > 0 {
 		t.o.Progress()
 	}
-	for _, i := range next.unstorable {
-		if over := t.storeSomeLetters(ctx, []*deadLetter{t.newLetter(i, TooLarge, errUnstorable(err))}); over != nil {
+	for _, u := range next.unstorable {
+		if over := t.storeSomeLetters(ctx, []*deadLetter{t.newLetter(u.item, TooLarge, errUnstorable(u.err))}); over != nil {
 			next.over = over
 			break
 		}

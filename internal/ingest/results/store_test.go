@@ -3,6 +3,7 @@ package results
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -65,6 +66,32 @@ func TestADeadLetterThatIsNotStoredEndsItsInput(t *testing.T) {
 		if err := w.Store(r.Ctx(), b, new(Buffers), noSink{}); err == nil || b.IsSettled(3) {
 			t.Errorf("the sink fails, and the batch doesn't: %v, settled: %v", err, b.IsSettled(3))
 		}
+	}
+}
+
+// lastFails is a publisher whose stream refuses the first message as too large. It gives no answer to the last one.
+type lastFails struct{ refusing }
+
+func (p *lastFails) Publish(ctx context.Context, msgs []*nats.Msg, dst []publisher.Answer) []publisher.Answer {
+	dst = p.refusing.Publish(ctx, msgs, dst)
+	dst[len(dst)-1].Err = errors.New("no answer")
+	return dst
+}
+
+// TestADeadLetterNamesTheErrorOfItsOwnResult shows that an unstorable result becomes a dead letter with the error of this result, although
+// another result of the batch fails for another reason.
+func TestADeadLetterNamesTheErrorOfItsOwnResult(t *testing.T) {
+	t.Parallel()
+	r, w := newRig(t, nil)
+	w.server.First = &lastFails{refusing{first: 1}}
+	sink := &records{}
+	natstest.OK(t, w.Store(r.Ctx(), r.payloads(3), new(Buffers), sink))
+	if len(sink.dead) != 1 || sink.dead[0] != 1 || len(sink.stored) != 2 {
+		t.Fatalf("the outcomes are %+v, want a dead letter of input 1 and two results", sink)
+	}
+	m := r.Stored("RESULTS")[0]
+	if got := m.Header.Get(HeaderError); !strings.Contains(got, nats.ErrMaxPayload.Error()) {
+		t.Errorf("the dead letter has the error %q, want that of its own result", got)
 	}
 }
 

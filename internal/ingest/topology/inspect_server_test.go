@@ -16,8 +16,8 @@ import (
 	"millrace/internal/ingest/jsapi"
 )
 
-// TestInspectWithoutJetStream shows that nothing more is said, and that missing JetStream may be temporary. The advice names the setting
-// of the JetStream domain or prefix, if there is one.
+// TestInspectWithoutJetStream shows that missing JetStream is the only finding, and may be temporary. The advice names the setting of
+// the JetStream domain or prefix, if there is one.
 func TestInspectWithoutJetStream(t *testing.T) {
 	t.Parallel()
 	for advice, api := range map[string]jsapi.API{
