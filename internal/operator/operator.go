@@ -10,7 +10,10 @@
 // their results with Format. Start reading with this file, then parse.go and format.go.
 package operator
 
-import "millrace/internal/device"
+import (
+	"millrace/internal/device"
+	"millrace/internal/operator/compiled"
+)
 
 // Operator is an operator with its parameters. It is immutable and safe for concurrent use.
 //
@@ -44,6 +47,14 @@ type Operator interface {
 
 	// AppendReference appends the record of one payload, computed by the reference implementation.
 	AppendReference(dst, payload []byte) []byte
+}
+
+// Declared is implemented by operators that have a declaration of their parameters and results, as all operators of a worker do.
+type Declared interface {
+	Operator
+
+	// Declaration returns the declared operator. Its JSON and its values are those of the operator.
+	Declaration() *compiled.Operator
 }
 
 // Refuser is implemented by operators that can refuse a record. Their results for a batch have a status for each record.

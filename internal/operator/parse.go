@@ -165,3 +165,6 @@ func (b *builtIn) AppendReference(dst, payload []byte) []byte { return b.referen
 
 // ArrowColumn implements Columnar.
 func (b *builtIn) ArrowColumn() arrowipc.Column { return b.column }
+
+// Declaration implements Declared.
+func (b *builtIn) Declaration() *compiled.Operator { return b.declared }

@@ -76,7 +76,7 @@ func (d *Description) BindBlock(block []byte) (*Operator, error) {
 			values.add(i, t)
 			continue
 		}
-		n := p.number(place)
+		n := p.Type.Number(place)
 		if !p.permits(n) {
 			return nil, fmt.Errorf("parameter %q is %s: give %s to %s", p.Name, p.format(n), p.format(p.Min), p.format(p.Max))
 		}
@@ -256,13 +256,13 @@ func (p Parameter) append(block []byte, n Number) []byte {
 	return append(block, binary.LittleEndian.AppendUint64(nil, uint64(n))[:p.Type.Size()]...)
 }
 
-// number reads a value that append wrote.
-func (p Parameter) number(data []byte) Number {
+// Number reads a number of type t, which data contains in little-endian order. data has Size bytes.
+func (t Type) Number(data []byte) Number {
 	bits := unsignedBits(data)
 	switch unused := 64 - 8*len(data); {
-	case p.Type == Float32:
+	case t == Float32:
 		return Number(math.Float64bits(float64(math.Float32frombits(uint32(bits)))))
-	case p.Type.isSigned():
+	case t.isSigned():
 		return Number(int64(bits) << unused >> unused)
 	}
 	return Number(bits)

@@ -80,6 +80,18 @@ func (o *Operator) AppendValue(dst []byte, offsets []uint32, result []byte, i in
 	return o.AppendStrings(append(dst, result[i*o.stride:(i+1)*o.stride]...), offsets, result, i)
 }
 
+// Text returns the byte string in field i of a value, as a slice of the value. The field's type must be Bytes.
+func (o *Operator) Text(i int, value []byte) []byte {
+	strings := value[o.stride:]
+	for k, f := range o.description.Fields[:i] {
+		if f.Type == Bytes {
+			_, strings = cutString(value[o.fields[k].at:], strings)
+		}
+	}
+	text, _ := cutString(value[o.fields[i].at:], strings)
+	return text
+}
+
 // MaxStrings returns the maximum total length of a record's byte strings, which is limit + perByte times the length of
 // the payload.
 func (o *Operator) MaxStrings() (limit, perByte int) {

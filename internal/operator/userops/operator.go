@@ -142,3 +142,6 @@ func (v *variable) AppendStrings(dst, results []byte, offsets []uint32, row int)
 
 // ArrowColumn implements operator.Columnar.
 func (o *Operator) ArrowColumn() arrowipc.Column { return operator.DeclaredColumn(o.Operator) }
+
+// Declaration implements operator.Declared.
+func (o *Operator) Declaration() *compiled.Operator { return o.Operator }

@@ -1,0 +1,108 @@
+package filter
+
+import (
+	"bytes"
+	"encoding/json"
+
+	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/cost"
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
+)
+
+// activation gives the variables their values for one record.
+type activation struct {
+	*variables
+	row    *Row
+	fields ref.Val // value of the variable fields, or nil if no condition has used it yet
+}
+
+// ResolveName implements cel.Activation.
+func (a *activation) ResolveName(name string) (any, bool) {
+	for i := range a.operators {
+		if r := &a.operators[i]; r.name == name {
+			if r.bare != nil {
+				return r.bare(a.row.Values[i]), true
+			}
+			return &a.row.Values[i], true
+		}
+	}
+	switch name {
+	case recordName:
+		return a.row, true
+	case fieldsName:
+		if a.fields == nil {
+			a.fields = a.keptFields()
+		}
+		return a.fields, true
+	}
+	return nil, false
+}
+
+// Parent implements cel.Activation.
+func (*activation) Parent() cel.Activation { return nil }
+
+// keptFields returns the kept fields that the record has and the expression may use.
+func (a *activation) keptFields() ref.Val {
+	all := make(map[string]any, len(a.kept))
+	for i, name := range a.kept {
+		if a.used != nil && !a.used[name] {
+			continue
+		}
+		if text := a.row.Kept(i); text != nil {
+			all[name] = valueOf(text)
+		}
+	}
+	return types.NewStringInterfaceMap(types.DefaultTypeAdapter, all)
+}
+
+// valueOf returns the value of a JSON text. An integer is an int if it is in the range of int, and other numbers are doubles. Most
+// fields are short strings and numbers, for which a decoder takes ten times as long.
+func valueOf(text []byte) any {
+	switch last := len(text) - 1; {
+	case text[0] == '"' && bytes.IndexByte(text, '\\') < 0:
+		return string(text[1:last])
+	case text[0] == '-' || text[0] >= '0' && text[0] <= '9':
+		return withNumbers(json.Number(text))
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	var value any
+	if err := d.Decode(&value); err != nil {
+		return types.NewErr("%v", err) // the record was checked before
+	}
+	return withNumbers(value)
+}
+
+// withNumbers replaces the numbers in a decoded JSON value.
+func withNumbers(value any) any {
+	switch v := value.(type) {
+	case json.Number:
+		if n, err := v.Int64(); err == nil {
+			return n
+		}
+		f, err := v.Float64()
+		if err != nil {
+			return types.NewErr("the number %s is too large", v)
+		}
+		return f
+	case []any:
+		for i := range v {
+			v[i] = withNumbers(v[i])
+		}
+	case map[string]any:
+		for key := range v {
+			v[key] = withNumbers(v[key])
+		}
+	}
+	return value
+}
+
+// noEstimator implements cost.Estimator without knowledge of sizes.
+type noEstimator struct{}
+
+func (noEstimator) EstimateSize(cost.AstNode) *cost.SizeEstimate { return nil }
+
+func (noEstimator) EstimateCallCost(string, string, *cost.AstNode, []cost.AstNode) *cost.CallEstimate {
+	return nil
+}

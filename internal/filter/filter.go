@@ -1,0 +1,177 @@
+// Package filter decides which records of a message go into its result. A filter is an expression in CEL, the Common Expression
+// Language (https://cel.dev), over the results of the operators, the size of the record, and the kept fields.
+//
+// New compiles an expression and checks its types against the declarations of the operators. The worker's results package then evaluates
+// the Filter for each record. Start reading with Filter, then variables.go. docs/text.md is the manual for users, and
+// docs/adr/0052-filters.md has the reasons.
+package filter
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/ast"
+	"cel.dev/cel-go/common/operators"
+	"cel.dev/cel-go/common/types"
+
+	"millrace/internal/operator"
+)
+
+// costLimit is the maximum cost of one condition for one record, in CEL's units. A unit is about one operation on a number, so the
+// evaluation takes at most some ten milliseconds.
+const costLimit = 100_000
+
+// maxExpression is the maximum length of an expression in bytes.
+const maxExpression = 64 << 10
+
+// Filter is a compiled expression. It is immutable and safe for concurrent use.
+//
+// A filter is a conjunction of conditions. If the expression isn't of the form a && b, it is a single condition.
+type Filter struct {
+	variables  *variables
+	conditions []condition
+	rows       sync.Pool // contains *activation
+}
+
+// condition is a part of a Filter.
+type condition struct {
+	text      string
+	program   cel.Program
+	operators []string
+}
+
+// Row is a record with its results. The function Kept returns the JSON text of the kept field with an index, or nil if the record
+// doesn't have the field.
+type Row struct {
+	Number      int      // index of the record in its message
+	Bytes       int      // length of the text that operators processed
+	SourceBytes int      // length of the whole record, for example of the JSON object that has the text as a field
+	Values      [][]byte // value of each operator; see operator.Value
+	Kept        func(field int) []byte
+}
+
+// New compiles an expression for the results of ops and for kept fields with the given names. The error names the position of each
+// mistake in the expression, and says what is permitted there.
+func New(expression string, ops []operator.Operator, kept []string) (*Filter, error) {
+	v := newVariables(ops, kept)
+	env, err := v.environment()
+	if err != nil {
+		return nil, err
+	}
+	whole, issues := env.Compile(expression)
+	if issues.Err() != nil {
+		return nil, compileError(issues)
+	}
+	if !whole.OutputType().IsExactType(types.BoolType) {
+		return nil, fmt.Errorf("the expression has the type %s: write a condition, which is true or false, such as %s > 0", whole.OutputType(), recordName+".bytes")
+	}
+	if err := v.checkFields(whole.NativeRep()); err != nil {
+		return nil, err
+	}
+	f := &Filter{variables: v}
+	for _, part := range conjuncts(whole.NativeRep().Expr()) {
+		c, err := newCondition(env, part, whole.NativeRep().SourceInfo())
+		if err != nil {
+			return nil, err
+		}
+		f.conditions = append(f.conditions, c)
+	}
+	f.rows.New = func() any { return &activation{variables: v} }
+	return f, nil
+}
+
+// compileError returns the issues of an expression as one error, with the position of each.
+func compileError(issues *cel.Issues) error {
+	var errs []error
+	for _, e := range issues.Errors() {
+		errs = append(errs, fmt.Errorf("line %d, column %d: %s", e.Location.Line(), max(e.Location.Column(), 0)+1, e.Message))
+	}
+	if len(errs) == 0 {
+		return issues.Err()
+	}
+	return errors.Join(errs...)
+}
+
+// conjuncts returns the operands of a conjunction, in order.
+func conjuncts(e ast.Expr) []ast.Expr {
+	if e.Kind() != ast.CallKind || e.AsCall().FunctionName() != operators.LogicalAnd {
+		return []ast.Expr{e}
+	}
+	var all []ast.Expr
+	for _, operand := range e.AsCall().Args() {
+		all = append(all, conjuncts(operand)...)
+	}
+	return all
+}
+
+// newCondition compiles a part of an expression that is already checked. The cost is counted for each record only if the compiler
+// can't tell that it stays within the limit.
+func newCondition(env *cel.Env, part ast.Expr, info *ast.SourceInfo) (condition, error) {
+	text, err := cel.ExprToString(part, info)
+	if err != nil {
+		return condition{}, err
+	}
+	checked, issues := env.Compile(text)
+	if issues.Err() != nil {
+		return condition{}, compileError(issues)
+	}
+	estimate, err := env.EstimateCost(checked, noEstimator{})
+	if err != nil {
+		return condition{}, err
+	}
+	options := []cel.ProgramOption{cel.EvalOptions(cel.OptOptimize)}
+	if estimate.Max > costLimit {
+		options = append(options, cel.CostLimit(costLimit))
+	}
+	program, err := env.Program(checked, options...)
+	if err != nil {
+		return condition{}, fmt.Errorf("%s: %w", text, err)
+	}
+	return condition{text: text, program: program, operators: variablesOf(checked.NativeRep())}, nil
+}
+
+// Conditions returns the text of each condition, in the order in which they are evaluated.
+func (f *Filter) Conditions() []string {
+	texts := make([]string, len(f.conditions))
+	for i, c := range f.conditions {
+		texts[i] = c.text
+	}
+	return texts
+}
+
+// Uses returns whether the condition with the given index depends on the result of the operator called name.
+func (f *Filter) Uses(condition int, name string) bool {
+	return slices.Contains(f.conditions[condition].operators, name)
+}
+
+// Keep reports whether all conditions are true for a record. Otherwise failed is the index of the first condition that is false. As
+// in CEL, a condition that can't be evaluated doesn't matter if another one is false. If no condition is false, its error is returned.
+func (f *Filter) Keep(r *Row) (keep bool, failed int, err error) {
+	a := f.rows.Get().(*activation)
+	a.row = r
+	defer func() {
+		a.row, a.fields = nil, nil
+		f.rows.Put(a)
+	}()
+	for i := range f.conditions {
+		c := &f.conditions[i]
+		value, _, fault := c.program.Eval(a)
+		switch {
+		case value == types.False:
+			return false, i, nil
+		case value == types.True:
+		case err == nil && fault == nil:
+			err = fmt.Errorf("%s: the value is no boolean", c.text)
+		case err == nil:
+			err = fmt.Errorf("%s: %s", c.text, oneLine(fault.Error()))
+		}
+	}
+	return err == nil, -1, err
+}
+
+// oneLine returns text in one line, because it becomes the value of a header.
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
