@@ -14,7 +14,7 @@ const (
 	binaryAlignment   = 4
 )
 
-// Decode decodes the body of a binary result, of version 1 or 2. The Result refers to body. Decode checks every length before use.
+// Decode decodes the body of a binary result, of version 1, 2 or 3. The Result refers to body. Decode checks every length before use.
 // Bytes after the last value and nonzero padding are errors. An empty body is a result without records.
 func Decode(body []byte) (*Result, error) {
 	if len(body) == 0 {
@@ -31,11 +31,11 @@ func Decode(body []byte) (*Result, error) {
 	case 1:
 		r.PayloadBytes = binary.LittleEndian.Uint64(body[8:])
 		err = r.decodeSingle(&c, operators)
-	case 2:
+	case 2, 3:
 		r.FirstRecord = int(binary.LittleEndian.Uint32(body[12:]))
 		err = r.decodeFrame(&c, operators, binary.LittleEndian.Uint32(body[8:]))
 	default:
-		return nil, fmt.Errorf("binary result of version %d: this program reads versions 1 and 2", r.Version)
+		return nil, fmt.Errorf("binary result of version %d: this program reads versions 1 to 3", r.Version)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("binary result of version %d, %w", r.Version, err)
@@ -67,7 +67,8 @@ func (r *Result) decodeSingle(c *cursor, operators int) error {
 	return nil
 }
 
-// decodeFrame decodes version 2: all operators, then the statuses, then all values of each operator.
+// decodeFrame decodes version 2: all operators, then the statuses, then all values of each operator. Version 3 also has the number of
+// each record, after the statuses.
 func (r *Result) decodeFrame(c *cursor, operators int, records uint32) (err error) {
 	for i := range operators {
 		start := c.at
@@ -78,6 +79,11 @@ func (r *Result) decodeFrame(c *cursor, operators int, records uint32) (err erro
 	start := c.at
 	if r.statuses, err = c.field(uint64(records), "statuses"); err != nil {
 		return fmt.Errorf("%d records at byte %d: %w", records, start, err)
+	}
+	if r.Version == 3 {
+		if err := r.decodeNumbers(c); err != nil {
+			return err
+		}
 	}
 	for i, o := range r.Operators {
 		start := c.at
@@ -93,6 +99,23 @@ func (r *Result) decodeFrame(c *cursor, operators int, records uint32) (err erro
 			return fmt.Errorf("operator %d of %d (%s) at byte %d: record %d is %v, but its value isn't zero",
 				i+1, operators, o.Name(), start, record, Status(r.statuses[record]))
 		}
+	}
+	return nil
+}
+
+// decodeNumbers decodes the numbers of the records, which must increase from FirstRecord on.
+func (r *Result) decodeNumbers(c *cursor) error {
+	start := c.at
+	numbers, err := c.field(4*uint64(len(r.statuses)), "numbers of records")
+	if err != nil {
+		return fmt.Errorf("%d records at byte %d: %w", len(r.statuses), start, err)
+	}
+	for ; len(numbers) > 0; numbers = numbers[4:] {
+		n := int(binary.LittleEndian.Uint32(numbers))
+		if last := len(r.numbers) - 1; last < 0 && n != r.FirstRecord || last >= 0 && n <= r.numbers[last] {
+			return fmt.Errorf("the numbers of the records at byte %d don't increase from %d on", start, r.FirstRecord)
+		}
+		r.numbers = append(r.numbers, n)
 	}
 	return nil
 }

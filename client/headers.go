@@ -29,7 +29,8 @@ const (
 	HeaderContentEncoding = "Content-Encoding"      // result: compression of the body; absent if the body isn't compressed
 	HeaderOperators       = "Millrace-Operators"    // result: operators in order, with their parameters
 	HeaderDeliveries      = "Millrace-Deliveries"   // dead letter, result: number of deliveries of the input; on a result only if the input was redelivered or the result was stored late
-	HeaderRecords         = "Millrace-Records"      // result of a frame: number of records in the whole frame
+	HeaderRecords         = "Millrace-Records"      // result of a frame, or with a filter: number of records in the whole result
+	HeaderFiltered        = "Millrace-Filtered"     // result with a filter: number of records that the filter left out
 	HeaderPart            = "Millrace-Part"         // part of a result: i/n for part i of n, counted from 1
 	HeaderCut             = "Millrace-Cut"          // part of a result: value that is the same on all parts of one cut
 	HeaderFirstRecord     = "Millrace-First-Record" // part of a result: index of the part's first record in the frame, counted from 0

@@ -31,20 +31,22 @@ func (s Status) String() string {
 
 // Result is a decoded binary result. Its values are slices of the decoded body.
 type Result struct {
-	// Version is the version of the format: 1 for a message that is one record, 2 for a frame. It is 0 for an empty body, which is
-	// the result of a frame without records.
+	// Version is the version of the format: 1 for a message that is one record, 2 for a frame, and 3 for a result with a filter. It is 0
+	// for an empty body, which is the result of a frame without records, or of a message of which the filter left out all records.
 	Version int
 
 	// PayloadBytes is the length of the record in version 1. Version 2 doesn't have lengths.
 	PayloadBytes uint64
 
-	// FirstRecord is the index in the input of the result's first record. It is 0 unless the result is in several parts.
+	// FirstRecord is the index in the input of the result's first record. It is 0 unless the result is in several parts or a filter
+	// left out records.
 	FirstRecord int
 
 	// Operators are the operators in the worker's order.
 	Operators []Operator
 
 	statuses []byte   // one per record
+	numbers  []int    // index of each record in the input; nil if they follow FirstRecord without gaps
 	columns  [][]byte // for each operator, the records' values back to back
 	strings  []byteStrings
 }
@@ -88,11 +90,19 @@ func (r *Result) Record(i int) Record {
 	return Record{Status: Status(r.statuses[i]), result: r, index: i}
 }
 
+// Number returns the index in the input of the record with index i in this message.
+func (r *Result) Number(i int) int {
+	if r.numbers != nil {
+		return r.numbers[i]
+	}
+	return r.FirstRecord + i
+}
+
 // Records iterates over the records with their indexes in the input, which start at FirstRecord.
 func (r *Result) Records() iter.Seq2[int, Record] {
 	return func(yield func(int, Record) bool) {
 		for i := range r.statuses {
-			if !yield(r.FirstRecord+i, r.Record(i)) {
+			if !yield(r.Number(i), r.Record(i)) {
 				return
 			}
 		}

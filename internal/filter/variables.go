@@ -30,7 +30,7 @@ type variables struct {
 	types.Provider
 	operators []result
 	kept      []string
-	used      map[string]bool // names of the kept fields in the expression; nil if it may use any
+	used      map[string]bool                        // names of the kept fields in the expression; nil if it may use any
 	members   map[string]map[string]*types.FieldType // by type and name
 }
 

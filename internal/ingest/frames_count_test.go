@@ -33,16 +33,16 @@ func (r *rig) wantCounted(want []inflight.FrameStats) {
 		}
 		got[i].Splitting, got[i].Decompressing = 0, 0
 	}
-	times := map[inflight.FrameStats]int{}
+	times := map[string]int{}
 	for _, s := range got {
-		times[s]++
+		times[fmt.Sprintf("%+v", s)]++
 	}
 	for _, s := range want {
-		times[s]--
+		times[fmt.Sprintf("%+v", s)]--
 	}
 	for s, n := range times {
 		if n != 0 {
-			r.Errorf("of %d frames, want %d, there are %+d too many like this: %+v", len(got), len(want), n, s)
+			r.Errorf("of %d frames, want %d, there are %+d too many like this: %s", len(got), len(want), n, s)
 		}
 	}
 }

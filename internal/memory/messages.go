@@ -22,6 +22,7 @@ type Messages struct {
 	Compress   compression.Encoding // compression of results
 	Split      frame.Splitter       // framing of messages, and the limits of a frame; New sets MaxRecord to the capacity of a batch
 	Decompress compression.Encoding // compression of messages
+	Selects    bool                 // whether results have only some of the records
 }
 
 const (
@@ -50,10 +51,10 @@ func (m *Messages) delivery() (empty, perByte int64) {
 	return deliveryBytes + result + result/16, perByte + (perByte+15)/16 // the allocator rounds sizes up
 }
 
-// Splits reports whether messages may be frames or compressed. The size of such a message doesn't bound its records. If Splits is false,
-// each message is one record.
+// Splits reports whether messages may have an index and a table of results. If Splits is false, each message is one uncompressed record
+// with a result.
 func (m *Messages) Splits() bool {
-	return m.Split.Framing != frame.None || m.Decompress != compression.None
+	return m.Split.Framing != frame.None || m.Decompress != compression.None || m.Selects
 }
 
 // FrameResults returns the maximum memory for the index and the results of a frame with the given number and total size of its records.
@@ -63,7 +64,11 @@ func (m *Messages) FrameResults(records int, bytes int64) int64 {
 	if m.Compress != compression.None {
 		body *= 2 // the results are in memory twice while they are compressed
 	}
-	return int64(records)*frame.IndexBytes + table.MaxSize(m.Format, m.Operators, records, strings) + body + body/8
+	results := table.MaxSize(m.Format, m.Operators, records, strings)
+	if m.Selects {
+		results += results + 2*4*int64(records) // the records in the result, and their numbers
+	}
+	return int64(records)*frame.IndexBytes + results + body + body/8
 }
 
 // largestFrame returns the maximum memory of a frame, without its delivery. received is the maximum size of a message. It returns 0 if

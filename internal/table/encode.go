@@ -10,11 +10,12 @@ import (
 	"millrace/internal/record"
 )
 
-// This file writes version 2 of the binary format. Numbers are unsigned and little-endian. Every field starts at a
-// multiple of 4 bytes.
+// This file writes versions 2 and 3 of the binary format. Numbers are unsigned and little-endian. Every field starts at a
+// multiple of 4 bytes. Version 3 is for selections: the number of each record, as uint32, follows the statuses.
 const (
 	binaryMagic         = "MILL"
 	binaryVersion       = 2
+	selectionVersion    = 3
 	binaryHeaderBytes   = 16 // magic, uint16 version, uint16 operators, uint32 records, uint32 first record
 	operatorHeaderBytes = 8  // uint32 spec bytes, uint32 stride; then the spec, padded
 	binaryAlignment     = 4
@@ -57,6 +58,9 @@ func (t *Table) Append(dst []byte, f operator.Format, from, to int) []byte {
 
 // AppendSingle appends the body of the result of an unframed message, which is a single record.
 func (t *Table) AppendSingle(dst []byte, f operator.Format) []byte {
+	if f == operator.JSON {
+		return t.appendObject(dst, 0)
+	}
 	t.collect(0)
 	return f.Append(dst, t.ops, int(t.lengths[0]), t.results)
 }
@@ -67,9 +71,9 @@ func MaxBytes(f operator.Format, ops []operator.Operator, records, stringBytes i
 	switch f {
 	case operator.JSON:
 		strings := f.MaxBytes(ops, stringBytes) - f.MaxBytes(ops, 0)
-		return records*(max(f.MaxBytes(ops, 0), maxError(ops))+len("\n")) + strings
+		return records*(len(numberKey)+maxNumber+max(f.MaxBytes(ops, 0), maxError(ops))+len("\n")) + strings
 	case operator.Binary:
-		limit := binaryHeaderBytes + padded(records) + stringBytes
+		limit := binaryHeaderBytes + padded(records) + 4*records + stringBytes
 		for _, op := range ops {
 			limit += operatorHeaderBytes + padded(len(op.String())) + padded(records*op.Stride())
 			if _, ok := op.(operator.Variable); ok {
@@ -110,16 +114,32 @@ const maxNumber = 20
 
 func (t *Table) appendJSON(dst []byte, from, to int) []byte {
 	for i := from; i < to; i++ {
-		if t.statuses[i] != record.OK {
-			dst = t.appendError(dst, i)
-		} else {
-			t.collect(i)
-			dst = operator.JSON.Append(dst, t.ops, int(t.lengths[i]), t.results)
-		}
-		dst = append(dst, '\n')
+		dst = append(t.appendObject(dst, i), '\n')
 	}
 	return dst
 }
+
+// appendObject appends the JSON object with the result of record i. In a selection, the object starts with the record's number.
+func (t *Table) appendObject(dst []byte, i int) []byte {
+	if t.isSelection {
+		dst = append(dst, numberKey...)
+		dst = strconv.AppendUint(dst, uint64(t.numbers[i]), 10)
+	}
+	start := len(dst)
+	if t.statuses[i] != record.OK {
+		dst = t.appendError(dst, i)
+	} else {
+		t.collect(i)
+		dst = operator.JSON.Append(dst, t.ops, int(t.lengths[i]), t.results)
+	}
+	if t.isSelection {
+		dst[start] = ',' // continues the object that numberKey opened
+	}
+	return dst
+}
+
+// numberKey opens an object whose first member is the number of a record.
+const numberKey = `{"record":`
 
 // appendError appends the line of record i, which isn't OK.
 func (t *Table) appendError(dst []byte, i int) []byte {
@@ -137,11 +157,15 @@ func (t *Table) appendBinary(dst []byte, from, to int) []byte {
 	if from == to {
 		return dst
 	}
+	version := uint16(binaryVersion)
+	if t.isSelection {
+		version = selectionVersion
+	}
 	dst = append(dst, binaryMagic...)
-	dst = binary.LittleEndian.AppendUint16(dst, binaryVersion)
+	dst = binary.LittleEndian.AppendUint16(dst, version)
 	dst = binary.LittleEndian.AppendUint16(dst, uint16(len(t.ops)))
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(to-from))
-	dst = binary.LittleEndian.AppendUint32(dst, uint32(from))
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(t.Number(from)))
 	for _, op := range t.ops {
 		spec := op.String()
 		length := uint32(op.Stride())
@@ -157,6 +181,9 @@ func (t *Table) appendBinary(dst []byte, from, to int) []byte {
 		dst = append(dst, byte(s))
 	}
 	dst = appendPadding(dst, to-from)
+	if t.isSelection {
+		dst = t.appendNumbers(dst, from, to)
+	}
 	for i, op := range t.ops {
 		results := t.columns[i][from*op.Stride() : to*op.Stride()]
 		dst = append(dst, results...)

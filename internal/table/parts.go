@@ -11,7 +11,8 @@ import (
 
 // Part is one result message for an input. A large result has several parts.
 type Part struct {
-	From, To int // the records of the part are [From, To)
+	From, To int // the records of the part are [From, To) of the table
+	First    int // number of the part's first record in the message; 0 for the first part
 	Body     []byte
 
 	// Cut identifies the parts that belong together. It is the checksum of their bodies and boundaries, so it changes
@@ -21,7 +22,7 @@ type Part struct {
 
 // RecordTooLargeError is the error for a record whose result alone exceeds the limit.
 type RecordTooLargeError struct {
-	Record int // index of the record
+	Record int // number of the record in the message
 	Bytes  int // length of a body with this record alone
 	Limit  int
 }
@@ -77,7 +78,11 @@ func (t *Table) slices(bodies []byte, at int, ends []end) []Part {
 	parts := make([]Part, 0, len(ends))
 	from := 0
 	for _, e := range ends {
-		parts = append(parts, Part{From: from, To: e.record, Body: bodies[at:e.at:e.at]})
+		p := Part{From: from, To: e.record, Body: bodies[at:e.at:e.at]}
+		if from > 0 {
+			p.First = t.Number(from)
+		}
+		parts = append(parts, p)
 		from, at = e.record, e.at
 	}
 	if len(parts) > 1 {
@@ -173,7 +178,7 @@ func (c *cutter) cut(from, take int) (took, size int, err error) {
 		case fits:
 			return take, size, nil
 		case take == 1:
-			return 0, 0, &RecordTooLargeError{Record: from, Bytes: size, Limit: c.limit}
+			return 0, 0, &RecordTooLargeError{Record: c.table.Number(from), Bytes: size, Limit: c.limit}
 		case attempt < 2:
 			take = min(take-1, scaled(take, size, c.limit))
 		default:

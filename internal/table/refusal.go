@@ -18,6 +18,7 @@ type refusals struct {
 	causes  []uint16 // number of each record's text, or 0; nil if no operator can refuse a record
 
 	blamed map[int]string // name of the operator that failed on a record, by the record's index; may be nil
+	failed map[int]string // text of Fail, by the record's index; may be nil
 }
 
 // refusal is a reason why an operator refuses records.
@@ -33,7 +34,7 @@ const maxRefusal = len("operator : ") + 32 + 2*64
 // reset prepares r for a message with the given number of records.
 func (r *refusals) reset(ops []operator.Operator, records int) {
 	clear(r.numbers)
-	r.texts, r.names, r.blamed = r.texts[:0], r.names[:0], nil
+	r.texts, r.names, r.blamed, r.failed = r.texts[:0], r.names[:0], nil, nil
 	if !canRefuse(ops) {
 		r.causes = nil
 		return
@@ -73,12 +74,26 @@ func (t *Table) Refuse(i, op int, reason string) {
 	t.refusals.causes[i] = t.refusals.number(refusal{op, reason}, t.ops[op].Name())
 }
 
+// Fail records that record i has the status s, with a text for people that says why.
+func (t *Table) Fail(i int, s record.Status, text string) {
+	t.SetStatus(i, s)
+	r := &t.refusals
+	if r.failed == nil {
+		r.failed = map[int]string{}
+	}
+	r.failed[i] = text
+}
+
 // Message returns a human-readable sentence about the status of record i: the operator's reason for a refusal, or the
 // meaning of the status.
 func (t *Table) Message(i int) string {
 	s := t.statuses[i]
-	if r := &t.refusals; s == record.OperatorError && r.causes != nil && r.causes[i] > 0 {
+	r := &t.refusals
+	if s == record.OperatorError && r.causes != nil && r.causes[i] > 0 {
 		return r.texts[r.causes[i]-1]
+	}
+	if text := r.failed[i]; text != "" {
+		return text
 	}
 	return s.Message()
 }

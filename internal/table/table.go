@@ -29,6 +29,10 @@ type Table struct {
 	strings  byteStrings
 	refusals refusals
 
+	isSelection bool
+	numbers     []uint32 // if the table is a selection: the index of each record in the message
+	selection   *Table   // memory of Select; may be nil
+
 	arrow   *arrowipc.Encoder // created by the first Append for Arrow with these operators
 	scratch []byte            // uncompressed body in Parts
 	results [][]byte          // values of one record for JSON, or of several for Arrow
@@ -42,6 +46,7 @@ func (t *Table) Reset(ops []operator.Operator, records int) {
 	if !slices.EqualFunc(t.ops, ops, sameSpec) {
 		t.arrow = nil
 	}
+	t.isSelection = false
 	t.ops = append(t.ops[:0], ops...)
 	t.lengths = resized(t.lengths, records)
 	clear(t.lengths)
@@ -122,12 +127,15 @@ func (t *Table) result(op, i int) []byte {
 
 // Size returns the size of the table's memory in bytes. The table keeps this memory for the next message.
 func (t *Table) Size() int64 {
-	size := int64(8*cap(t.lengths)+cap(t.statuses)+2*cap(t.refusals.causes)+cap(t.scratch)+cap(t.value)) + t.strings.size()
+	size := int64(8*cap(t.lengths)+cap(t.statuses)+2*cap(t.refusals.causes)+4*cap(t.numbers)+cap(t.scratch)+cap(t.value)) + t.strings.size()
 	for _, column := range t.columns[:cap(t.columns)] {
 		size += int64(cap(column))
 	}
 	if t.arrow != nil {
 		size += t.arrow.Size()
+	}
+	if t.selection != nil {
+		size += t.selection.Size()
 	}
 	return size
 }

@@ -2,6 +2,7 @@ package inflight
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 
 	"millrace/internal/ingest/unpack"
@@ -17,9 +18,9 @@ import (
 type Frame struct {
 	unpack.Message
 	Parts []table.Part // encoded results: one body, or several
-	// Kept is the sequence of the whole message in the dead-letter stream, if dead letters of records refer to it.
+	// StoredApart is the sequence of the whole message in the dead-letter stream, if dead letters of records refer to it.
 	// Otherwise it is 0.
-	Kept uint64
+	StoredApart uint64
 
 	operators []operator.Operator
 	refusals  Refusals
@@ -111,21 +112,24 @@ func (f *Frame) Blame(i int, err error) {
 	}
 }
 
-// EncodeParts encodes the results into bodies of at most limit bytes, and compresses each body with compress. compress
-// may be nil. See table.Table.Parts for errors.
-func (f *Frame) EncodeParts(format operator.Format, limit int, compress func(dst, src []byte) []byte) (err error) {
-	f.Encoded, f.Parts, err = f.Table.Parts(f.Encoded[:0], format, limit, compress)
+// EncodeParts encodes the results in t into bodies of at most limit bytes, and compresses each body with compress. t is Table or a
+// selection of it. compress may be nil. See table.Table.Parts for errors.
+func (f *Frame) EncodeParts(t *table.Table, format operator.Format, limit int, compress func(dst, src []byte) []byte) (err error) {
+	f.Encoded, f.Parts, err = t.Parts(f.Encoded[:0], format, limit, compress)
 	return err
 }
 
-// EncodeSingle encodes the result of a message that is one record.
-func (f *Frame) EncodeSingle(format operator.Format, compress func(dst, src []byte) []byte) error {
-	f.Encoded = f.Table.AppendSingle(f.Encoded[:0], format)
+// EncodeSingle encodes the result in t of a message that is one record. A selection without the record has an empty body.
+func (f *Frame) EncodeSingle(t *table.Table, format operator.Format, compress func(dst, src []byte) []byte) error {
+	f.Encoded = f.Encoded[:0]
+	if t.Records() > 0 {
+		f.Encoded = t.AppendSingle(f.Encoded, format)
+	}
 	body := f.Encoded
-	if compress != nil {
+	if compress != nil && len(body) > 0 {
 		body = compress(nil, f.Encoded)
 	}
-	f.Parts = append(f.Parts[:0], table.Part{To: 1, Body: body})
+	f.Parts = append(f.Parts[:0], table.Part{To: t.Records(), Body: body})
 	return nil
 }
 
@@ -141,7 +145,7 @@ func (f *Frame) ResultBytes() (bytes int) {
 func (f *Frame) Stats() FrameStats {
 	return FrameStats{
 		Framed: f.Framed(), Records: f.Table.Count(), Parts: len(f.Parts), Compressed: f.Compressed, Decompressed: f.Decompressed,
-		Decompressing: f.Decompressing, Splitting: f.Splitting,
+		Decompressing: f.Decompressing, Splitting: f.Splitting, LeftOut: slices.Clone(f.LeftOut),
 	}
 }
 

@@ -154,13 +154,13 @@ func (l *deadLetter) storePayload(ctx context.Context) (err error) {
 // headers, storeInput stores only the body.
 func (l *deadLetter) storeInput(ctx context.Context) (err error) {
 	f := l.d.Frame
-	if f.Kept == 0 {
-		f.Kept, err = l.w.server.StoreApart(ctx, l.input())
+	if f.StoredApart == 0 {
+		f.StoredApart, err = l.w.server.StoreApart(ctx, l.input())
 		if publisher.Unstorable(err) {
-			f.Kept, err = l.w.server.StoreApart(ctx, &nats.Msg{Subject: l.subject, Data: l.d.Msg.Data()})
+			f.StoredApart, err = l.w.server.StoreApart(ctx, &nats.Msg{Subject: l.subject, Data: l.d.Msg.Data()})
 		}
 	}
-	l.payload = f.Kept
+	l.payload = f.StoredApart
 	return err
 }
 

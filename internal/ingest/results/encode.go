@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -157,6 +158,7 @@ func (e *encoder) encodeFrame(d *inflight.Delivery) (why Reason, cause error) {
 	if f.Fault() != nil {
 		return reason(f.Fault()), f.Fault()
 	}
+	t := e.choose(f)
 	if status := f.Table.Status; !f.Framed() && status(0).Failed() {
 		return Reason(status(0).String()), &operator.RecordError{Operator: f.Table.Operator(0), Text: f.Table.Message(0)}
 	}
@@ -166,14 +168,18 @@ func (e *encoder) encodeFrame(d *inflight.Delivery) (why Reason, cause error) {
 	compress, done := e.compressor()
 	defer done()
 	if !f.Framed() {
-		return TooLarge, f.EncodeSingle(e.o.Format, compress)
+		return TooLarge, f.EncodeSingle(t, e.o.Format, compress)
 	}
 	for {
 		var single *table.RecordTooLargeError
-		if err := f.EncodeParts(e.o.Format, limit, compress); !errors.As(err, &single) || f.Table.Status(single.Record) != record.OK {
+		if err := f.EncodeParts(t, e.o.Format, limit, compress); !errors.As(err, &single) || f.Table.Status(single.Record) != record.OK {
 			return TooLarge, err
 		}
 		f.Mark(single.Record, record.TooLarge)
+		if e.selects() {
+			f.Chosen = slices.DeleteFunc(f.Chosen, func(i uint32) bool { return int(i) == single.Record })
+			t = f.Table.Select(f.Chosen)
+		}
 	}
 }
 
@@ -183,7 +189,7 @@ func (e *encoder) part(d *inflight.Delivery, n int) nats.Msg {
 	if parts := d.Frame.Parts; len(parts) > 1 {
 		cut := fmt.Sprintf("%08x", parts[n].Cut)
 		h[HeaderPart] = []string{fmt.Sprintf("%d/%d", n+1, len(parts))}
-		h[HeaderFirstRecord] = []string{strconv.Itoa(parts[n].From)}
+		h[HeaderFirstRecord] = []string{strconv.Itoa(parts[n].First)}
 		h[HeaderCut] = []string{cut}
 		if n+1 < len(parts) {
 			h[jetstream.MsgIDHeader] = []string{partID(d, n+1, cut)}
@@ -195,8 +201,13 @@ func (e *encoder) part(d *inflight.Delivery, n int) nats.Msg {
 // frameHeader returns the headers of a frame's result. body is the size of the result's body in bytes.
 func (e *encoder) frameHeader(d *inflight.Delivery, body int) nats.Header {
 	h := ResultHeader(d, e.operators)
-	if f := d.Frame; f.Framed() {
-		h[HeaderRecords] = []string{strconv.Itoa(f.Records())}
+	f, records := d.Frame, d.Frame.Records()
+	if e.selects() {
+		records = len(f.Chosen)
+		h[HeaderFiltered] = []string{strconv.Itoa(sum(f.LeftOut))}
+	}
+	if f.Framed() || e.selects() {
+		h[HeaderRecords] = []string{strconv.Itoa(records)}
 	}
 	e.content.describe(h, d.Frame.Framed(), body)
 	return h

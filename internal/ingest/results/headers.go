@@ -34,6 +34,7 @@ const (
 	HeaderError           = client.HeaderError
 	HeaderDeliveries      = client.HeaderDeliveries
 	HeaderRecords         = client.HeaderRecords
+	HeaderFiltered        = client.HeaderFiltered
 	HeaderPart            = client.HeaderPart
 	HeaderCut             = client.HeaderCut
 	HeaderFirstRecord     = client.HeaderFirstRecord

@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"millrace/internal/compression"
+	"millrace/internal/filter"
 	"millrace/internal/ingest/commit"
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/lookup"
@@ -30,6 +31,7 @@ type Options struct {
 
 	Operators []operator.Operator  // operators of the pipelines
 	Format    operator.Format      // format of result bodies
+	Filter    *filter.Filter       // which records are in results; nil means all
 	Encoding  compression.Encoding // compression of result bodies
 	AckWait   time.Duration        // the consumer's AckWait
 	Timeout   time.Duration        // time limit for the server's answer to a publish; 0 means publisher.Timeout

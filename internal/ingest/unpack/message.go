@@ -47,6 +47,12 @@ func (m *Message) Framed() bool { return m.split.Framed() }
 // Record returns the i-th record.
 func (m *Message) Record(i int) []byte { return m.split.Record(i) }
 
+// Source returns the whole i-th record, of which Record may be only a field.
+func (m *Message) Source(i int) []byte { return m.split.Source(i) }
+
+// Kept returns the JSON text of the k-th kept field of the i-th record, or nil if the record doesn't have the field.
+func (m *Message) Kept(i, k int) []byte { return m.split.Kept(i, k) }
+
 // Fault returns the error that prevented unpacking, or nil. An error about the framing is a *frame.Error.
 func (m *Message) Fault() error { return m.fault }
 
@@ -208,6 +214,8 @@ func (m *Message) describe() {
 // buffers has the memory for the records of a message and for their results.
 type buffers struct {
 	Table   table.Table // results of the records
+	Chosen  []uint32    // records in the result, if there is a filter; see LeftOut
+	LeftOut []int       // number of records that each condition of the filter left out
 	Encoded []byte      // encoded results
 
 	body  []byte // decompressed body; unused for an uncompressed message
@@ -217,7 +225,7 @@ type buffers struct {
 
 // size returns the memory that the buffers take, in bytes.
 func (b *buffers) size() int64 {
-	return int64(unsafe.Sizeof(*b)) + int64(cap(b.Encoded)+cap(b.body)) + b.Table.Size() + b.split.Size()
+	return int64(unsafe.Sizeof(*b)) + int64(cap(b.Encoded)+cap(b.body)+4*cap(b.Chosen)+8*cap(b.LeftOut)) + b.Table.Size() + b.split.Size()
 }
 
 // takeBuffers returns new buffers, or buffers of an earlier message.

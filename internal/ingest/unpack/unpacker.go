@@ -44,10 +44,13 @@ func New(b *memory.Budget) *Unpacker {
 	return &Unpacker{Budget: b, ahead: make(chan struct{}, runtime.GOMAXPROCS(0))}
 }
 
-// IsPlain reports whether in is a single uncompressed record that fits into a batch.
+// IsPlain reports whether in is a single uncompressed record that fits into a batch and has a result in any case.
 func (u *Unpacker) IsPlain(in Input) bool {
 	if !u.Splits() {
 		return true
+	}
+	if u.Selects {
+		return false
 	}
 	mediaType, unclear := u.mediaType(in.Headers())
 	encoding, unknown := u.encoding(in.Headers())

@@ -1,0 +1,44 @@
+package table
+
+import "encoding/binary"
+
+// A selection is a table with some records of another table. Its bodies contain the number that each record has in the message.
+
+// Select returns a selection of t with the given records. records has increasing indices. The selection is valid until the next call of
+// Select or Reset.
+func (t *Table) Select(records []uint32) *Table {
+	if t.selection == nil {
+		t.selection = new(Table)
+	}
+	s := t.selection
+	s.Reset(t.ops, len(records))
+	s.numbers = append(s.numbers[:0], records...)
+	s.isSelection = true
+	for at, i := range records {
+		s.lengths[at], s.statuses[at] = t.lengths[i], t.statuses[i]
+		for op := range t.ops {
+			copy(s.result(op, at), t.result(op, int(i)))
+			if spans := t.strings.spans[op]; spans != nil {
+				s.strings.spans[op][at] = spans[i]
+			}
+		}
+	}
+	s.strings.bytes = t.strings.bytes // only spans differ
+	return s
+}
+
+// Number returns the index in the message of record i.
+func (t *Table) Number(i int) int {
+	if t.isSelection {
+		return int(t.numbers[i])
+	}
+	return i
+}
+
+// appendNumbers appends the numbers of the records [from, to).
+func (t *Table) appendNumbers(dst []byte, from, to int) []byte {
+	for _, number := range t.numbers[from:to] {
+		dst = binary.LittleEndian.AppendUint32(dst, number)
+	}
+	return dst
+}
