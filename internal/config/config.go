@@ -161,7 +161,7 @@ func (c *Config) ParsedFormat() operator.Format { return c.format }
 
 // ParsedSplitter returns the splitter that divides messages into records, with the limits of a frame.
 func (c *Config) ParsedSplitter() frame.Splitter {
-	return frame.Splitter{Framing: c.framing, Column: c.ArrowColumn, MaxRecords: c.FrameRecords, MaxBytes: int64(c.FrameBytes)}
+	return frame.Splitter{Framing: c.framing, Field: c.ArrowColumn, MaxRecords: c.FrameRecords, MaxBytes: int64(c.FrameBytes)}
 }
 
 // ParsedDecompress returns the compression of messages that Decompress names.

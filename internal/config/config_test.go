@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -264,7 +265,7 @@ func TestFrameSettingsAreParsed(t *testing.T) {
 		"MILLRACE_FRAMING": "arrow", "MILLRACE_ARROW_COLUMN": "text", "MILLRACE_FRAME_RECORDS": "10", "MILLRACE_FRAME_BYTES": "4095MiB",
 		"MILLRACE_DECOMPRESS": "auto", "MILLRACE_RESULT_ENCODING": "snappy", "MILLRACE_RESULT_FORMAT": "arrow",
 	})
-	if got, want := c.ParsedSplitter(), (frame.Splitter{Framing: frame.Arrow, Column: "text", MaxRecords: 10, MaxBytes: 4095 << 20}); got != want {
+	if got, want := c.ParsedSplitter(), (frame.Splitter{Framing: frame.Arrow, Field: "text", MaxRecords: 10, MaxBytes: 4095 << 20}); !reflect.DeepEqual(got, want) {
 		t.Errorf("the splitter is %+v, want %+v", got, want)
 	}
 	if got := fmt.Sprint(c.ParsedDecompress(), c.ParsedResultEncoding(), c.ParsedFormat()); got != "auto snappy arrow" {

@@ -58,7 +58,7 @@ func TestDictionaryEncodedColumnsRoundTrip(t *testing.T) {
 					if err := arrowSplitter.Open(&f, "", stream(t, append(otherDictionary(t, field.chunks), field), options...)); err == nil {
 						t.Fatal("two candidates, and no error")
 					}
-					s := frame.Splitter{Framing: frame.Arrow, Column: "text", MaxRecord: 40}
+					s := frame.Splitter{Framing: frame.Arrow, Field: "text", MaxRecord: 40}
 					if err := s.Open(&f, "", stream(t, append(otherDictionary(t, field.chunks), field), options...)); err != nil {
 						t.Fatal(err)
 					}

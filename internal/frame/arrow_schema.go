@@ -70,7 +70,7 @@ type arrowDictionary struct {
 	width int // bytes of an index; 0 if the column has no dictionary
 }
 
-const adviceOnColumn = ": set MILLRACE_ARROW_COLUMN to a binary or string column"
+const adviceOnColumn = ": set MILLRACE_FIELD to a binary or string column"
 
 // arrowSchema reads the fields of a schema, and counts their nodes and buffers in a record batch.
 type arrowSchema struct {

@@ -129,7 +129,7 @@ func TestCompressedBuffersCountAsInflated(t *testing.T) {
 	records := [][]byte{bytes.Repeat([]byte("a"), 10_000), bytes.Repeat([]byte("b"), 10_000)}
 	for compression, options := range compressions {
 		f := open(t, arrowSplitter, textStream(t, arrow.BinaryTypes.String, [][][]byte{records}, options...))
-		if got := f.Inflated(); compression == "plain" && got != 0 || compression != "plain" && (got < 20_000 || got > 21_000) {
+		if got := f.Copied(); compression == "plain" && got != 0 || compression != "plain" && (got < 20_000 || got > 21_000) {
 			t.Errorf("%s: %d bytes of 20000 were decompressed", compression, got)
 		}
 	}
@@ -193,7 +193,7 @@ func TestTheColumnLiesBehindColumnsOfAllLayouts(t *testing.T) {
 	for _, typ := range binaryTypes {
 		for _, options := range compressions {
 			body := stream(t, append(fields, field{"text", typ, []arrow.Array{column(t, typ, records)}}), options...)
-			wantRecords(t, open(t, frame.Splitter{Framing: frame.Arrow, Column: "text"}, body), records, 1<<20)
+			wantRecords(t, open(t, frame.Splitter{Framing: frame.Arrow, Field: "text"}, body), records, 1<<20)
 		}
 	}
 }
@@ -208,15 +208,15 @@ func TestTheColumnIsNamedOrTheOnlyOne(t *testing.T) {
 		{"text", arrow.BinaryTypes.String, []arrow.Array{text}}, {"raw", arrow.BinaryTypes.Binary, []arrow.Array{numbers}},
 		{"twice", arrow.BinaryTypes.Binary, []arrow.Array{numbers}}, {"twice", arrow.BinaryTypes.Binary, []arrow.Array{numbers}},
 	})
-	wantRecords(t, open(t, frame.Splitter{Framing: frame.Arrow, Column: "raw"}, body), texts("b"), 1<<20)
-	wantRecords(t, open(t, frame.Splitter{Framing: frame.Arrow, Column: "text"}, body), texts("a"), 1<<20)
+	wantRecords(t, open(t, frame.Splitter{Framing: frame.Arrow, Field: "raw"}, body), texts("b"), 1<<20)
+	wantRecords(t, open(t, frame.Splitter{Framing: frame.Arrow, Field: "text"}, body), texts("a"), 1<<20)
 	for name, want := range map[string]string{
-		"":      `the stream has the binary and string columns "text", "raw", "twice", "twice": set MILLRACE_ARROW_COLUMN`,
+		"":      `the stream has the binary and string columns "text", "raw", "twice", "twice": set MILLRACE_FIELD`,
 		"count": `no binary or string column has the name "count", and the stream has the binary and string columns "text"`,
 		"texts": `no binary or string column has the name "texts"`,
 		"twice": `several columns have the name "twice"`,
 	} {
-		text := wantFault(t, frame.Splitter{Framing: frame.Arrow, Column: name}, body, frame.Invalid, 0)
+		text := wantFault(t, frame.Splitter{Framing: frame.Arrow, Field: name}, body, frame.Invalid, 0)
 		if !strings.Contains(text, want) {
 			t.Errorf("column %q gives the error %q, want %q", name, text, want)
 		}
@@ -234,7 +234,7 @@ func TestANameStaysWithinItsSchema(t *testing.T) {
 	name := bytes.LastIndex(body, []byte("\x04\x00\x00\x00text"))
 	binary.LittleEndian.PutUint32(body[name:], uint32(len(body)-name))
 	body = append(body, "secret of others"...)[:len(body)]
-	text := wantFault(t, frame.Splitter{Framing: frame.Arrow, Column: "other"}, body, frame.Invalid, 0)
+	text := wantFault(t, frame.Splitter{Framing: frame.Arrow, Field: "other"}, body, frame.Invalid, 0)
 	if !strings.Contains(text, "metadata of the Arrow message is not valid") {
 		t.Errorf("the error is %q", text)
 	}

@@ -6,9 +6,9 @@
 //
 // Open validates the whole body once and indexes its records, with 8 bytes per record for every framing. All later
 // calls only read the index, so no record can fail later. The body isn't copied, except for the compressed buffers of
-// an Arrow stream.
+// an Arrow stream, and for the values of a field of JSON records.
 //
-// Start reading at Splitter.Open. Arrow streams have separate files.
+// Start reading at Splitter.Open. Arrow streams have separate files, and members.go reads JSON records.
 package frame
 
 import (
@@ -18,7 +18,7 @@ import (
 	"millrace/internal/record"
 )
 
-// Status is the status of a record: OK, Null or TooLarge.
+// Status is the status of a record: OK, Null, TooLarge, NoField or InvalidJSON.
 type Status = record.Status
 
 // Frame is the index of the records of one message. Splitter.Open fills it. Its zero value has no records. After Open,
@@ -33,17 +33,15 @@ type Frame struct {
 	segments     []segment
 	statuses     []Status // empty if every record is OK
 
-	arrow arrowMemory
+	arrow   arrowMemory
+	members members
 }
-
-// IndexBytes is the size of a Frame's index per record, in bytes.
-const IndexBytes = 2*4 + 1
 
 // segment is a range of records that lie in the same memory. It begins where the previous segment ends.
 type segment struct {
 	base   []byte
 	end    int  // index of the first record after the segment
-	packed bool // each record begins where the previous record ends, and no record is too large
+	packed bool // each record begins where the previous record ends, and a record that isn't OK has no bytes
 }
 
 // Reset removes the records and the reference to the body. It keeps the memory of the index.
@@ -53,12 +51,13 @@ func (f *Frame) Reset() {
 	f.starts, f.ends = f.starts[:0], f.ends[:0]
 	f.segments, f.statuses = f.segments[:0], f.statuses[:0]
 	f.arrow.reset()
+	f.members.reset()
 }
 
 // Size returns the size of the frame's own memory in bytes. Reset keeps this memory for another message.
 func (f *Frame) Size() int64 {
 	size := 4*(cap(f.starts)+cap(f.ends)) + cap(f.statuses) + cap(f.segments)*int(unsafe.Sizeof(segment{}))
-	return int64(size) + f.arrow.size()
+	return int64(size) + f.arrow.size() + f.members.size()
 }
 
 // Framed reports whether the message has a framing. If not, its body is the only record.
@@ -67,12 +66,14 @@ func (f *Frame) Framed() bool { return f.framed }
 // Records returns the number of records.
 func (f *Frame) Records() int { return len(f.starts) }
 
-// Bytes returns the total length of the records that go to the device. Records that are null or too large count as 0.
+// Bytes returns the total length of the records that go to the device. Records whose status isn't OK count as 0.
 func (f *Frame) Bytes() int64 { return int64(f.bytes) }
 
-// Inflated returns the decompressed size in bytes of an Arrow stream's compressed buffers. The frame holds them in addition to the
-// body.
-func (f *Frame) Inflated() int64 { return int64(f.arrow.inflated) }
+// Copied returns the bytes that the frame holds in addition to the body and the index: the decompressed buffers of an Arrow
+// stream, and the values of a field.
+func (f *Frame) Copied() int64 {
+	return int64(f.arrow.inflated) + int64(len(f.members.values)+len(f.members.rendered))
+}
 
 // Statuses returns the status of each record, or nil if every record is OK. The slice is valid until the next Open or
 // Reset, and the caller must not change it.
@@ -91,7 +92,7 @@ func (f *Frame) Status(i int) Status {
 	return f.statuses[i]
 }
 
-// Length returns the length of record i in bytes. A null record has length 0. A record that is too large has its true
+// Length returns the length of record i in bytes. A null record, and one without its field, has length 0. A record that is too large has its true
 // length, although batches hold an empty row for it.
 func (f *Frame) Length(i int) int { return int(f.ends[i] - f.starts[i]) }
 
@@ -113,6 +114,10 @@ func (s *segment) row(f *Frame, i int) []byte {
 
 // add appends a record to the index. start and end are relative to the base of the open segment.
 func (f *Frame) add(start, end int) {
+	if f.members.on {
+		f.addJSON(start, end)
+		return
+	}
 	f.starts = append(f.starts, uint32(start))
 	f.ends = append(f.ends, uint32(end))
 	if end-start > f.limits.record {

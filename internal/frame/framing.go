@@ -7,6 +7,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"millrace/internal/jsonfield"
 )
 
 // Framing is the format in which a message body holds records.
@@ -17,12 +19,13 @@ const (
 	NewlineDelimited                     // LF ends a record. A CR before it is dropped. The last LF is optional, and empty lines are records
 	LengthDelimited                      // each record follows its length as a big-endian uint32
 	VarintLengthDelimited                // each record follows its length as a protobuf varint
-	Arrow                                // each value of a string or binary column is a record. MILLRACE_ARROW_COLUMN names the column if there are several
+	Arrow                                // each value of a string or binary column is a record. MILLRACE_FIELD names the column if there are several
+	JSONArray                            // the body is a JSON array, and each of its elements is a record
 	Auto                                 // the message's Content-Type selects the framing
 )
 
 // framings holds the values of MILLRACE_FRAMING, indexed by Framing.
-var framings = []string{"none", "newline_delimited", "length_delimited", "varint_length_delimited", "arrow", "auto"}
+var framings = []string{"none", "newline_delimited", "length_delimited", "varint_length_delimited", "arrow", "json_array", "auto"}
 
 // ParseFraming returns the framing with the given name.
 func ParseFraming(name string) (Framing, error) {
@@ -54,6 +57,7 @@ var mediaTypes = []struct {
 	{"application/vnd.apache.arrow.stream", Arrow},
 	{"application/vnd.millrace.length-delimited", LengthDelimited},
 	{"application/vnd.millrace.varint-length-delimited", VarintLengthDelimited},
+	{"application/vnd.millrace.json-array", JSONArray},
 }
 
 // ContentTypeOf returns a content type for which Auto selects framing f. It is empty for None and Auto.
@@ -88,7 +92,14 @@ const (
 // Splitter holds the settings for splitting. It is safe for concurrent use.
 type Splitter struct {
 	Framing Framing
-	Column  string // Arrow column that holds the records; empty means the only binary or string column
+
+	// Field is the member of each JSON object that is the record, or a path such as doc.body (see jsonfield.Selector). The record
+	// is the unescaped string. In Arrow, Field is the column that holds the records. If Field is empty, the record is the whole
+	// text, and in Arrow a value of the only binary or string column.
+	Field       string
+	NullMissing bool     // a record without Field has the status Null instead of NoField
+	Keep        []string // members that Frame.Kept returns, at most MaxKeep
+	Objects     bool     // each record must be a JSON object, also without Field; no effect on Arrow
 
 	MaxRecords int   // maximum number of records in a frame; 0 means DefaultMaxRecords
 	MaxBytes   int64 // maximum size of a frame, also after the decompression of Arrow buffers; 0 means DefaultMaxBytes
@@ -99,6 +110,22 @@ type Splitter struct {
 func (s *Splitter) Limits() (bytes int64, records int) {
 	l := s.limits()
 	return int64(l.bytes), l.records
+}
+
+// MaxKeep is the maximum number of fields in Splitter.Keep.
+const MaxKeep = jsonfield.MaxPaths - 1
+
+// Selects reports whether records are JSON values of which the splitter reads members. In Arrow they are columns.
+func (s *Splitter) Selects() bool { return s.Field != "" || len(s.Keep) > 0 || s.Objects }
+
+// IndexBytes returns the size of a Frame's index per record, in bytes.
+func (s *Splitter) IndexBytes() int64 {
+	const span = 2 * 4
+	bytes := int64(span + 1 + span*len(s.Keep))
+	if s.Field != "" {
+		bytes += span
+	}
+	return bytes
 }
 
 // limits are the limits of a Splitter with the defaults filled in. No limit exceeds the maximum of uint32, because the
@@ -123,6 +150,8 @@ func (s *Splitter) limits() limits {
 // Open validates body and indexes its records in f. It discards the previous contents of f and reuses the memory. Only
 // the framing Auto uses contentType. The frame refers to body until the next Open or Reset, and body must not change
 // until then.
+//
+// The values of Field are copied into memory of the frame. Blank lines are no records if the splitter selects members.
 //
 // Errors are of type *Error. After an error, f has no records. MaxBytes doesn't limit a body without framing. If such a
 // body exceeds MaxRecord, its only record has the status TooLarge.
@@ -152,6 +181,27 @@ func (s *Splitter) split(f *Frame, contentType string, body []byte) error {
 		return tooLarge(limit, "the frame has %d bytes, more than %d: send smaller frames, or raise MILLRACE_FRAME_BYTES",
 			len(body), limit)
 	}
+	if framing == Arrow {
+		return f.splitArrow(s.Field, body)
+	}
+	if s.Selects() || framing == JSONArray {
+		if err := f.members.begin(s, body); err != nil {
+			return err
+		}
+	}
+	if err := f.splitBytes(framing, body); err != nil {
+		return err
+	}
+	if m := &f.members; s.Field != "" {
+		f.endSegment(m.values, !m.tooLarge)
+	} else {
+		f.endSegment(body, false)
+	}
+	return nil
+}
+
+// splitBytes indexes the records of a body that isn't an Arrow stream.
+func (f *Frame) splitBytes(framing Framing, body []byte) error {
 	switch framing {
 	case NewlineDelimited:
 		return f.splitLines(body)
@@ -159,35 +209,33 @@ func (s *Splitter) split(f *Frame, contentType string, body []byte) error {
 		return f.splitLengths(body)
 	case VarintLengthDelimited:
 		return f.splitVarints(body)
-	case Arrow:
-		return f.splitArrow(s.Column, body)
+	case JSONArray:
+		return f.splitArray(body)
 	}
 	f.add(0, len(body))
-	f.endSegment(body, false)
 	return nil
 }
 
 // splitLines indexes the lines of body. LF ends a line, and one CR directly before it is dropped. The last LF is optional,
-// and there is no empty line after it.
+// and there is no empty line after it. A blank line is a record, unless records are JSON.
 func (f *Frame) splitLines(body []byte) error {
 	for pos := 0; pos < len(body); {
-		if f.isFull() {
+		end, next := len(body), len(body)
+		if n := bytes.IndexByte(body[pos:], '\n'); n >= 0 {
+			end, next = pos+n, pos+n+1
+			if n > 0 && body[end-1] == '\r' {
+				end--
+			}
+		}
+		switch {
+		case f.members.on && jsonfield.IsBlank(body[pos:end]):
+		case f.isFull():
 			return f.tooMany(pos)
-		}
-		n := bytes.IndexByte(body[pos:], '\n')
-		if n < 0 {
-			f.add(pos, len(body))
-			break
-		}
-		end := pos + n
-		if n > 0 && body[end-1] == '\r' {
-			f.add(pos, end-1)
-		} else {
+		default:
 			f.add(pos, end)
 		}
-		pos = end + 1
+		pos = next
 	}
-	f.endSegment(body, false)
 	return nil
 }
 
@@ -210,7 +258,6 @@ func (f *Frame) splitLengths(body []byte) error {
 		pos = start + int(n)
 		f.add(start, pos)
 	}
-	f.endSegment(body, false)
 	return nil
 }
 
@@ -234,7 +281,6 @@ func (f *Frame) splitVarints(body []byte) error {
 		pos = start + int(n)
 		f.add(start, pos)
 	}
-	f.endSegment(body, false)
 	return nil
 }
 

@@ -23,7 +23,7 @@ func (m message) outcome(f *frame.Frame) string {
 		return err.Error()
 	}
 	var text bytes.Buffer
-	fmt.Fprintf(&text, "%d %d %v %d %d\n", f.Records(), f.Bytes(), f.Framed(), f.Inflated(), f.Statuses())
+	fmt.Fprintf(&text, "%d %d %v %d %d\n", f.Records(), f.Bytes(), f.Framed(), f.Copied(), f.Statuses())
 	for i := range f.Records() {
 		fmt.Fprintf(&text, "%v %q\n", f.Status(i), f.Record(i))
 	}

@@ -68,7 +68,7 @@ func (m *Messages) FrameResults(records int, bytes int64) int64 {
 	if m.Selects {
 		results += results + 2*4*int64(records) // the records in the result, and their numbers
 	}
-	return int64(records)*frame.IndexBytes + results + body + body/8
+	return int64(records)*m.Split.IndexBytes() + results + body + body/8
 }
 
 // largestFrame returns the maximum memory of a frame, without its delivery. received is the maximum size of a message. It returns 0 if

@@ -18,11 +18,14 @@ const (
 	TooLarge                    // the record exceeds a batch, or its result exceeds the server's limit
 	OperatorError               // an operator fails on the record
 	DeviceFault                 // the record breaks the device
+	NoField                     // the record doesn't have the field that MILLRACE_FIELD names, or it isn't a string
+	InvalidJSON                 // the record isn't valid JSON
+	FilterError                 // the filter fails on the record
 
 	Statuses = iota // number of statuses
 )
 
-var names = [Statuses]string{"ok", "null", "too_large", "operator_error", "device_fault"}
+var names = [Statuses]string{"ok", "null", "too_large", "operator_error", "device_fault", "no_field", "invalid_json", "filter_error"}
 
 // messages has a sentence for each status. It depends on the status alone, because a result has the same bytes on every
 // device and at any batch size.
@@ -32,6 +35,9 @@ var messages = [Statuses]string{
 	"the record exceeds a batch, or its result exceeds the server's limit",
 	"an operator fails on the record",
 	"the record breaks the device",
+	"the record has no text in the configured field",
+	"the record is not valid JSON",
+	"the filter fails on the record",
 }
 
 // String returns the name of the status in results. From TooLarge on, that name is also the reason of the record's dead

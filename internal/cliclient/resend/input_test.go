@@ -54,9 +54,9 @@ func TestARecordIsSentInItsFraming(t *testing.T) {
 					continue
 				}
 				var opened frame.Frame
-				split := frame.Splitter{Framing: framing, Column: "text", MaxRecord: 1 << 20}
+				split := frame.Splitter{Framing: framing, MaxRecord: 1 << 20}
 				if framing == frame.Arrow {
-					split.Column = r.Column
+					split.Field = r.Column
 				}
 				if err := split.Open(&opened, got.Header.Get("Content-Type"), body); err != nil || opened.Records() != 1 || string(opened.Record(0)) != record {
 					t.Errorf("%v, %v: %v, %d records", framing, encoding, err, opened.Records())

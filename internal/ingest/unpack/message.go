@@ -118,7 +118,7 @@ func (m *Message) unpack(must bool) bool {
 		m.buffers, m.fault = &buffers{}, err
 		return true
 	}
-	results := m.split.Inflated() + m.u.FrameResults(m.Records(), m.bytes())
+	results := m.split.Copied() + m.u.FrameResults(m.Records(), m.bytes())
 	if !m.u.TakeFrame(&m.Memory, max(results, m.size()-m.Memory.Bytes), must) { // reused buffers may be larger than necessary
 		return false
 	}

@@ -1,0 +1,231 @@
+package frame
+
+import (
+	"slices"
+	"unsafe"
+
+	"millrace/internal/invariants"
+	"millrace/internal/jsonfield"
+	"millrace/internal/record"
+)
+
+// members reads members of records that are JSON values. It has the memory for the values.
+type members struct {
+	on bool // whether the records are JSON values; all other fields have a meaning only then, except kept and keptFrom
+
+	field, nullMissing, objects bool // from the Splitter
+
+	body     []byte
+	selector jsonfield.Selector // finds the field, if there is one, and then the kept fields
+	match    jsonfield.Match    // of the record that is being read
+	values   []byte             // unescaped values of the field, back to back
+	sources  []span             // the whole records in the body, if there is a field
+	tooLarge bool               // whether a value exceeds the limit of a record
+
+	keep     int    // number of kept fields
+	kept     []span // keep spans per record, in keptFrom
+	keptFrom []byte // the body, or rendered
+	rendered []byte // JSON texts of the kept columns of an Arrow stream
+}
+
+// span is a range of bytes. It has no bytes if a value is absent.
+type span struct{ start, end uint32 }
+
+// begin prepares for the records of a body.
+func (m *members) begin(s *Splitter, body []byte) error {
+	paths := s.Keep
+	if s.Field != "" {
+		paths = append([]string{s.Field}, s.Keep...)
+	}
+	if !slices.Equal(m.selector.Paths(), paths) {
+		selector, err := jsonfield.NewSelector(paths)
+		if err != nil {
+			return invalid(0, "MILLRACE_FIELD or MILLRACE_KEEP_FIELDS can't be used: %v", err)
+		}
+		m.selector = selector
+	}
+	m.on, m.field, m.nullMissing, m.objects = s.Selects(), s.Field != "", s.NullMissing, s.Objects
+	m.body, m.keptFrom, m.keep = body, body, len(s.Keep)
+	if m.field {
+		m.values = slices.Grow(m.values, len(body)) // a value is never longer than its JSON text
+	}
+	return nil
+}
+
+// keptValues is the largest memory for values that a frame keeps for the next message.
+const keptValues = keptSlab
+
+// reset removes the values and the reference to the body, and releases memory that is too large to keep.
+func (m *members) reset() {
+	invariants.Poison(m.values)
+	invariants.Poison(m.rendered)
+	m.on, m.tooLarge, m.body, m.keptFrom, m.keep = false, false, nil, nil, 0
+	m.values, m.rendered, m.sources, m.kept = m.values[:0], m.rendered[:0], m.sources[:0], m.kept[:0]
+	if cap(m.values) > keptValues {
+		m.values = nil
+	}
+	if cap(m.rendered) > keptValues {
+		m.rendered = nil
+	}
+}
+
+// size returns the bytes of memory of m.
+func (m *members) size() int64 {
+	return int64(cap(m.values) + cap(m.rendered) + (cap(m.sources)+cap(m.kept))*int(unsafe.Sizeof(span{})))
+}
+
+// addJSON adds the record body[start:end], a JSON value.
+func (f *Frame) addJSON(start, end int) {
+	m := &f.members
+	f.addScanned(start, end, m.selector.Scan(m.body[start:end], &m.match), start)
+}
+
+// addScanned adds the record body[start:end]. fault and m.match are the result of its scan. The scan's positions are relative
+// to origin.
+func (f *Frame) addScanned(start, end int, fault jsonfield.Fault, origin int) {
+	m := &f.members
+	status := record.OK
+	if !fault.IsZero() || m.objects && !m.match.Object {
+		status = record.InvalidJSON
+	}
+	found := m.match.Values
+	if !fault.IsZero() {
+		found = nil
+	}
+	if m.field {
+		m.sources = append(m.sources, span{uint32(start), uint32(end)})
+		start = len(m.values)
+		if status == record.OK {
+			status = m.appendValue(found[0], origin)
+		}
+		end = len(m.values)
+	}
+	m.addKept(found, origin)
+	f.starts = append(f.starts, uint32(start))
+	f.ends = append(f.ends, uint32(end))
+	if status == record.OK && end-start > f.limits.record {
+		status, m.tooLarge = record.TooLarge, true
+	}
+	if status != record.OK {
+		f.setStatus(len(f.starts)-1, status)
+		return
+	}
+	f.bytes += end - start
+}
+
+// appendValue appends the unescaped value of the field to m.values. It returns the record's status.
+func (m *members) appendValue(value jsonfield.Span, origin int) Status {
+	text := m.body[origin+value.Start : origin+value.End]
+	switch {
+	case jsonfield.IsString(text):
+		m.values = jsonfield.Append(m.values, text[1:len(text)-1])
+		return record.OK
+	case m.nullMissing:
+		return record.Null
+	}
+	return record.NoField
+}
+
+// addKept adds the positions of a record's kept fields. found is nil if the record couldn't be read.
+func (m *members) addKept(found []jsonfield.Span, origin int) {
+	if found != nil {
+		found = found[len(found)-m.keep:]
+	}
+	for i := range m.keep {
+		s := span{}
+		if found != nil && !found[i].IsAbsent() {
+			s = span{uint32(origin + found[i].Start), uint32(origin + found[i].End)}
+		}
+		m.kept = append(m.kept, s)
+	}
+}
+
+// Source returns the whole record as it is in the body. Without Splitter.Field, that is Record(i). The slice is valid until the
+// next Open or Reset.
+func (f *Frame) Source(i int) []byte {
+	if m := &f.members; m.on && m.field {
+		s := m.sources[i]
+		return m.body[s.start:s.end:s.end]
+	}
+	return f.Record(i)
+}
+
+// Kept returns the JSON text of field k of Splitter.Keep of record i, as it is in the body. It returns nil if the record doesn't
+// have the field. The slice is valid until the next Open or Reset.
+func (f *Frame) Kept(i, k int) []byte {
+	m := &f.members
+	if s := m.kept[i*m.keep+k]; s.start < s.end {
+		return m.keptFrom[s.start:s.end:s.end]
+	}
+	return nil
+}
+
+// KeptBytes returns the total length of all kept fields.
+func (f *Frame) KeptBytes() (bytes int64) {
+	for _, s := range f.members.kept {
+		bytes += int64(s.end - s.start)
+	}
+	return bytes
+}
+
+// Fault describes why record i has the status InvalidJSON. It scans the record again. It returns an empty text for any other
+// record.
+func (f *Frame) Fault(i int) string {
+	m := &f.members
+	if !m.on || f.Status(i) != record.InvalidJSON {
+		return ""
+	}
+	var match jsonfield.Match
+	if fault := m.selector.Scan(f.Source(i), &match); !fault.IsZero() {
+		return fault.Error()
+	}
+	return "the record is valid JSON, but not an object"
+}
+
+// splitArray indexes the elements of a JSON array.
+func (f *Frame) splitArray(body []byte) error {
+	m := &f.members
+	pos := skipBlank(body, 0)
+	if pos == len(body) || body[pos] != '[' {
+		return f.misframed(pos, "the body isn't a JSON array")
+	}
+	if pos = skipBlank(body, pos+1); pos < len(body) && body[pos] == ']' {
+		return f.endArray(body, pos+1)
+	}
+	for {
+		if f.isFull() {
+			return f.tooMany(pos)
+		}
+		end, fault := m.selector.ScanValue(body, pos, &m.match)
+		if fault.Soft {
+			end, fault = jsonfield.SoftEnd(body, pos, fault)
+		}
+		if !fault.IsZero() && !fault.Soft {
+			return f.misframed(fault.Offset, "the JSON array is invalid (%s)", fault.Text)
+		}
+		if m.on {
+			f.addScanned(pos, end, fault, 0)
+		} else {
+			f.add(pos, end)
+		}
+		pos = skipBlank(body, end)
+		switch {
+		case pos < len(body) && body[pos] == ']':
+			return f.endArray(body, pos+1)
+		case pos == len(body) || body[pos] != ',':
+			return f.misframed(pos, "a comma or ] is missing in the JSON array")
+		}
+		pos = skipBlank(body, pos+1)
+	}
+}
+
+// endArray checks that only white space follows the array.
+func (f *Frame) endArray(body []byte, pos int) error {
+	if pos = skipBlank(body, pos); pos < len(body) {
+		return f.misframed(pos, "%d bytes follow the JSON array", len(body)-pos)
+	}
+	return nil
+}
+
+// skipBlank returns the position of the first byte from pos on that isn't JSON's white space.
+func skipBlank(body []byte, pos int) int { return pos + jsonfield.Blank(body[pos:]) }
