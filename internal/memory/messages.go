@@ -4,6 +4,7 @@ import (
 	"unsafe"
 
 	"millrace/internal/compression"
+	"millrace/internal/filter"
 	"millrace/internal/frame"
 	"millrace/internal/operator"
 	"millrace/internal/table"
@@ -22,7 +23,7 @@ type Messages struct {
 	Compress   compression.Encoding // compression of results
 	Split      frame.Splitter       // framing of messages, and the limits of a frame; New sets MaxRecord to the capacity of a batch
 	Decompress compression.Encoding // compression of messages
-	Selects    bool                 // whether results have only some of the records
+	Filter     *filter.Filter       // which records are in results; nil for all
 }
 
 const (
@@ -54,8 +55,12 @@ func (m *Messages) delivery() (empty, perByte int64) {
 // Splits reports whether messages may have an index and a table of results. If Splits is false, each message is one uncompressed record
 // with a result.
 func (m *Messages) Splits() bool {
-	return m.Split.Framing != frame.None || m.Decompress != compression.None || m.Selects
+	return m.Split.Framing != frame.None || m.Decompress != compression.None || m.Selects()
 }
+
+// Selects reports whether results have only some of the records of a message, with their numbers.
+func (m *Messages) Selects() bool { return m.Filter != nil }
+
 
 // FrameResults returns the maximum memory for the index and the results of a frame with the given number and total size of its records.
 func (m *Messages) FrameResults(records int, bytes int64) int64 {
@@ -65,7 +70,7 @@ func (m *Messages) FrameResults(records int, bytes int64) int64 {
 		body *= 2 // the results are in memory twice while they are compressed
 	}
 	results := table.MaxSize(m.Format, m.Operators, records, strings)
-	if m.Selects {
+	if m.Selects() {
 		results += results + 2*4*int64(records) // the records in the result, and their numbers
 	}
 	return int64(records)*m.Split.IndexBytes() + results + body + body/8
