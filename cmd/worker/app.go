@@ -100,6 +100,9 @@ func (a *app) openPipelines() error {
 	if a.extra != nil {
 		a.observers = append(a.observers, a.extra)
 	}
+	if f := a.cfg.ParsedFilter(); f != nil {
+		a.metrics.AddFilter(f.Conditions())
+	}
 	for _, d := range devices {
 		if err := a.openPipeline(d); err != nil {
 			return err

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"millrace/internal/compression"
+	"millrace/internal/filter"
 	"millrace/internal/frame"
 	"millrace/internal/operator"
 )
@@ -72,6 +73,7 @@ type Config struct {
 	OperatorPath List   `split_words:"true" form:"folders, separated by commas" desc:"folders with operators of your own; see docs/operators.md"`
 	CacheDir     string `split_words:"true" form:"a directory" desc:"keeps compiled operators; workers may share it. empty: the worker compiles operators at each start"`
 	ResultFormat string `split_words:"true" default:"json" oneof:"json,binary,arrow" desc:"the format of results; see docs/results.md"`
+	Filter       string `form:"a CEL expression, or empty" desc:"which records are in results, such as record.bytes > 100; empty: all; see docs/text.md"`
 
 	Framing        string `split_words:"true" default:"none" oneof:"none,newline_delimited,length_delimited,varint_length_delimited,arrow,auto" desc:"how a message holds records. none: it is one record. auto: its Content-Type selects the framing; see docs/frames.md"`
 	ArrowColumn    string `split_words:"true" form:"a column name, or empty" desc:"the Arrow column that holds the records; empty: the only binary or string column"`
@@ -106,6 +108,7 @@ type Config struct {
 	read      readings            // variables, problems and warnings that Load has found
 	operators []operator.Operator // parsed Operators
 	format    operator.Format     // parsed ResultFormat
+	filter    *filter.Filter      // parsed Filter
 
 	framing        frame.Framing        // parsed Framing
 	decompress     compression.Encoding // parsed Decompress
@@ -155,6 +158,9 @@ func (c *Config) IsSet(variable string) bool {
 // ParsedOperators returns the operators that Operators names, in order. It returns nil if they cannot be parsed. Load
 // reports that problem.
 func (c *Config) ParsedOperators() []operator.Operator { return c.operators }
+
+// ParsedFilter returns the filter, or nil if all records are in results.
+func (c *Config) ParsedFilter() *filter.Filter { return c.filter }
 
 // ParsedFormat returns the format that ResultFormat names.
 func (c *Config) ParsedFormat() operator.Format { return c.format }

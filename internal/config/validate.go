@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"millrace/internal/filter"
 	"millrace/internal/operator"
 	"millrace/internal/wildcard"
 )
@@ -34,6 +35,7 @@ func (c *Config) validate(find Finder) {
 	c.validateCommitPrefix()
 	c.parseOperators(find)
 	c.parseFrames()
+	c.parseFilter()
 	if c.DataDir == "" && c.Embedded() {
 		c.problem(Prefix+"_DATA_DIR", "empty")
 	}
@@ -66,6 +68,17 @@ func (c *Config) parseOperators(find Finder) {
 		default:
 			c.warn("%s_OPERATOR_PATH has an operator that can't be used: %v", Prefix, err)
 		}
+	}
+}
+
+// parseFilter compiles the filter. Without valid operators, its variables are unknown.
+func (c *Config) parseFilter() {
+	if c.Filter == "" || c.operators == nil {
+		return
+	}
+	var err error
+	if c.filter, err = filter.New(c.Filter, c.operators, nil); err != nil {
+		c.problemDo(Prefix+"_FILTER", err.Error(), "write a condition in CEL over "+filter.Names(c.operators, nil)+"; see docs/text.md")
 	}
 }
 

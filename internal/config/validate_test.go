@@ -57,6 +57,8 @@ func TestBadValues(t *testing.T) {
 		{"PROVISION_REPLICAS=6", "PROVISION_REPLICAS", "more than 5"},
 		{"PROVISION_STORAGE=disk", "PROVISION_STORAGE", "set file or memory"},
 		{"PROVISION=ja", "PROVISION", "neither true nor false"},
+		{"FILTER=record.bytez>5", "FILTER", "line 1, column 7: undefined field 'bytez'; write a condition in CEL over record, crc32c, minhash"},
+		{"FILTER=record.bytes", "FILTER", "the expression has the type int: write a condition"},
 		{"RESULT_FORMAT=xml", "RESULT_FORMAT", "set json, binary or arrow"},
 		{"FRAMING=lines", "FRAMING", "not a known word; set none, newline_delimited, length_delimited, varint_length_delimited, arrow or auto"},
 		{"DECOMPRESS=brotli", "DECOMPRESS", "not a known word; set none, zstd, gzip, lz4, snappy or auto"},

@@ -84,16 +84,28 @@ func New(expression string, ops []operator.Operator, kept []string) (*Filter, er
 	return f, nil
 }
 
+// Names returns the names of the variables of a filter, for people.
+func Names(ops []operator.Operator, kept []string) string {
+	names := []string{recordName}
+	for _, op := range ops {
+		names = append(names, op.Name())
+	}
+	for _, name := range kept {
+		names = append(names, fieldsName+"."+name)
+	}
+	return strings.Join(names, ", ")
+}
+
 // compileError returns the issues of an expression as one error, with the position of each.
 func compileError(issues *cel.Issues) error {
-	var errs []error
+	var all []string
 	for _, e := range issues.Errors() {
-		errs = append(errs, fmt.Errorf("line %d, column %d: %s", e.Location.Line(), max(e.Location.Column(), 0)+1, e.Message))
+		all = append(all, fmt.Sprintf("line %d, column %d: %s", e.Location.Line(), max(e.Location.Column(), 0)+1, e.Message))
 	}
-	if len(errs) == 0 {
+	if len(all) == 0 {
 		return issues.Err()
 	}
-	return errors.Join(errs...)
+	return errors.New(strings.Join(all, "; "))
 }
 
 // conjuncts returns the operands of a conjunction, in order.

@@ -61,7 +61,6 @@ func (m *Messages) Splits() bool {
 // Selects reports whether results have only some of the records of a message, with their numbers.
 func (m *Messages) Selects() bool { return m.Filter != nil }
 
-
 // FrameResults returns the maximum memory for the index and the results of a frame with the given number and total size of its records.
 func (m *Messages) FrameResults(records int, bytes int64) int64 {
 	strings := operator.StringBytes(m.Operators, records, int(bytes))

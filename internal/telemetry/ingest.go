@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,6 +22,9 @@ type frameMetrics struct {
 	parts                    prometheus.Counter
 	compressed, decompressed prometheus.Counter
 	decompressing, splitting prometheus.Counter
+
+	filtered   *prometheus.CounterVec
+	conditions []prometheus.Counter // of the filter; several conditions may share a counter
 }
 
 func newFrameMetrics(f promauto.Factory) (m frameMetrics) {
@@ -34,7 +38,29 @@ func newFrameMetrics(f promauto.Factory) (m frameMetrics) {
 	m.compressed, m.decompressed = bytes.WithLabelValues("in"), bytes.WithLabelValues("out")
 	seconds := f.NewCounterVec(prometheus.CounterOpts{Name: "unpack_seconds_total", Help: "Time spent on decompressing messages whose results are stored, and on finding their records."}, []string{"step"})
 	m.decompressing, m.splitting = seconds.WithLabelValues("decompress"), seconds.WithLabelValues("split")
+	m.filtered = f.NewCounterVec(prometheus.CounterOpts{Name: "records_filtered_total", Help: "Records that a condition of the filter left out of results, by condition."}, []string{"filter"})
 	return m
+}
+
+// Limits of the label filter. Without them, a long filter would make many long series.
+const (
+	maxConditions    = 50  // conditions with a counter of their own
+	maxConditionText = 100 // bytes of a condition in a label
+	otherConditions  = "other"
+)
+
+// AddFilter registers the conditions of the filter, with value zero. Call it before the first call of Frame.
+func (m *Metrics) AddFilter(conditions []string) {
+	m.frames.conditions = nil
+	for i, text := range conditions {
+		if len(text) > maxConditionText {
+			text = strings.ToValidUTF8(text[:maxConditionText], "") + "..."
+		}
+		if i >= maxConditions {
+			text = otherConditions
+		}
+		m.frames.conditions = append(m.frames.conditions, m.frames.filtered.WithLabelValues(text))
+	}
 }
 
 // Frame implements ingest.Observer.
@@ -44,6 +70,9 @@ func (m *Metrics) Frame(s inflight.FrameStats) {
 	f.decompressed.Add(float64(s.Decompressed))
 	f.decompressing.Add(s.Decompressing.Seconds())
 	f.splitting.Add(s.Splitting.Seconds())
+	for i, n := range s.LeftOut {
+		f.conditions[i].Add(float64(n))
+	}
 	if !s.Framed {
 		return // a compressed message of one record
 	}
