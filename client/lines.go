@@ -14,6 +14,10 @@ type Line struct {
 	Bytes uint64       // length of the record
 	Error *RecordError // nil if the record was processed
 
+	// Fields maps the names in the worker's MILLRACE_KEEP_FIELDS to the fields of the record. It lacks fields that the record doesn't
+	// have.
+	Fields map[string]json.RawMessage
+
 	// Values maps the name of each operator to the operator's value. It is empty for a record that failed.
 	Values map[string]json.RawMessage
 }
@@ -33,7 +37,7 @@ type Minhash struct {
 	Signature []uint32 `json:"signature"`
 }
 
-// UnmarshalJSON decodes an object with the key bytes, and either the key error or a key for each operator.
+// UnmarshalJSON decodes an object with the key bytes, perhaps the key fields, and either the key error or a key for each operator.
 func (l *Line) UnmarshalJSON(text []byte) error {
 	var values map[string]json.RawMessage
 	if err := json.Unmarshal(text, &values); err != nil {
@@ -52,7 +56,13 @@ func (l *Line) UnmarshalJSON(text []byte) error {
 			return fmt.Errorf("error: %w", err)
 		}
 	}
+	if fields, ok := values["fields"]; ok {
+		if err := json.Unmarshal(fields, &line.Fields); err != nil {
+			return fmt.Errorf("fields: %w", err)
+		}
+	}
 	delete(values, "bytes")
+	delete(values, "fields")
 	delete(values, "error")
 	*l = line
 	return nil

@@ -12,14 +12,18 @@ type Status uint8
 
 const (
 	OK            Status = iota // every operator has a value
-	Null                        // the record is a null of an Arrow column
+	Null                        // the record is a null of an Arrow column, or doesn't have the worker's field
 	TooLarge                    // the record exceeds the worker's limit, or its result doesn't fit into a message
 	OperatorError               // an operator refused the record or failed on it
 	DeviceFault                 // the record makes the device fail
+	NoField                     // the record doesn't have the worker's field, or the field isn't a string
+	InvalidJSON                 // the record isn't valid JSON
+	FilterError                 // the worker's filter fails on the record
 )
 
 // statuses are the names in Arrow results, and the reasons in JSON results and dead letters.
-var statuses = [...]string{OK: "ok", Null: "null", TooLarge: "too_large", OperatorError: "operator_error", DeviceFault: "device_fault"}
+var statuses = [...]string{OK: "ok", Null: "null", TooLarge: "too_large", OperatorError: "operator_error", DeviceFault: "device_fault",
+	NoField: "no_field", InvalidJSON: "invalid_json", FilterError: "filter_error"}
 
 // String returns the name of the status in Arrow results.
 func (s Status) String() string {

@@ -21,12 +21,15 @@ type Rows struct {
 
 	Strings []byte   // byte strings of all columns, in any order
 	Spans   [][]Span // for each column, the ranges of its records in Strings; nil for columns without byte strings
+
+	Field func(i, k int) []byte // the kept field k of record i, or nil; unused without kept fields
 }
 
 // Encoder writes streams with the same columns. It writes the schema's message once and copies it into every stream. It isn't safe
 // for concurrent use.
 type Encoder struct {
 	columns []Column
+	kept    []string // names of the kept fields
 	schema  *arrow.Schema
 	head    []byte // the schema's message, which starts every stream
 	sink    sink   // output of writer
@@ -37,20 +40,23 @@ type Encoder struct {
 	texts    []byte
 	validity []byte       // one bit per record
 	gathered [][]gathered // fields of each column
+	fields   keptFields
 }
 
 // endOfStream ends every stream.
 const endOfStream = "\xff\xff\xff\xff\x00\x00\x00\x00"
 
-// NewEncoder returns an encoder for columns. It panics if a column's kind and width contradict each other.
-func NewEncoder(columns []Column) *Encoder {
-	e := &Encoder{columns: slices.Clone(columns), schema: newSchema(columns)}
+// NewEncoder returns an encoder for columns and for kept fields with the given names. It panics if a column's kind and width
+// contradict each other.
+func NewEncoder(columns []Column, kept ...string) *Encoder {
+	e := &Encoder{columns: slices.Clone(columns), kept: slices.Clone(kept), schema: newSchema(columns, kept)}
 	for _, c := range columns {
 		e.gathered = append(e.gathered, make([]gathered, len(c.Fields)))
 	}
 	e.writer = ipc.NewWriter(&e.sink, ipc.WithSchema(e.schema))
 	// The writer first writes the schema and a batch, then only a batch. The schema's message is the difference.
 	none := Rows{Values: make([][]byte, len(columns)), Spans: make([][]Span, len(columns))}
+	e.fields.gather(kept, none)
 	e.write(none)
 	first := len(e.sink)
 	e.write(none)
@@ -63,12 +69,16 @@ func NewEncoder(columns []Column) *Encoder {
 // Columns returns the columns. The caller must not change them.
 func (e *Encoder) Columns() []Column { return e.columns }
 
+// Fields returns the names of the kept fields. The caller must not change them.
+func (e *Encoder) Fields() []string { return e.kept }
+
 // Append appends a stream of one batch with rows to dst and returns the extended slice. A stream without rows has no
 // batch. The number of allocations doesn't depend on the number of rows. Append panics if the slices in rows don't have
 // matching lengths, a status is invalid, or a column's byte strings have 2 GiB or more.
 func (e *Encoder) Append(dst []byte, rows Rows) []byte {
-	stringBytes := e.check(rows)
-	e.sink = append(slices.Grow(dst, MaxBytes(e.columns, len(rows.Lengths), stringBytes)), e.head...)
+	n, stringBytes := len(rows.Lengths), e.check(rows)
+	fieldBytes := e.fields.gather(e.kept, rows)
+	e.sink = append(slices.Grow(dst, MaxBytes(e.columns, n, stringBytes)+MaxFields(e.kept, n, fieldBytes)), e.head...)
 	if len(rows.Lengths) > 0 {
 		e.write(rows)
 	}
@@ -79,7 +89,7 @@ func (e *Encoder) Append(dst []byte, rows Rows) []byte {
 
 // Size returns the size in bytes of the memory that the encoder reuses.
 func (e *Encoder) Size() int64 {
-	size := int64(4*cap(e.offsets) + cap(e.texts) + cap(e.validity) + cap(e.head))
+	size := int64(4*cap(e.offsets)+cap(e.texts)+cap(e.validity)+cap(e.head)) + e.fields.size()
 	for _, fields := range e.gathered {
 		for i := range fields {
 			size += fields[i].size()
@@ -89,7 +99,7 @@ func (e *Encoder) Size() int64 {
 }
 
 // MaxSize returns the maximum Size of an encoder whose streams have up to rows records and stringBytes bytes of byte
-// strings. Memory for byte strings grows in steps, so it may exceed their length.
+// strings. Memory for byte strings grows in steps, so it may exceed their length. Kept fields need MaxFields bytes more.
 func MaxSize(columns []Column, rows, stringBytes int) int64 {
 	limit := int64(4*(rows+1)+longestStatus*rows+(rows+7)/8) + int64(MaxBytes(columns, 0, 0))
 	for _, c := range columns {
@@ -147,7 +157,7 @@ func (e *Encoder) write(rows Rows) {
 	n := len(rows.Lengths)
 	nulls := e.mark(rows.Statuses)
 	valid := memory.NewBufferBytes(e.validity)
-	columns := make([]arrow.Array, 0, fixedColumns+len(e.columns))
+	columns := make([]arrow.Array, 0, fixedColumns+len(e.columns)+len(e.kept))
 	columns = append(columns,
 		newArray(arrow.PrimitiveTypes.Uint64, n, 0, nil, memory.NewBufferBytes(arrow.Uint64Traits.CastToBytes(rows.Lengths))),
 		newArray(arrow.BinaryTypes.String, n, 0, nil,
@@ -160,6 +170,7 @@ func (e *Encoder) write(rows Rows) {
 		t, values := e.schema.Field(fixedColumns+i).Type, memory.NewBufferBytes(rows.Values[i])
 		columns = append(columns, newArray(t, n, nulls, valid, values))
 	}
+	columns = e.fields.appendArrays(columns, e.kept, n)
 	batch := array.NewRecordBatch(e.schema, columns, int64(n))
 	if err := e.writer.Write(batch); err != nil {
 		panic(fmt.Sprintf("arrowipc: %v", err))

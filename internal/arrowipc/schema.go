@@ -41,6 +41,8 @@ const (
 	bytesColumn  = "bytes"
 	statusColumn = "status"
 	fixedColumns = 2
+
+	keptPrefix = "fields." // prefix of the columns of kept fields, which come last
 )
 
 // specKey is the key of a field's metadata for Column.Spec.
@@ -60,9 +62,9 @@ func (c Column) dataType() arrow.DataType {
 	panic(fmt.Sprintf("arrowipc: column %q of kind %d has %d bytes", c.Name, c.Kind, c.Width))
 }
 
-// newSchema returns the schema of a stream with the given columns. The value of an operator is null if the record's
-// status isn't OK. All other values are never null.
-func newSchema(columns []Column) *arrow.Schema {
+// newSchema returns the schema of a stream with the given columns and kept fields. The value of an operator is null if the
+// record's status isn't OK. A kept field is null if the record doesn't have it. All other values are never null.
+func newSchema(columns []Column, kept []string) *arrow.Schema {
 	fields := []arrow.Field{
 		{Name: bytesColumn, Type: arrow.PrimitiveTypes.Uint64},
 		{Name: statusColumn, Type: arrow.BinaryTypes.String},
@@ -71,6 +73,9 @@ func newSchema(columns []Column) *arrow.Schema {
 		fields = append(fields, arrow.Field{
 			Name: c.Name, Type: c.dataType(), Nullable: true, Metadata: arrow.NewMetadata([]string{specKey}, []string{c.Spec}),
 		})
+	}
+	for _, name := range kept {
+		fields = append(fields, arrow.Field{Name: keptPrefix + name, Type: arrow.BinaryTypes.String, Nullable: true})
 	}
 	return arrow.NewSchema(fields, nil)
 }

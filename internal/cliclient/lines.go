@@ -118,8 +118,12 @@ func (d *decoder) arrow(body []byte) (records []json.RawMessage, unknown []strin
 	if err != nil {
 		return nil, nil, err
 	}
+	kept := slices.IndexFunc(r.Columns, func(c arrow.Column) bool { return c.Spec == "" && strings.HasPrefix(c.Name, keptPrefix) })
+	if kept < 0 {
+		kept = len(r.Columns)
+	}
 	var ops []columns
-	for rest := r.Columns; len(rest) > 0; {
+	for rest := r.Columns[:kept]; len(rest) > 0; {
 		n := 1
 		for n < len(rest) && rest[n].Name == rest[0].Name && rest[n].Spec == rest[0].Spec {
 			n++
@@ -132,6 +136,9 @@ func (d *decoder) arrow(body []byte) (records []json.RawMessage, unknown []strin
 	for i := range r.Len() {
 		o := object{}
 		o.put("bytes", encoded(r.Bytes[i]))
+		if kept := r.Columns[kept:]; len(kept) > 0 {
+			o.put("fields", fieldsOf(kept, i))
+		}
 		if !r.OK(i) {
 			o.fail(r.Statuses[i])
 			records = append(records, o.end())
@@ -145,6 +152,20 @@ func (d *decoder) arrow(body []byte) (records []json.RawMessage, unknown []strin
 		records = append(records, o.end())
 	}
 	return records, unknown, nil
+}
+
+// keptPrefix is the prefix of the columns with kept fields, which are the last columns of an Arrow result.
+const keptPrefix = "fields."
+
+// fieldsOf returns an object with the kept fields of record i, which are JSON texts.
+func fieldsOf(kept []arrow.Column, i int) json.RawMessage {
+	o := object{}
+	for k := range kept {
+		if value := kept[k].Bytes(i); value != nil {
+			o.put(strings.TrimPrefix(kept[k].Name, keptPrefix), value)
+		}
+	}
+	return o.end()
 }
 
 // columns holds the columns of one operator in an Arrow result.

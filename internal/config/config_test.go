@@ -54,7 +54,7 @@ func TestDefaultsAreTheContracts(t *testing.T) {
 		"RESULT_STREAM": "RESULTS", "RESULT_PREFIX": "results", "DEADLETTER_PREFIX": "deadletter", "COMMIT_PREFIX": "commits", "PROVISION": "true",
 		"STREAM_RETENTION": "auto", "STREAM_TRIM": "auto", "STREAM_MAX_AGE": "0s", "STREAM_MAX_BYTES": "4GiB", "RESULT_MAX_AGE": "168h0m0s", "RESULT_MAX_BYTES": "4GiB",
 		"DEADLETTER_MAX_AGE": "0s", "DEADLETTER_MAX_BYTES": "1GiB", "PROVISION_REPLICAS": "0", "PROVISION_STORAGE": "file",
-		"FILTER": "",
+		"FILTER":   "",
 		"DELIVERY": "shared", "PARTITIONS": "8", "EXACTLY_ONCE": "auto", "RESULT_IDS": "true", "ACK": "sent",
 		"MAX_DELIVER": "10", "ACK_WAIT": "30s", "MAX_ACK_PENDING": "0",
 		"OPERATORS": "crc32c,minhash", "OPERATOR_PATH": "", "CACHE_DIR": "", "RESULT_FORMAT": "json", "FRAMING": "none", "ARROW_COLUMN": "", "FRAME_RECORDS": "65536", "FRAME_BYTES": "64MiB",

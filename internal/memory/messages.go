@@ -13,7 +13,7 @@ import (
 // Messages describes a worker's messages and results. Its fields determine the memory of a message, which consists of:
 //
 //   - the delivery: the payload, headers, bookkeeping and the largest result of one record, from the pull to the acknowledgement
-//   - the frame, if the message has many records or is compressed: the decompressed body, the index of the records, and their results
+//   - the frame, if the message has many records or is compressed: the decompressed body, the values of a field, the index of the records, and their results
 //   - the receipt: a token for a later acknowledgement, after the delivery's memory is released
 //
 // Sizes are in bytes. TestCostsCoverTheHeap of package ingest compares them with the heap.
@@ -52,19 +52,22 @@ func (m *Messages) delivery() (empty, perByte int64) {
 	return deliveryBytes + result + result/16, perByte + (perByte+15)/16 // the allocator rounds sizes up
 }
 
-// Splits reports whether messages may have an index and a table of results. If Splits is false, each message is one uncompressed record
-// with a result.
+// Splits reports whether messages may have an index and a table of results, because they may be frames or compressed, or have fields, or
+// because results have only some records. The size of such a message doesn't bound its records. If Splits is false, each message is one
+// record.
 func (m *Messages) Splits() bool {
-	return m.Split.Framing != frame.None || m.Decompress != compression.None || m.Selects()
+	return m.Split.Framing != frame.None || m.Decompress != compression.None || m.Split.Selects() || m.Selects()
 }
 
 // Selects reports whether results have only some of the records of a message, with their numbers.
 func (m *Messages) Selects() bool { return m.Filter != nil }
 
 // FrameResults returns the maximum memory for the index and the results of a frame with the given number and total size of its records.
-func (m *Messages) FrameResults(records int, bytes int64) int64 {
+// kept is the total size of its kept fields.
+func (m *Messages) FrameResults(records int, bytes, kept int64) int64 {
 	strings := operator.StringBytes(m.Operators, records, int(bytes))
-	body := int64(table.MaxBytes(m.Format, m.Operators, records, strings))
+	fields := int64(table.MaxFields(m.Format, m.Split.Keep, records, int(kept)))
+	body := int64(table.MaxBytes(m.Format, m.Operators, records, strings)) + fields
 	if m.Compress != compression.None {
 		body *= 2 // the results are in memory twice while they are compressed
 	}
@@ -72,7 +75,7 @@ func (m *Messages) FrameResults(records int, bytes int64) int64 {
 	if m.Selects() {
 		results += results + 2*4*int64(records) // the records in the result, and their numbers
 	}
-	return int64(records)*m.Split.IndexBytes() + results + body + body/8
+	return int64(records)*m.Split.IndexBytes() + results + fields + body + body/8
 }
 
 // largestFrame returns the maximum memory of a frame, without its delivery. received is the maximum size of a message. It returns 0 if
@@ -89,10 +92,17 @@ func (m *Messages) largestFrame(received int64) int64 {
 	if m.Split.Framing == frame.Arrow || m.Split.Framing == frame.Auto {
 		body, content = body+limit, limit // the buffers of the stream may be compressed
 	}
+	if m.Split.Field != "" && m.Split.Framing != frame.Arrow {
+		body += content // the values of the field
+	}
+	kept := int64(0)
+	if len(m.Split.Keep) > 0 {
+		kept = content // kept fields don't overlap
+	}
 	if m.Split.Framing == frame.None {
 		records = 1
 	}
-	return body + m.FrameResults(int(min(int64(records), content+1)), content)
+	return body + m.FrameResults(int(min(int64(records), content+1)), content, kept)
 }
 
 // SizeOf returns the memory of a slice, including its spare capacity.

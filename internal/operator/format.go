@@ -94,6 +94,11 @@ func (f Format) MaxBytes(ops []Operator, stringBytes int) int {
 func appendJSON(dst []byte, ops []Operator, payloadBytes int, records [][]byte) []byte {
 	dst = append(dst, `{"bytes":`...)
 	dst = strconv.AppendInt(dst, int64(payloadBytes), 10)
+	return AppendJSON(dst, ops, records)
+}
+
+// AppendJSON appends the end of a JSON result: a member for each operator, each after a comma, and the closing brace.
+func AppendJSON(dst []byte, ops []Operator, records [][]byte) []byte {
 	for i, op := range ops {
 		dst = append(dst, `,"`...)
 		dst = append(dst, op.Name()...)

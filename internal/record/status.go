@@ -14,7 +14,7 @@ type Status uint8
 // The statuses. A record with a status from TooLarge on is also published as a dead letter.
 const (
 	OK            Status = iota // the record has a result of every operator
-	Null                        // the record is a null of the input's column
+	Null                        // the record is a null of the input's column, or it has no field and MILLRACE_FIELD_MISSING is null
 	TooLarge                    // the record exceeds a batch, or its result exceeds the server's limit
 	OperatorError               // an operator fails on the record
 	DeviceFault                 // the record breaks the device

@@ -3,6 +3,7 @@ package table
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"millrace/internal/arrowipc"
@@ -57,16 +58,20 @@ func (t *Table) Append(dst []byte, f operator.Format, from, to int) []byte {
 }
 
 // AppendSingle appends the body of the result of an unframed message, which is a single record.
+// A record that is null has the same result as in a frame, without the line break of JSON.
 func (t *Table) AppendSingle(dst []byte, f operator.Format) []byte {
-	if f == operator.JSON {
-		return t.appendObject(dst, 0)
+	switch {
+	case f == operator.JSON:
+		return t.appendLine(dst, 0)
+	case f == operator.Arrow || t.statuses[0] != record.OK:
+		return t.Append(dst, f, 0, 1)
 	}
 	t.collect(0)
 	return f.Append(dst, t.ops, int(t.lengths[0]), t.results)
 }
 
 // MaxBytes returns the maximum number of bytes that Append appends for the given number of records. The byte strings
-// of the records have stringBytes bytes in total. See operator.StringBytes.
+// of the records have stringBytes bytes in total. See operator.StringBytes. Kept fields need MaxFields bytes more.
 func MaxBytes(f operator.Format, ops []operator.Operator, records, stringBytes int) int {
 	switch f {
 	case operator.JSON:
@@ -114,37 +119,33 @@ const maxNumber = 20
 
 func (t *Table) appendJSON(dst []byte, from, to int) []byte {
 	for i := from; i < to; i++ {
-		dst = append(t.appendObject(dst, i), '\n')
+		dst = append(t.appendLine(dst, i), '\n')
 	}
 	return dst
 }
 
-// appendObject appends the JSON object with the result of record i. In a selection, the object starts with the record's number.
-func (t *Table) appendObject(dst []byte, i int) []byte {
+// numberKey precedes the number of a record.
+const numberKey = `"record":`
+
+// appendLine appends the object of record i. In a selection, it starts with the record's number.
+func (t *Table) appendLine(dst []byte, i int) []byte {
+	dst = append(dst, '{')
 	if t.isSelection {
 		dst = append(dst, numberKey...)
-		dst = strconv.AppendUint(dst, uint64(t.numbers[i]), 10)
+		dst = append(strconv.AppendUint(dst, uint64(t.numbers[i]), 10), ',')
 	}
-	start := len(dst)
+	dst = append(dst, `"bytes":`...)
+	dst = strconv.AppendUint(dst, t.lengths[i], 10)
+	dst = t.fields.appendJSON(dst, i)
 	if t.statuses[i] != record.OK {
-		dst = t.appendError(dst, i)
-	} else {
-		t.collect(i)
-		dst = operator.JSON.Append(dst, t.ops, int(t.lengths[i]), t.results)
+		return t.appendError(dst, i)
 	}
-	if t.isSelection {
-		dst[start] = ',' // continues the object that numberKey opened
-	}
-	return dst
+	t.collect(i)
+	return operator.AppendJSON(dst, t.ops, t.results)
 }
 
-// numberKey opens an object whose first member is the number of a record.
-const numberKey = `{"record":`
-
-// appendError appends the line of record i, which isn't OK.
+// appendError appends the rest of the object of record i, which isn't OK.
 func (t *Table) appendError(dst []byte, i int) []byte {
-	dst = append(dst, `{"bytes":`...)
-	dst = strconv.AppendUint(dst, t.lengths[i], 10)
 	dst = append(dst, `,"error":{"reason":"`...)
 	dst = append(dst, t.statuses[i].String()...)
 	dst = append(dst, `","message":"`...)
@@ -203,13 +204,14 @@ func appendPadding(dst []byte, n int) []byte {
 }
 
 func (t *Table) appendArrow(dst []byte, from, to int) []byte {
-	if t.arrow == nil {
-		t.arrow = arrowipc.NewEncoder(operator.ArrowColumns(t.ops))
+	if t.arrow == nil || !slices.Equal(t.arrow.Fields(), t.fields.names) {
+		t.arrow = arrowipc.NewEncoder(operator.ArrowColumns(t.ops), t.fields.names...)
 	}
 	for i, op := range t.ops {
 		t.results[i] = t.columns[i][from*op.Stride() : to*op.Stride()]
 	}
 	return t.arrow.Append(dst, arrowipc.Rows{
 		Lengths: t.lengths[from:to], Statuses: t.statuses[from:to], Values: t.results, Strings: t.strings.bytes, Spans: t.strings.slice(from, to),
+		Field: func(i, k int) []byte { return t.fields.kept(from+i, k) },
 	})
 }

@@ -41,8 +41,7 @@ const sampleRecords = 256
 // without records has one part.
 //
 // Parts appends the bodies to dst and returns the extended slice. The parts refer to the memory of that slice. If a
-// single record exceeds the limit, the error is a *RecordTooLargeError. The caller can then set the record's status to
-// record.TooLarge and call Parts again.
+// single record exceeds the limit, the error is a *RecordTooLargeError. The caller can then call Shrink and Parts again.
 //
 // The parts depend only on the table, the format, the limit and compress. Nearly every part is encoded only once.
 func (t *Table) Parts(dst []byte, f operator.Format, limit int, compress func(dst, src []byte) []byte) ([]byte, []Part, error) {
@@ -55,7 +54,7 @@ func (t *Table) Parts(dst []byte, f operator.Format, limit int, compress func(ds
 		return c.body, t.slices(c.body, len(dst), c.ends), nil
 	}
 	take := n
-	if MaxBytes(f, t.ops, n, t.strings.bytesOf(0, n)) > limit {
+	if t.maxBytes(f, 0, n) > limit {
 		take = c.estimate(0, min(n, sampleRecords))
 	}
 	for from := 0; from < n; {
@@ -118,23 +117,23 @@ type cutter struct {
 	ends     []end
 }
 
-// maxPart is the maximum length of the byte strings in one part. Positions in Arrow and in the binary format have 32
+// maxPart is the maximum length of the byte strings and the kept fields in one part. Positions in Arrow and in the binary format have 32
 // bits. No server accepts messages of that size.
 const maxPart = 1<<30 - 1
 
-// encode appends the body of a message with the records [from, to) and returns its length. If the byte strings alone
-// are too large, encode only returns their length.
+// encode appends the body of a message with the records [from, to) and returns its length. If the byte strings and the kept
+// fields alone are too large, encode only returns their length.
 func (c *cutter) encode(from, to int) int {
-	before, strings := len(c.body), c.table.strings.bytesOf(from, to)
-	if strings > maxPart || c.compress == nil && strings > c.limit {
-		return strings // the body would have at least this length
+	before, least := len(c.body), c.table.strings.bytesOf(from, to)+c.table.fields.bytesOf(from, to)
+	if least > maxPart || c.compress == nil && least > c.limit {
+		return least // the body would have at least this length
 	}
 	if c.compress == nil {
 		c.body = c.table.Append(c.body, c.format, from, to)
 		return len(c.body) - before
 	}
 	t := c.table
-	t.scratch = resized(t.scratch[:0], MaxBytes(c.format, t.ops, to-from, strings))
+	t.scratch = resized(t.scratch[:0], t.maxBytes(c.format, from, to))
 	t.scratch = t.Append(t.scratch[:0], c.format, from, to)
 	if len(t.scratch) > 0 {
 		c.body = c.compress(c.body, t.scratch)

@@ -14,6 +14,8 @@ func (t *Table) Select(records []uint32) *Table {
 	s.Reset(t.ops, len(records))
 	s.numbers = append(s.numbers[:0], records...)
 	s.isSelection = true
+	s.Keep(t.fields.names, t.fields.of)
+	s.fields.numbers = s.numbers
 	for at, i := range records {
 		s.lengths[at], s.statuses[at] = t.lengths[i], t.statuses[i]
 		for op := range t.ops {

@@ -28,6 +28,7 @@ type Table struct {
 	columns  [][]byte // columns[i] has Stride bytes per record of ops[i]
 	strings  byteStrings
 	refusals refusals
+	fields   fields
 
 	isSelection bool
 	numbers     []uint32 // if the table is a selection: the index of each record in the message
@@ -53,6 +54,7 @@ func (t *Table) Reset(ops []operator.Operator, records int) {
 	t.statuses = resized(t.statuses, records)
 	clear(t.statuses)
 	t.refusals.reset(ops, records)
+	t.fields.reset()
 	t.columns = resized(t.columns[:cap(t.columns)], len(ops)) // keeps the memory of columns that the last message didn't use
 	for i, op := range ops {
 		t.columns[i] = resized(t.columns[i], records*op.Stride())

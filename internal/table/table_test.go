@@ -33,7 +33,7 @@ func someRecords(n, failing int) ([][]byte, []record.Status) {
 			records[i][j] = byte(r.Uint32())
 		}
 		if failing > 0 && r.IntN(failing) == 0 {
-			statuses[i] = record.Status(1 + r.IntN(int(record.Statuses)-1))
+			statuses[i] = record.Status(1 + r.IntN(int(record.DeviceFault)))
 		}
 	}
 	return records, statuses

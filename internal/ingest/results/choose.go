@@ -1,6 +1,8 @@
 package results
 
 import (
+	"slices"
+
 	"millrace/internal/filter"
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/record"
@@ -33,7 +35,7 @@ func (e *encoder) passes(f *inflight.Frame, i int) bool {
 		return false
 	}
 	keep, failed, err := e.o.Filter.Keep(&filter.Row{
-		Number: i, Bytes: len(f.Record(i)), SourceBytes: len(f.Source(i)), Values: f.Table.Values(i), Kept: func(k int) []byte { return f.Kept(i, k) },
+		Number: i, Bytes: len(f.Record(i)), SourceBytes: len(f.Split().Source(i)), Values: f.Table.Values(i), Kept: func(k int) []byte { return f.Split().Kept(i, k) },
 	})
 	switch {
 	case err != nil:
@@ -42,6 +44,18 @@ func (e *encoder) passes(f *inflight.Frame, i int) bool {
 		f.LeftOut[failed]++
 	}
 	return keep
+}
+
+// shrink makes the result of a record smaller, because it alone exceeds a message. t is the result of choose, and changes with the
+// record. shrink returns false if the result can't become smaller.
+func (e *encoder) shrink(f *inflight.Frame, t **table.Table, i int) bool {
+	if !e.selects() {
+		return f.Table.Shrink(i)
+	}
+	f.Mark(i, record.TooLarge)
+	f.Chosen = slices.DeleteFunc(f.Chosen, func(chosen uint32) bool { return int(chosen) == i })
+	*t = f.Table.Select(f.Chosen)
+	return true
 }
 
 func sum(numbers []int) (total int) {

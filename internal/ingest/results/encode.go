@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -21,7 +20,6 @@ import (
 	"millrace/internal/ingest/natsconn"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/operator"
-	"millrace/internal/record"
 	"millrace/internal/streams"
 	"millrace/internal/table"
 )
@@ -172,13 +170,8 @@ func (e *encoder) encodeFrame(d *inflight.Delivery) (why Reason, cause error) {
 	}
 	for {
 		var single *table.RecordTooLargeError
-		if err := f.EncodeParts(t, e.o.Format, limit, compress); !errors.As(err, &single) || f.Table.Status(single.Record) != record.OK {
+		if err := f.EncodeParts(t, e.o.Format, limit, compress); !errors.As(err, &single) || !e.shrink(f, &t, single.Record) {
 			return TooLarge, err
-		}
-		f.Mark(single.Record, record.TooLarge)
-		if e.selects() {
-			f.Chosen = slices.DeleteFunc(f.Chosen, func(i uint32) bool { return int(i) == single.Record })
-			t = f.Table.Select(f.Chosen)
 		}
 	}
 }

@@ -47,11 +47,8 @@ func (m *Message) Framed() bool { return m.split.Framed() }
 // Record returns the i-th record.
 func (m *Message) Record(i int) []byte { return m.split.Record(i) }
 
-// Source returns the whole i-th record, of which Record may be only a field.
-func (m *Message) Source(i int) []byte { return m.split.Source(i) }
-
-// Kept returns the JSON text of the k-th kept field of the i-th record, or nil if the record doesn't have the field.
-func (m *Message) Kept(i, k int) []byte { return m.split.Kept(i, k) }
+// Split returns the frame with the records. See its methods Source, Kept and Fault.
+func (m *Message) Split() *frame.Frame { return &m.split }
 
 // Fault returns the error that prevented unpacking, or nil. An error about the framing is a *frame.Error.
 func (m *Message) Fault() error { return m.fault }
@@ -118,7 +115,7 @@ func (m *Message) unpack(must bool) bool {
 		m.buffers, m.fault = &buffers{}, err
 		return true
 	}
-	results := m.split.Copied() + m.u.FrameResults(m.Records(), m.bytes())
+	results := m.split.Copied() + m.u.FrameResults(m.Records(), m.bytes(), m.split.KeptBytes())
 	if !m.u.TakeFrame(&m.Memory, max(results, m.size()-m.Memory.Bytes), must) { // reused buffers may be larger than necessary
 		return false
 	}
@@ -203,6 +200,7 @@ func ExceedsBatch(bytes, batch int) string {
 // describe prepares the table for the results of the records.
 func (m *Message) describe() {
 	m.Table.Reset(m.u.Operators, m.Records())
+	m.Table.Keep(m.u.Split.Keep, &m.split)
 	for i := range m.Records() {
 		m.Table.SetLength(i, m.split.Length(i))
 	}

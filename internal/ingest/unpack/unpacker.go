@@ -49,7 +49,7 @@ func (u *Unpacker) IsPlain(in Input) bool {
 	if !u.Splits() {
 		return true
 	}
-	if u.Selects() {
+	if u.Selects() || u.Split.Selects() {
 		return false
 	}
 	mediaType, unclear := u.mediaType(in.Headers())
