@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/client"
+	"millrace/client/arrow"
 	"millrace/internal/compression"
 	"millrace/internal/filter"
 	"millrace/internal/frame"
@@ -44,6 +45,7 @@ func TestFilter(t *testing.T) {
 	}{
 		"lines to JSON":      {operator.JSON, compression.None, frame.NewlineDelimited},
 		"lengths to zstd":    {operator.JSON, compression.Zstd, frame.LengthDelimited},
+		"lines to Arrow":     {operator.Arrow, compression.None, frame.NewlineDelimited},
 		"lines to binary":    {operator.Binary, compression.None, frame.NewlineDelimited},
 		"messages to JSON":   {operator.JSON, compression.None, frame.None},
 		"messages to binary": {operator.Binary, compression.LZ4, frame.None},
@@ -175,7 +177,16 @@ func (r *rig) checksums(m jetstream.Msg) func(yield func(int, string) bool) {
 		body = natstest.Must(new(compression.Decompressor).Append(nil, encoding, body, 1<<30))(r)
 	}
 	return func(yield func(int, string) bool) {
-		if r.opts.Format == operator.Binary {
+		switch r.opts.Format {
+		case operator.Arrow:
+			result := natstest.Must(arrow.Decode(body))(r)
+			for i := range result.Len() {
+				if !yield(int(result.Column("record").Value(i)[0]), fmt.Sprintf("%08x", result.Column("crc32c").Value(i)[0])) {
+					return
+				}
+			}
+			return
+		case operator.Binary:
 			result := natstest.Must(client.Decode(body))(r)
 			for number, record := range result.Records() {
 				sum, _ := record.Uint32(0)

@@ -87,7 +87,7 @@ func MaxBytes(f operator.Format, ops []operator.Operator, records, stringBytes i
 		}
 		return limit
 	case operator.Arrow:
-		return arrowipc.MaxBytes(operator.ArrowColumns(ops), records, stringBytes)
+		return arrowipc.MaxBytes(append(operator.ArrowColumns(ops), numberColumn), records, stringBytes)
 	}
 	panic("table: no such format: " + f.String())
 }
@@ -203,15 +203,29 @@ func appendPadding(dst []byte, n int) []byte {
 	return append(dst, "\x00\x00\x00"[:padded(n)-n]...)
 }
 
+// arrowColumns returns the columns of the operators. In a selection, the numbers of the records follow.
+func (t *Table) arrowColumns() []arrowipc.Column {
+	columns := operator.ArrowColumns(t.ops)
+	if t.isSelection {
+		columns = append(columns, numberColumn)
+	}
+	return columns
+}
+
 func (t *Table) appendArrow(dst []byte, from, to int) []byte {
 	if t.arrow == nil || !slices.Equal(t.arrow.Fields(), t.fields.names) {
-		t.arrow = arrowipc.NewEncoder(operator.ArrowColumns(t.ops), t.fields.names...)
+		t.arrow = arrowipc.NewEncoder(t.arrowColumns(), t.fields.names...)
 	}
 	for i, op := range t.ops {
 		t.results[i] = t.columns[i][from*op.Stride() : to*op.Stride()]
 	}
+	values, spans := t.results, t.strings.slice(from, to)
+	if t.isSelection {
+		t.value = t.appendNumbers(t.value[:0], from, to)
+		values, spans = append(values, t.value), append(spans, nil)
+	}
 	return t.arrow.Append(dst, arrowipc.Rows{
-		Lengths: t.lengths[from:to], Statuses: t.statuses[from:to], Values: t.results, Strings: t.strings.bytes, Spans: t.strings.slice(from, to),
+		Lengths: t.lengths[from:to], Statuses: t.statuses[from:to], Values: values, Strings: t.strings.bytes, Spans: spans,
 		Field: func(i, k int) []byte { return t.fields.kept(from+i, k) },
 	})
 }

@@ -1,6 +1,10 @@
 package table
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"millrace/internal/arrowipc"
+)
 
 // A selection is a table with some records of another table. Its bodies contain the number that each record has in the message.
 
@@ -27,6 +31,11 @@ func (t *Table) Select(records []uint32) *Table {
 	}
 	s.strings.bytes = t.strings.bytes // only spans differ
 	return s
+}
+
+// numberColumn is the column of the records' numbers in an Arrow stream.
+var numberColumn = arrowipc.Column{
+	Name: "record", Kind: arrowipc.Single, Width: 4, Fields: []arrowipc.Field{{Name: "record", Type: arrowipc.Uint32Type}},
 }
 
 // Number returns the index in the message of record i.

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"millrace/client"
+	"millrace/client/arrow"
 	"millrace/internal/operator"
 )
 
@@ -78,5 +79,24 @@ func TestARecordTooLargeHasItsNumber(t *testing.T) {
 	var single *RecordTooLargeError
 	if _, _, err := s.Parts(nil, operator.JSON, 100, nil); !errors.As(err, &single) || single.Record != 4 {
 		t.Errorf("%v, want an error about record 4", err)
+	}
+}
+
+// TestASelectionInArrow shows that a client reads the numbers of the records.
+func TestASelectionInArrow(t *testing.T) {
+	ops := parseList(t, "crc32c,minhash?k=3&hashes=5")
+	whole := someTable(ops, 300, 0)
+	chosen := []uint32{3, 4, 200, 299}
+	r, err := arrow.Decode(whole.Select(chosen).Append(nil, operator.Arrow, 1, 4))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range chosen[1:] {
+		if got := r.Column("record").Value(i); len(got) != 1 || got[0] != want {
+			t.Errorf("record %d has the number %v, want %d", i, got, want)
+		}
+		if got := r.Column("minhash").Bytes(i); !bytes.Equal(got, whole.Values(int(want))[1]) {
+			t.Errorf("record %d has the value %x", want, got)
+		}
 	}
 }
