@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +16,16 @@ import (
 
 // The "wrong" functions in this file return a description of a text's problem, or "". The tag "is" and the checks in
 // validate.go use them.
+
+// memberName matches the names that table.Table.Annotate accepts.
+var memberName = regexp.MustCompile(`^[A-Za-z0-9_]{1,64}$`)
+
+func wrongMember(name string) string {
+	if !memberName.MatchString(name) {
+		return "not a name of 1 to 64 letters, digits and underscores"
+	}
+	return ""
+}
 
 // serverSchemes lists the URL schemes that the NATS client accepts. An address without a scheme has the scheme nats.
 var serverSchemes = []string{"nats", "tls", "ws", "wss"}

@@ -133,7 +133,7 @@ func joinOr(words []string) string {
 
 // syntaxes maps each value of the tag "is" to a function that returns a description of a text's problem, or "".
 var syntaxes = map[string]func(text string) string{
-	"name": wrongName, "prefix": wrongPrefix,
+	"name": wrongName, "prefix": wrongPrefix, "member": wrongMember,
 	"address": orEmpty(wrongListen), "file": orEmpty(wrongFile), "domain": orEmpty(wrongDomain), "api": orEmpty(wrongAPIPrefix),
 }
 

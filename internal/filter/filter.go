@@ -155,6 +155,9 @@ func (f *Filter) Conditions() []string {
 	return texts
 }
 
+// Len returns the number of conditions.
+func (f *Filter) Len() int { return len(f.conditions) }
+
 // Uses returns whether the condition with the given index depends on the result of the operator called name.
 func (f *Filter) Uses(condition int, name string) bool {
 	return slices.Contains(f.conditions[condition].operators, name)

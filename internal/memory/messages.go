@@ -23,6 +23,7 @@ type Messages struct {
 	Compress   compression.Encoding // compression of results
 	Split      frame.Splitter       // framing of messages, and the limits of a frame; New sets MaxRecord to the capacity of a batch
 	Decompress compression.Encoding // compression of messages
+	AnnotateAs string               // name of the member with the result, if Format is Annotated
 	Filter     *filter.Filter       // which records are in results; nil for all
 }
 
@@ -60,14 +61,17 @@ func (m *Messages) Splits() bool {
 }
 
 // Selects reports whether results have only some of the records of a message, with their numbers.
-func (m *Messages) Selects() bool { return m.Filter != nil }
+func (m *Messages) Selects() bool { return m.Filter != nil || m.Format == operator.Annotated }
 
 // FrameResults returns the maximum memory for the index and the results of a frame with the given number and total size of its records.
-// kept is the total size of its kept fields.
-func (m *Messages) FrameResults(records int, bytes, kept int64) int64 {
+// kept is the total size of its kept fields, and received is the size of the whole frame.
+func (m *Messages) FrameResults(records int, bytes, kept, received int64) int64 {
 	strings := operator.StringBytes(m.Operators, records, int(bytes))
 	fields := int64(table.MaxFields(m.Format, m.Split.Keep, records, int(kept)))
 	body := int64(table.MaxBytes(m.Format, m.Operators, records, strings)) + fields
+	if m.Format == operator.Annotated {
+		body += received
+	}
 	if m.Compress != compression.None {
 		body *= 2 // the results are in memory twice while they are compressed
 	}
@@ -102,7 +106,7 @@ func (m *Messages) largestFrame(received int64) int64 {
 	if m.Split.Framing == frame.None {
 		records = 1
 	}
-	return body + m.FrameResults(int(min(int64(records), content+1)), content, kept)
+	return body + m.FrameResults(int(min(int64(records), content+1)), content, kept, content)
 }
 
 // SizeOf returns the memory of a slice, including its spare capacity.

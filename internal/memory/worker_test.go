@@ -76,13 +76,13 @@ func TestTheMemoryCoversALargestFrame(t *testing.T) {
 		want       int64
 	}{
 		"neither framed nor compressed":   {frame.None, compression.None, plain, records, 0},
-		"framed":                          {frame.NewlineDelimited, compression.None, plain, records, plain.FrameResults(records, 0, 0)},
-		"framed, at most a record a byte": {frame.VarintLengthDelimited, compression.None, plain, 2 * payload, plain.FrameResults(payload+1, 0, 0)},
-		"compressed":                      {frame.None, compression.Gzip, plain, records, limit + plain.FrameResults(1, 0, 0)},
-		"framed and compressed":           {frame.LengthDelimited, compression.Auto, plain, records, limit + plain.FrameResults(records, 0, 0)},
-		"Arrow, which compresses itself":  {frame.Arrow, compression.None, plain, records, limit + plain.FrameResults(records, 0, 0)},
-		"by the headers":                  {frame.Auto, compression.Auto, plain, records, 2*limit + plain.FrameResults(records, 0, 0)},
-		"framed, with compressed results": {frame.NewlineDelimited, compression.None, twice, records, twice.FrameResults(records, 0, 0)},
+		"framed":                          {frame.NewlineDelimited, compression.None, plain, records, plain.FrameResults(records, 0, 0, 0)},
+		"framed, at most a record a byte": {frame.VarintLengthDelimited, compression.None, plain, 2 * payload, plain.FrameResults(payload+1, 0, 0, 0)},
+		"compressed":                      {frame.None, compression.Gzip, plain, records, limit + plain.FrameResults(1, 0, 0, 0)},
+		"framed and compressed":           {frame.LengthDelimited, compression.Auto, plain, records, limit + plain.FrameResults(records, 0, 0, 0)},
+		"Arrow, which compresses itself":  {frame.Arrow, compression.None, plain, records, limit + plain.FrameResults(records, 0, 0, 0)},
+		"by the headers":                  {frame.Auto, compression.Auto, plain, records, 2*limit + plain.FrameResults(records, 0, 0, 0)},
+		"framed, with compressed results": {frame.NewlineDelimited, compression.None, twice, records, twice.FrameResults(records, 0, 0, 0)},
 	} {
 		w := worker(t)
 		w.Messages, w.MaxPayload, w.Pipelines = c.messages, payload, 2
@@ -108,7 +108,7 @@ func TestTheMemoryCoversALargestFrame(t *testing.T) {
 			t.Errorf("%s: with the largest frames all of it may take %d bytes of %d", name, all, w.Limit)
 		}
 	}
-	if plain, twice := plain.FrameResults(records, 0, 0), twice.FrameResults(records, 0, 0); twice <= plain {
+	if plain, twice := plain.FrameResults(records, 0, 0, 0), twice.FrameResults(records, 0, 0, 0); twice <= plain {
 		t.Errorf("compressed results take %d bytes, and others %d", twice, plain)
 	}
 }
@@ -136,14 +136,14 @@ func TestByteStringsCostMemory(t *testing.T) {
 		t.Errorf("the least memory grows by %d bytes, want at least %d", more-least, 2*6*plain.MaxPayload)
 	}
 	const records, bytes = 1000, 1 << 20
-	if got, least := texts.FrameResults(records, bytes, 0)-plain.FrameResults(records, bytes, 0), int64(3*(100*records+3*bytes)); got < least {
+	if got, least := texts.FrameResults(records, bytes, 0, 0)-plain.FrameResults(records, bytes, 0, 0), int64(3*(100*records+3*bytes)); got < least {
 		t.Errorf("byte strings of a frame take %d bytes, want at least %d", got, least)
 	}
-	if got, least := texts.FrameResults(records, 2*bytes, 0)-texts.FrameResults(records, bytes, 0), int64(3*3*bytes); got < least {
+	if got, least := texts.FrameResults(records, 2*bytes, 0, 0)-texts.FrameResults(records, bytes, 0, 0), int64(3*3*bytes); got < least {
 		t.Errorf("a MiB more of records takes %d bytes, want at least %d", got, least)
 	}
 	texts.Split = frame.Splitter{Framing: frame.NewlineDelimited, MaxRecords: records, MaxBytes: 64 << 20}
-	if got, want := texts.largestFrame(bytes), texts.FrameResults(records, bytes, 0); got != want {
+	if got, want := texts.largestFrame(bytes), texts.FrameResults(records, bytes, 0, 0); got != want {
 		t.Errorf("the largest frame takes %d bytes, want %d", got, want)
 	}
 }

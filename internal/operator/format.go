@@ -14,20 +14,24 @@ import (
 type Format uint8
 
 const (
-	JSON   Format = iota // one compact object with keys in operator order
-	Binary               // fixed little-endian layout; see client.Decode
-	Arrow                // Arrow IPC stream with one row per record; see package arrowipc
+	JSON      Format = iota // one compact object with keys in operator order
+	Binary                  // fixed little-endian layout; see client.Decode
+	Arrow                   // Arrow IPC stream with one row per record; see package arrowipc
+	Annotated               // the record itself, a JSON object, with one more member that has the result; only package table writes it
 )
 
-// ParseFormat parses "json", "binary" or "arrow".
+// ParseFormat parses "json", "binary", "arrow" or "annotated".
 func ParseFormat(name string) (Format, error) {
-	for _, f := range []Format{JSON, Binary, Arrow} {
+	for _, f := range []Format{JSON, Binary, Arrow, Annotated} {
 		if f.String() == name {
 			return f, nil
 		}
 	}
-	return 0, fmt.Errorf("unknown result format %q: known are %v, %v, %v", name, JSON, Binary, Arrow)
+	return 0, fmt.Errorf("unknown result format %q: known are %v, %v, %v, %v", name, JSON, Binary, Arrow, Annotated)
 }
+
+// IsJSON reports whether results are JSON objects.
+func (f Format) IsJSON() bool { return f == JSON || f == Annotated }
 
 // String returns the name that ParseFormat accepts.
 func (f Format) String() string {
@@ -38,6 +42,8 @@ func (f Format) String() string {
 		return "binary"
 	case Arrow:
 		return "arrow"
+	case Annotated:
+		return "annotated"
 	}
 	return fmt.Sprintf("Format(%d)", uint8(f))
 }
@@ -67,7 +73,7 @@ const maxNumber = 19
 // strings; see StringBytes. The worker reserves this memory before it computes the result. MaxBytes panics if f isn't valid.
 func (f Format) MaxBytes(ops []Operator, stringBytes int) int {
 	switch f {
-	case JSON:
+	case JSON, Annotated:
 		limit := len(`{"bytes":}`) + maxNumber + stringJSON*stringBytes
 		for _, op := range ops {
 			limit += len(`,"":`) + len(op.Name()) + op.MaxJSON()

@@ -26,9 +26,9 @@ const (
 // results of framed messages.
 func ContentType(f operator.Format, framed bool) string {
 	switch {
-	case f == operator.JSON && framed:
+	case f.IsJSON() && framed:
 		return "application/x-ndjson"
-	case f == operator.JSON:
+	case f.IsJSON():
 		return "application/json"
 	case f == operator.Binary:
 		return "application/octet-stream"
@@ -49,6 +49,11 @@ func (t *Table) Append(dst []byte, f operator.Format, from, to int) []byte {
 	switch f {
 	case operator.JSON:
 		return t.appendJSON(dst, from, to)
+	case operator.Annotated:
+		for i := from; i < to; i++ {
+			dst = append(t.appendAnnotated(dst, i), '\n')
+		}
+		return dst
 	case operator.Binary:
 		return t.appendBinary(dst, from, to)
 	case operator.Arrow:
@@ -63,6 +68,8 @@ func (t *Table) AppendSingle(dst []byte, f operator.Format) []byte {
 	switch {
 	case f == operator.JSON:
 		return t.appendLine(dst, 0)
+	case f == operator.Annotated:
+		return t.appendAnnotated(dst, 0)
 	case f == operator.Arrow || t.statuses[0] != record.OK:
 		return t.Append(dst, f, 0, 1)
 	}
@@ -71,12 +78,13 @@ func (t *Table) AppendSingle(dst []byte, f operator.Format) []byte {
 }
 
 // MaxBytes returns the maximum number of bytes that Append appends for the given number of records. The byte strings
-// of the records have stringBytes bytes in total. See operator.StringBytes. Kept fields need MaxFields bytes more.
+// of the records have stringBytes bytes in total. See operator.StringBytes. Kept fields need MaxFields bytes more, and Annotated needs the
+// length of the records more.
 func MaxBytes(f operator.Format, ops []operator.Operator, records, stringBytes int) int {
 	switch f {
-	case operator.JSON:
+	case operator.JSON, operator.Annotated:
 		strings := f.MaxBytes(ops, stringBytes) - f.MaxBytes(ops, 0)
-		return records*(len(numberKey)+maxNumber+max(f.MaxBytes(ops, 0), maxError(ops))+len("\n")) + strings
+		return records*(maxAnnotation+len(numberKey)+maxNumber+max(f.MaxBytes(ops, 0), maxError(ops))+len("\n")) + strings
 	case operator.Binary:
 		limit := binaryHeaderBytes + padded(records) + 4*records + stringBytes
 		for _, op := range ops {

@@ -9,8 +9,11 @@ import (
 	"millrace/internal/record"
 )
 
-// Fields has the fields of records that results contain. *frame.Frame implements it.
+// Fields has the records of a message and their fields, as far as results contain them. *frame.Frame implements it.
 type Fields interface {
+	// Source returns record i as it is in the message.
+	Source(i int) []byte
+
 	// Kept returns the JSON text of field k of record i, or nil if the record doesn't have the field.
 	Kept(i, k int) []byte
 }
@@ -142,5 +145,9 @@ func MaxFields(f operator.Format, names []string, records, fieldBytes int) int {
 
 // maxBytes returns the maximum length of a body with the records [from, to).
 func (t *Table) maxBytes(f operator.Format, from, to int) int {
-	return MaxBytes(f, t.ops, to-from, t.strings.bytesOf(from, to)) + MaxFields(f, t.fields.names, to-from, t.fields.bytesOf(from, to))
+	limit := MaxBytes(f, t.ops, to-from, t.strings.bytesOf(from, to)) + MaxFields(f, t.fields.names, to-from, t.fields.bytesOf(from, to))
+	if f == operator.Annotated {
+		limit += t.sourceBytes(from, to)
+	}
+	return limit
 }

@@ -19,7 +19,7 @@ func (t *Table) Select(records []uint32) *Table {
 	s.numbers = append(s.numbers[:0], records...)
 	s.isSelection = true
 	s.Keep(t.fields.names, t.fields.of)
-	s.fields.numbers = s.numbers
+	s.fields.numbers, s.annotation = s.numbers, t.annotation
 	for at, i := range records {
 		s.lengths[at], s.statuses[at] = t.lengths[i], t.statuses[i]
 		for op := range t.ops {

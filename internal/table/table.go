@@ -30,6 +30,8 @@ type Table struct {
 	refusals refusals
 	fields   fields
 
+	annotation annotation
+
 	isSelection bool
 	numbers     []uint32 // if the table is a selection: the index of each record in the message
 	selection   *Table   // memory of Select; may be nil

@@ -49,7 +49,8 @@ const (
 	otherConditions  = "other"
 )
 
-// AddFilter registers the conditions of the filter, with value zero. Call it before the first call of Frame.
+// AddFilter registers the conditions of the filter, with value zero. Null records have no result that a condition could examine, so they
+// have a counter of their own. Call AddFilter before the first call of Frame.
 func (m *Metrics) AddFilter(conditions []string) {
 	m.frames.conditions = nil
 	for i, text := range conditions {
@@ -61,6 +62,7 @@ func (m *Metrics) AddFilter(conditions []string) {
 		}
 		m.frames.conditions = append(m.frames.conditions, m.frames.filtered.WithLabelValues(text))
 	}
+	m.frames.conditions = append(m.frames.conditions, m.frames.filtered.WithLabelValues(record.Null.String()))
 }
 
 // Frame implements ingest.Observer.

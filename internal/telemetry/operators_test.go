@@ -1,8 +1,12 @@
 package telemetry_test
 
 import (
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/operator"
@@ -51,4 +55,37 @@ func TestFaultsOfOperatorsAreCounted(t *testing.T) {
 	if len(counts) != 2*len(operator.Faults()) || counts["minhash device"] != 2 || counts["minhash deadline"] != 0 || counts["crc32c invalid_result"] != 1 {
 		t.Errorf("counts %v", counts)
 	}
+}
+
+// TestConditionsOfAFilterAreBounded shows that a filter of any length makes few and short series.
+func TestConditionsOfAFilterAreBounded(t *testing.T) {
+	m := telemetry.NewMetrics(build)
+	conditions := make([]string, 200)
+	for i := range conditions {
+		conditions[i] = strings.Repeat("é", 100) + strconv.Itoa(i)
+	}
+	conditions[0], conditions[1] = "a > 1", "b > 1"
+	m.AddFilter(conditions)
+	m.Frame(inflight.FrameStats{LeftOut: slices.Repeat([]int{1}, len(conditions)+1)})
+	families, err := m.Registry().Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() != "millrace_records_filtered_total" {
+			continue
+		}
+		sum := 0.0
+		for _, series := range f.GetMetric() {
+			sum += series.GetCounter().GetValue()
+			if text := series.GetLabel()[0].GetValue(); len(text) > 110 || !utf8.ValidString(text) {
+				t.Errorf("the label %q is too long, or no text", text)
+			}
+		}
+		if n := len(f.GetMetric()); n > 60 || n < 4 || sum != 201 {
+			t.Errorf("%d series count %v records, want 201", n, sum)
+		}
+		return
+	}
+	t.Error("no records are counted")
 }

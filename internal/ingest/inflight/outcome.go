@@ -30,7 +30,7 @@ func (o Outcome) String() string {
 type FrameStats struct {
 	Framed  bool                 // whether the message is a frame; otherwise it is a single compressed record
 	Records [record.Statuses]int // number of records with each status
-	LeftOut []int                // number of records that each condition of the filter left out; empty without a filter
+	LeftOut []int                // number of records that each condition of the filter left out, and then of null records; empty without a filter
 	Parts   int                  // number of messages of the result
 
 	Compressed, Decompressed int // bytes of the body before and after decompression; 0 if the message was not compressed

@@ -5,21 +5,23 @@ import (
 
 	"millrace/internal/filter"
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/operator"
 	"millrace/internal/record"
 	"millrace/internal/table"
 )
 
-// selects reports whether results have only some of the records of a message.
-func (e *encoder) selects() bool { return e.o.Filter != nil }
+// selects reports whether results have only some of the records of a message. A record that failed can't be annotated, or its dead
+// letter has it already.
+func (e *encoder) selects() bool { return e.o.Filter != nil || e.o.Format == operator.Annotated }
 
-// choose returns the table of the records in the result of a frame. Records that failed are only in results without a filter.
+// choose returns the table of the records in the result of a frame.
 func (e *encoder) choose(f *inflight.Frame) *table.Table {
 	if !e.selects() {
 		return &f.Table
 	}
 	f.Chosen, f.LeftOut = f.Chosen[:0], f.LeftOut[:0]
-	for range e.o.Filter.Conditions() {
-		f.LeftOut = append(f.LeftOut, 0)
+	if e.o.Filter != nil {
+		f.LeftOut = append(f.LeftOut, make([]int, e.o.Filter.Len()+1)...)
 	}
 	for i := range f.Records() {
 		if e.passes(f, i) {
@@ -29,9 +31,16 @@ func (e *encoder) choose(f *inflight.Frame) *table.Table {
 	return f.Table.Select(f.Chosen)
 }
 
-// passes reports whether the filter keeps record i. If the filter fails on the record, the record gets the status FilterError.
+// passes reports whether record i is in the result. If the filter fails on the record, the record gets the status FilterError.
 func (e *encoder) passes(f *inflight.Frame, i int) bool {
-	if f.Table.Status(i) != record.OK {
+	status := f.Table.Status(i)
+	if e.o.Filter == nil {
+		return !status.Failed()
+	}
+	if status == record.Null {
+		f.LeftOut[e.o.Filter.Len()]++
+	}
+	if status != record.OK {
 		return false
 	}
 	keep, failed, err := e.o.Filter.Keep(&filter.Row{

@@ -197,6 +197,8 @@ func (e *encoder) frameHeader(d *inflight.Delivery, body int) nats.Header {
 	f, records := d.Frame, d.Frame.Records()
 	if e.selects() {
 		records = len(f.Chosen)
+	}
+	if e.o.Filter != nil {
 		h[HeaderFiltered] = []string{strconv.Itoa(sum(f.LeftOut))}
 	}
 	if f.Framed() || e.selects() {

@@ -115,7 +115,7 @@ func (m *Message) unpack(must bool) bool {
 		m.buffers, m.fault = &buffers{}, err
 		return true
 	}
-	results := m.split.Copied() + m.u.FrameResults(m.Records(), m.bytes(), m.split.KeptBytes())
+	results := m.split.Copied() + m.u.FrameResults(m.Records(), m.bytes(), m.split.KeptBytes(), int64(len(body)))
 	if !m.u.TakeFrame(&m.Memory, max(results, m.size()-m.Memory.Bytes), must) { // reused buffers may be larger than necessary
 		return false
 	}
@@ -201,6 +201,7 @@ func ExceedsBatch(bytes, batch int) string {
 func (m *Message) describe() {
 	m.Table.Reset(m.u.Operators, m.Records())
 	m.Table.Keep(m.u.Split.Keep, &m.split)
+	m.Table.Annotate(m.u.AnnotateAs)
 	for i := range m.Records() {
 		m.Table.SetLength(i, m.split.Length(i))
 	}
@@ -213,7 +214,7 @@ func (m *Message) describe() {
 type buffers struct {
 	Table   table.Table // results of the records
 	Chosen  []uint32    // records in the result, if there is a filter; see LeftOut
-	LeftOut []int       // number of records that each condition of the filter left out
+	LeftOut []int       // number of records that each condition of the filter left out, and then of null records
 	Encoded []byte      // encoded results
 
 	body  []byte // decompressed body; unused for an uncompressed message

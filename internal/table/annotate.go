@@ -1,0 +1,90 @@
+package table
+
+import (
+	"bytes"
+	"encoding/json"
+)
+
+// annotation describes results that are the records themselves, each with one more member that has its result.
+type annotation struct {
+	name string // name of the member; empty if results aren't annotated
+	key  []byte // the name as a JSON text
+}
+
+// Annotate makes Annotated bodies possible: the member called name has the result of a record. Reset keeps it. name has only letters,
+// digits and underscores. Keep must have been called with the records.
+func (t *Table) Annotate(name string) {
+	if t.annotation.name != name {
+		t.annotation = annotation{name, []byte(`"` + name + `"`)}
+	}
+}
+
+// MaxName is the maximum length of the name of an annotation.
+const MaxName = 64
+
+// maxAnnotation is the maximum number of bytes around a result that annotates a record.
+const maxAnnotation = len(`,"":}`) + MaxName
+
+// sourceBytes returns the total length of the records [from, to).
+func (t *Table) sourceBytes(from, to int) (sum int) {
+	for i := from; i < to; i++ {
+		sum += len(t.fields.of.Source(t.Number(i)))
+	}
+	return sum
+}
+
+// appendAnnotated appends record i in one line, with its result as a member. A member with the same name is replaced.
+func (t *Table) appendAnnotated(dst []byte, i int) []byte {
+	start := len(dst)
+	dst = AppendLine(dst, t.annotation.members(t.fields.of.Source(t.Number(i))))
+	if len(dst) > start+1 {
+		dst = append(dst, ',')
+	}
+	dst = append(append(dst, t.annotation.key...), ':')
+	return append(t.appendLine(dst, i), '}')
+}
+
+// members returns the JSON object source without its closing brace and without members that have the annotation's name.
+func (a *annotation) members(source []byte) []byte {
+	if bytes.Contains(source, a.key) || bytes.Contains(source, []byte(`\u`)) { // a name may have escapes
+		if object, err := without(source, a.name); err == nil { // otherwise no record, which the caller has excluded
+			source = object
+		}
+	}
+	const space = " \t\r\n"
+	source = bytes.Trim(source, space)
+	return bytes.TrimRight(source[:len(source)-1], space)
+}
+
+// without returns the JSON object source without the members called name. It returns source itself if there is none.
+func without(source []byte, name string) ([]byte, error) {
+	kept := []byte{'{'}
+	found := false
+	d := json.NewDecoder(bytes.NewReader(source))
+	if _, err := d.Token(); err != nil {
+		return nil, err
+	}
+	for d.More() {
+		start := d.InputOffset()
+		key, err := d.Token()
+		if err != nil {
+			return nil, err
+		}
+		var value json.RawMessage
+		if err := d.Decode(&value); err != nil {
+			return nil, err
+		}
+		if key == name {
+			found = true
+			continue
+		}
+		if len(kept) > 1 {
+			kept = append(kept, ',')
+		}
+		kept = append(kept, bytes.TrimLeft(source[start:d.InputOffset()], ", \t\r\n")...)
+	}
+	if !found {
+		return source, nil
+	}
+	return append(kept, '}'), nil
+}

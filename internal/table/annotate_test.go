@@ -1,0 +1,102 @@
+package table
+
+import (
+	"encoding/json"
+	"maps"
+	"reflect"
+	"strings"
+	"testing"
+
+	"millrace/internal/operator"
+	"millrace/internal/record"
+)
+
+// documents are records that are JSON objects.
+type documents []string
+
+func (d documents) Source(i int) []byte  { return []byte(d[i]) }
+func (d documents) Kept(i, _ int) []byte { return nil }
+
+func annotatedTable(t *testing.T, docs documents, statuses []record.Status) *Table {
+	t.Helper()
+	records := make([][]byte, len(docs))
+	for i := range records {
+		records[i] = []byte("123456789")
+	}
+	table := Reference(parseList(t, "crc32c"), records, statuses)
+	table.Keep(nil, docs)
+	table.Annotate("millrace")
+	return table
+}
+
+// TestAnnotatedRecords shows that a record keeps its bytes, and gets a member that takes the place of an earlier one.
+func TestAnnotatedRecords(t *testing.T) {
+	const result = `"millrace":{"record":%,"bytes":9,"crc32c":"e3069283"}`
+	for _, c := range [][2]string{
+		{`{"text":"a","id":7}`, `{"text":"a","id":7,@}`},
+		{`{}`, `{@}`},
+		{"  {\n \"a\" : 1e3 \r\n } ", `{  "a" : 1e3,@}`},
+		{`{"millrace":1}`, `{@}`},
+		{`{"millrace":{"x":1},"a":2}`, `{"a":2,@}`},
+		{`{"a":2, "millrace" : 3 , "b":4,"millrace":5}`, `{"a":2,"b":4,@}`},
+		{`{"a":"\u0061","m\u0069llrace":3}`, `{"a":"\u0061",@}`},
+		{`{"a":"\u0061 \"millrace\"","b":{"millrace":3}}`, `{"a":"\u0061 \"millrace\"","b":{"millrace":3},@}`},
+		{`{"a":"}"}`, `{"a":"}",@}`},
+	} {
+		table := annotatedTable(t, documents{"{}", c[0]}, nil).Select([]uint32{1})
+		want := strings.ReplaceAll(c[1], "@", strings.ReplaceAll(result, "%", "1"))
+		if got := string(table.AppendSingle(nil, operator.Annotated)); got != want {
+			t.Errorf("%q becomes\n%s, want\n%s", c[0], got, want)
+		}
+		if got := string(table.Append(nil, operator.Annotated, 0, 1)); got != want+"\n" {
+			t.Errorf("%q becomes the line\n%s, want\n%s", c[0], got, want)
+		}
+	}
+}
+
+// TestANullRecordIsAnnotatedToo shows that a record without its field says so.
+func TestANullRecordIsAnnotatedToo(t *testing.T) {
+	table := annotatedTable(t, documents{`{"id":1}`, `{"id":2}`}, []record.Status{record.OK, record.Null}).Select([]uint32{0, 1})
+	const want = `{"id":1,"millrace":{"record":0,"bytes":9,"crc32c":"e3069283"}}
+{"id":2,"millrace":{"record":1,"bytes":9,"error":{"reason":"null","message":"the record is null"}}}
+`
+	if got := string(table.Append(nil, operator.Annotated, 0, 2)); got != want {
+		t.Errorf("the result is\n%s, want\n%s", got, want)
+	}
+}
+
+// TestTheSizeOfAnnotatedRecordsIsBounded shows that no body exceeds the memory that is reserved for it.
+func TestTheSizeOfAnnotatedRecordsIsBounded(t *testing.T) {
+	table := annotatedTable(t, documents{`{"id":1}`, `{}`, `{"a":"` + strings.Repeat("x", 1000) + `"}`}, nil)
+	table.Annotate(strings.Repeat("n", MaxName))
+	s := table.Select([]uint32{0, 1, 2})
+	if got, limit := len(s.Append(nil, operator.Annotated, 0, 3)), s.maxBytes(operator.Annotated, 0, 3); got > limit {
+		t.Errorf("%d bytes, and at most %d are expected", got, limit)
+	}
+}
+
+// FuzzAnnotate compares annotated records with a decoder: all members stay the same, except that of the annotation.
+func FuzzAnnotate(f *testing.F) {
+	for _, seed := range []string{`{"a":1}`, `{"millrace":[{"millrace":2}],"b":"\u006d"}`, ` { "x" : { } } `, `{"\u006dillrace":1,"m":"\n"}`} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		var before map[string]any
+		if json.Unmarshal([]byte(text), &before) != nil || before == nil {
+			t.Skip()
+		}
+		line := annotatedTable(t, documents{text}, nil).Select([]uint32{0}).AppendSingle(nil, operator.Annotated)
+		var after map[string]any
+		if err := json.Unmarshal(line, &after); err != nil || strings.ContainsAny(string(line), "\r\n") {
+			t.Fatalf("%q becomes %q: %v", text, line, err)
+		}
+		if result, ok := after["millrace"].(map[string]any); !ok || result["crc32c"] != "e3069283" {
+			t.Fatalf("%q becomes %q", text, line)
+		}
+		maps.DeleteFunc(before, func(name string, _ any) bool { return name == "millrace" })
+		delete(after, "millrace")
+		if !reflect.DeepEqual(before, after) {
+			t.Fatalf("%q becomes %q", text, line)
+		}
+	})
+}
