@@ -61,9 +61,10 @@ func TestFrameSettingsReachTheWorker(t *testing.T) {
 	}
 }
 
-func TestAnArrowColumnWithoutArrowIsRefused(t *testing.T) {
+func TestWrongFieldsAreRefusedTogether(t *testing.T) {
 	t.Parallel()
-	call(t, []string{"MILLRACE_ARROW_COLUMN=text"}, "run").want(t, exitUsage, "MILLRACE_ARROW_COLUMN=", "set MILLRACE_FRAMING=arrow or auto")
+	call(t, []string{"MILLRACE_FIELD=a..b", "MILLRACE_KEEP_FIELDS=id,id", "MILLRACE_RESULT_FORMAT=binary"}, "run").want(t, exitUsage,
+		`MILLRACE_FIELD="a..b"`, `"id" is named twice`, "set MILLRACE_RESULT_FORMAT=json or arrow")
 }
 
 // TestTheDemoChecksArrowResults runs the demo with results that its client decodes as Arrow streams.

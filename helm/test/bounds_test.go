@@ -184,7 +184,8 @@ func tried(t *testing.T) (all []values) {
 	add("subjects", []string{"a\tb"}, []string{"a\nb"}, []string{"results.>"}, []string{"a.>", "b"})
 	add("devices", "all", "0", "0,1", "all,0", "0,0", "01", "1023", "1024", "-1", "gpu0", "GPU-01234567-89ab-cdef-0123-456789abcdef", "GPU-0", "MIG-01234567-89ab-cdef-0123-456789abcdef")
 	add("debugAddr", ":6060", "a:b:1", "[::1]:6060", "[::1:6060", "::1:6060", "localhost:0", ":65536", "a]:1", ":9464")
-	add("arrowColumn", "text")
+	add("field", "text", "a..b", "doc.body")
+	add("keepFields", []string{"id"}, []string{"id", "id.x"}, []string{"."})
 	add("operators", []string{"crc32c"}, []string{"minhash?k=0"}, []string{"crc32c?"})
 	return all
 }

@@ -76,8 +76,10 @@ type Config struct {
 	AnnotateAs   string `split_words:"true" default:"millrace" is:"member" form:"letters, digits and underscores" desc:"the name of the member with the results of an annotated record; a member with this name is replaced"`
 	Filter       string `form:"a CEL expression, or empty" desc:"which records are in results, such as record.bytes > 100; empty: all; see docs/text.md"`
 
-	Framing        string `split_words:"true" default:"none" oneof:"none,newline_delimited,length_delimited,varint_length_delimited,arrow,auto" desc:"how a message holds records. none: it is one record. auto: its Content-Type selects the framing; see docs/frames.md"`
-	ArrowColumn    string `split_words:"true" form:"a column name, or empty" desc:"the Arrow column that holds the records; empty: the only binary or string column"`
+	Framing        string `split_words:"true" default:"none" oneof:"none,newline_delimited,length_delimited,varint_length_delimited,arrow,json_array,auto" desc:"how a message holds records. none: it is one record. auto: its Content-Type selects the framing; see docs/frames.md"`
+	Field          string `form:"a name, a path like doc.body, or empty" desc:"the field of each JSON object that is the record, or the Arrow column that holds the records; empty: the whole record, or the only binary or string column; see docs/text.md"`
+	FieldMissing   string `split_words:"true" default:"reject" oneof:"reject,null" desc:"a record whose field is missing or isn't a string. reject: it becomes a dead letter. null: its result has the status null"`
+	KeepFields     List   `split_words:"true" form:"names or paths, separated by commas" desc:"the fields or Arrow columns that are copied to the record's result; see docs/text.md"`
 	FrameRecords   int    `split_words:"true" default:"65536" min:"1" max:"16777216" desc:"the largest number of records in a message"`
 	FrameBytes     Size   `split_words:"true" default:"64MiB" min:"4KiB" max:"4095MiB" desc:"the largest size of a framed or compressed message after decompression. The worker reserves memory for it; see docs/operations.md"`
 	Decompress     string `split_words:"true" default:"none" oneof:"none,zstd,gzip,lz4,snappy,auto" desc:"the compression of messages. auto: by Content-Encoding, otherwise none"`
@@ -168,7 +170,11 @@ func (c *Config) ParsedFormat() operator.Format { return c.format }
 
 // ParsedSplitter returns the splitter that divides messages into records, with the limits of a frame.
 func (c *Config) ParsedSplitter() frame.Splitter {
-	return frame.Splitter{Framing: c.framing, Field: c.ArrowColumn, MaxRecords: c.FrameRecords, MaxBytes: int64(c.FrameBytes)}
+	return frame.Splitter{
+		Framing: c.framing, Field: c.Field, NullMissing: c.FieldMissing == "null", Keep: c.KeepFields,
+		Objects:    c.format == operator.Annotated,
+		MaxRecords: c.FrameRecords, MaxBytes: int64(c.FrameBytes),
+	}
 }
 
 // ParsedDecompress returns the compression of messages that Decompress names.

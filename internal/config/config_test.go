@@ -54,10 +54,10 @@ func TestDefaultsAreTheContracts(t *testing.T) {
 		"RESULT_STREAM": "RESULTS", "RESULT_PREFIX": "results", "DEADLETTER_PREFIX": "deadletter", "COMMIT_PREFIX": "commits", "PROVISION": "true",
 		"STREAM_RETENTION": "auto", "STREAM_TRIM": "auto", "STREAM_MAX_AGE": "0s", "STREAM_MAX_BYTES": "4GiB", "RESULT_MAX_AGE": "168h0m0s", "RESULT_MAX_BYTES": "4GiB",
 		"DEADLETTER_MAX_AGE": "0s", "DEADLETTER_MAX_BYTES": "1GiB", "PROVISION_REPLICAS": "0", "PROVISION_STORAGE": "file",
-		"FILTER":   "",
+		"FILTER": "", "ANNOTATE_AS": "millrace",
 		"DELIVERY": "shared", "PARTITIONS": "8", "EXACTLY_ONCE": "auto", "RESULT_IDS": "true", "ACK": "sent",
 		"MAX_DELIVER": "10", "ACK_WAIT": "30s", "MAX_ACK_PENDING": "0",
-		"OPERATORS": "crc32c,minhash", "OPERATOR_PATH": "", "CACHE_DIR": "", "RESULT_FORMAT": "json", "FRAMING": "none", "ARROW_COLUMN": "", "FRAME_RECORDS": "65536", "FRAME_BYTES": "64MiB",
+		"OPERATORS": "crc32c,minhash", "OPERATOR_PATH": "", "CACHE_DIR": "", "RESULT_FORMAT": "json", "FRAMING": "none", "FIELD": "", "FIELD_MISSING": "reject", "KEEP_FIELDS": "", "FRAME_RECORDS": "65536", "FRAME_BYTES": "64MiB",
 		"DECOMPRESS": "none", "RESULT_ENCODING": "none", "DEVICE": "auto", "DEVICES": "all", "KERNELS": "", "NVRTC": "",
 		"LANES": "4", "BATCH_BYTES": "4MiB", "BATCH_PAYLOADS": "8192", "LINGER": "2ms", "SCRATCH_LIMIT": "1GiB", "MEMORY_LIMIT": "0", "DRAIN_TIMEOUT": "25s", "BATCH_DEADLINE_MIN": "10s", "BATCH_DEADLINE_MAX": "2m0s",
 		"HTTP_ADDR": ":9464", "DEBUG_ADDR": "", "LOG_LEVEL": "info", "LOG_FORMAT": "auto", "NVTX": "false",
@@ -95,8 +95,8 @@ func everything(t *testing.T) map[string]string {
 		"MILLRACE_PROVISION_REPLICAS": "3", "MILLRACE_PROVISION_STORAGE": "memory",
 		"MILLRACE_DELIVERY": "exclusive", "MILLRACE_PARTITIONS": "4", "MILLRACE_EXACTLY_ONCE": "required", "MILLRACE_RESULT_IDS": "false", "MILLRACE_ACK": "confirmed",
 		"MILLRACE_PROVISION": "true", "MILLRACE_MAX_DELIVER": "7", "MILLRACE_ACK_WAIT": "1m", "MILLRACE_MAX_ACK_PENDING": "500",
-		"MILLRACE_OPERATORS": "crc32c, minhash?k=8&hashes=16", "MILLRACE_OPERATOR_PATH": t.TempDir(), "MILLRACE_CACHE_DIR": "cache", "MILLRACE_RESULT_FORMAT": "binary",
-		"MILLRACE_FRAMING": "auto", "MILLRACE_ARROW_COLUMN": "text", "MILLRACE_FRAME_RECORDS": "1000", "MILLRACE_FRAME_BYTES": "8MiB",
+		"MILLRACE_OPERATORS": "crc32c, minhash?k=8&hashes=16", "MILLRACE_OPERATOR_PATH": t.TempDir(), "MILLRACE_CACHE_DIR": "cache", "MILLRACE_RESULT_FORMAT": "arrow",
+		"MILLRACE_FRAMING": "auto", "MILLRACE_FIELD": "text", "MILLRACE_FIELD_MISSING": "null", "MILLRACE_KEEP_FIELDS": "id,meta.lang", "MILLRACE_FRAME_RECORDS": "1000", "MILLRACE_FRAME_BYTES": "8MiB",
 		"MILLRACE_DECOMPRESS": "zstd", "MILLRACE_RESULT_ENCODING": "lz4",
 		"MILLRACE_FILTER": "record.bytes > 5", "MILLRACE_ANNOTATE_AS": "stage_2",
 		"MILLRACE_DEVICE": "cuda", "MILLRACE_DEVICES": "0,GPU-01234567-89ab-cdef-0123-456789abcdef", "MILLRACE_KERNELS": "k.so", "MILLRACE_NVRTC": "n.so",
@@ -264,10 +264,10 @@ func TestOperatorsAreParsed(t *testing.T) {
 
 func TestFrameSettingsAreParsed(t *testing.T) {
 	c := good(t, map[string]string{
-		"MILLRACE_FRAMING": "arrow", "MILLRACE_ARROW_COLUMN": "text", "MILLRACE_FRAME_RECORDS": "10", "MILLRACE_FRAME_BYTES": "4095MiB",
+		"MILLRACE_FRAMING": "arrow", "MILLRACE_FIELD": "text", "MILLRACE_KEEP_FIELDS": "id", "MILLRACE_FRAME_RECORDS": "10", "MILLRACE_FRAME_BYTES": "4095MiB",
 		"MILLRACE_DECOMPRESS": "auto", "MILLRACE_RESULT_ENCODING": "snappy", "MILLRACE_RESULT_FORMAT": "arrow",
 	})
-	if got, want := c.ParsedSplitter(), (frame.Splitter{Framing: frame.Arrow, Field: "text", MaxRecords: 10, MaxBytes: 4095 << 20}); !reflect.DeepEqual(got, want) {
+	if got, want := c.ParsedSplitter(), (frame.Splitter{Framing: frame.Arrow, Field: "text", Keep: config.List{"id"}, MaxRecords: 10, MaxBytes: 4095 << 20}); !reflect.DeepEqual(got, want) {
 		t.Errorf("the splitter is %+v, want %+v", got, want)
 	}
 	if got := fmt.Sprint(c.ParsedDecompress(), c.ParsedResultEncoding(), c.ParsedFormat()); got != "auto snappy arrow" {

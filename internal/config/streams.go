@@ -104,10 +104,7 @@ func (c *Config) parseFrames() {
 	c.framing, _ = frame.ParseFraming(c.Framing)
 	c.decompress, _ = compression.Parse(c.Decompress)
 	c.resultEncoding, _ = compression.ParseResult(c.ResultEncoding)
-	if c.ArrowColumn != "" && c.framing != frame.Arrow && c.framing != frame.Auto {
-		c.problemDo(Prefix+"_ARROW_COLUMN", fmt.Sprintf("has no effect, because %s_FRAMING is %q", Prefix, c.Framing),
-			fmt.Sprintf("set %s_FRAMING=arrow or auto, or unset it", Prefix))
-	}
+	c.validateFields()
 	if c.framing != frame.None {
 		return
 	}

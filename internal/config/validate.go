@@ -77,8 +77,8 @@ func (c *Config) parseFilter() {
 		return
 	}
 	var err error
-	if c.filter, err = filter.New(c.Filter, c.operators, nil); err != nil {
-		c.problemDo(Prefix+"_FILTER", err.Error(), "write a condition in CEL over "+filter.Names(c.operators, nil)+"; see docs/text.md")
+	if c.filter, err = filter.New(c.Filter, c.operators, c.KeepFields); err != nil {
+		c.problemDo(Prefix+"_FILTER", err.Error(), "write a condition in CEL over "+filter.Names(c.operators, c.KeepFields)+"; see docs/text.md")
 	}
 }
 

@@ -115,6 +115,12 @@ func (s *Splitter) Limits() (bytes int64, records int) {
 // MaxKeep is the maximum number of fields in Splitter.Keep.
 const MaxKeep = jsonfield.MaxPaths - 1
 
+// CheckPath returns an error that says what is wrong with a path of Field or Keep.
+func CheckPath(path string) error {
+	_, err := jsonfield.NewSelector([]string{path})
+	return err
+}
+
 // Selects reports whether records are JSON values of which the splitter reads members. In Arrow they are columns.
 func (s *Splitter) Selects() bool { return s.Field != "" || len(s.Keep) > 0 || s.Objects }
 

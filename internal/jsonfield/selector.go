@@ -44,7 +44,7 @@ func NewSelector(paths []string) (Selector, error) {
 	for i, path := range paths {
 		names := strings.Split(path, ".")
 		if slices.Contains(names, "") {
-			return Selector{}, fmt.Errorf("%q has an empty name: give the name of a member, or a path such as doc.body", path)
+			return Selector{}, fmt.Errorf("%q has an empty name", path)
 		}
 		if len(names) > MaxDepth {
 			return Selector{}, fmt.Errorf("%q has more than %d names", path, MaxDepth)

@@ -40,6 +40,7 @@ config:
   - operators
   - resultFormat
   - framing
+  - fieldMissing
   - frameRecords
   - frameBytes
   - decompress

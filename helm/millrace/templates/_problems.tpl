@@ -76,8 +76,28 @@ podMonitor.enabled and serviceMonitor.enabled are both set, so every pod would b
 
 {{/* The argument is .Values.config. */}}
 {{- define "millrace.frameProblems" -}}
-{{- if and .arrowColumn (not (has .framing (list "arrow" "auto"))) }}
-config.arrowColumn has no effect, because config.framing is {{ .framing }}: set config.framing=arrow or auto, or leave config.arrowColumn empty
+{{- $paths := .keepFields }}
+{{- if .field }}
+{{- $paths = append $paths .field }}
+{{- else if eq .fieldMissing "null" }}
+config.fieldMissing has no effect without config.field: set both, or leave config.fieldMissing at reject
+{{- end }}
+{{- if ne .framing "arrow" }}
+{{- range $path := $paths }}
+{{- if or (has "" (splitList "." $path)) (gt (len (splitList "." $path)) 64) }}
+config.field or config.keepFields has {{ $path | quote }}, which has an empty name or too many: set a name such as text, or a path such as doc.body
+{{- end }}
+{{- end }}
+{{- end }}
+{{- range $path := .keepFields }}
+{{- range $other := $.keepFields }}
+{{- if hasPrefix (printf "%s." $other) $path }}
+config.keepFields has {{ $other | quote }} and {{ $path | quote }}, which is part of it: name only one of them
+{{- end }}
+{{- end }}
+{{- end }}
+{{- if and .keepFields (eq .resultFormat "binary") }}
+config.keepFields is set, and binary results have no fields: set config.resultFormat=json or arrow
 {{- end }}
 {{- end }}
 
