@@ -260,8 +260,12 @@ func (b *bodyFlags) add(c *cobra.Command, about string) {
 // parse returns the framing and the compression. The error names every wrong flag.
 func (b *bodyFlags) parse() (framing frame.Framing, encoding compression.Encoding, err error) {
 	framing, badFraming := frame.ParseFraming(b.framing)
-	if badFraming == nil && framing == frame.Auto {
+	switch {
+	case badFraming != nil:
+	case framing == frame.Auto:
 		badFraming = errors.New("auto is for workers: use a specific one")
+	case framing == frame.JSONArray:
+		badFraming = errors.New("lines aren't elements of an array: use newline_delimited")
 	}
 	if badFraming != nil {
 		badFraming = fmt.Errorf("--framing: %w", badFraming)

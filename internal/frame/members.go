@@ -150,6 +150,18 @@ func (f *Frame) Source(i int) []byte {
 	return f.Record(i)
 }
 
+// Letter returns the body of the dead letter of record i, and its content type. The body is Source(i). The content type is empty
+// if the record may have any bytes.
+func (f *Frame) Letter(i int) (body []byte, contentType string) {
+	if f.members.on {
+		return f.Source(i), typeJSON
+	}
+	return f.Source(i), ""
+}
+
+// typeJSON is the content type of a JSON value.
+const typeJSON = "application/json"
+
 // Kept returns the JSON text of field k of Splitter.Keep of record i, as it is in the body. It returns nil if the record doesn't
 // have the field. The slice is valid until the next Open or Reset.
 func (f *Frame) Kept(i, k int) []byte {

@@ -3,6 +3,8 @@
 package textframes
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 
 	"millrace/client"
@@ -29,8 +31,11 @@ func Append(dst []byte, framing frame.Framing, records [][]byte) (_ []byte, err 
 		}
 		return append(dst, records[0]...), nil
 	}
-	if framing == frame.Arrow {
+	switch framing {
+	case frame.Arrow:
 		return appendArrow(dst, records)
+	case frame.JSONArray:
+		return appendArray(dst, records)
 	}
 	for _, r := range records {
 		switch framing {
@@ -48,6 +53,18 @@ func Append(dst []byte, framing frame.Framing, records [][]byte) (_ []byte, err 
 		}
 	}
 	return dst, nil
+}
+
+// appendArray appends a JSON array. Each record must be a JSON value.
+func appendArray(dst []byte, records [][]byte) ([]byte, error) {
+	for i, r := range records {
+		if !json.Valid(r) {
+			return dst, fmt.Errorf("record %d isn't valid JSON, so it can't be in a JSON array", i)
+		}
+	}
+	dst = append(dst, '[')
+	dst = append(dst, bytes.Join(records, []byte(","))...)
+	return append(dst, ']'), nil
 }
 
 // appendArrow appends an Arrow IPC stream of one batch.

@@ -77,3 +77,25 @@ func TestARecordIsSentInItsFraming(t *testing.T) {
 		}
 	}
 }
+
+// TestAJSONRecordKeepsItsField sends the dead letter of a JSON record again. A worker with a field reads the same value.
+func TestAJSONRecordKeepsItsField(t *testing.T) {
+	for _, framing := range []frame.Framing{frame.NewlineDelimited, frame.LengthDelimited, frame.VarintLengthDelimited, frame.JSONArray, frame.Auto} {
+		record := `{"text":"a\nb"}`
+		if framing != frame.NewlineDelimited {
+			record = "{\n\"text\":\"a\\nb\"}"
+		}
+		m := letter(1, "no_field", record, client.HeaderRecord, "7")
+		m.Header.Set("Content-Type", client.TypeJSON)
+		got, err := (Reading{Framing: framing}).newInput(m.Header, m.Data)
+		if err != nil {
+			t.Errorf("%v: %v", framing, err)
+			continue
+		}
+		var opened frame.Frame
+		split := frame.Splitter{Framing: framing, Field: "text"}
+		if err := split.Open(&opened, got.Header.Get("Content-Type"), got.Data); err != nil || opened.Records() != 1 || string(opened.Record(0)) != "a\nb" {
+			t.Errorf("%v: %v, %d records", framing, err, opened.Records())
+		}
+	}
+}

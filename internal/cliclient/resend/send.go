@@ -284,9 +284,14 @@ func (r Reading) newInput(letter nats.Header, payload []byte) (*nats.Msg, error)
 		return m, nil
 	}
 	framing := r.Framing
-	if framing == frame.Auto {
+	switch contentType := letter.Get(client.HeaderContentType); {
+	case framing == frame.Auto && contentType != "":
+		framing = frame.None // the worker reads the record by its content type
+	case framing == frame.Auto:
 		framing = frame.LengthDelimited // allows any bytes
 		m.Header.Set(client.HeaderContentType, frame.ContentTypeOf(framing))
+	case contentType == frame.ContentTypeOf(frame.Arrow) && framing == frame.Arrow:
+		framing = frame.None // the record is a stream of one row
 	}
 	var err error
 	if m.Data, err = r.pack(framing, payload); err != nil {

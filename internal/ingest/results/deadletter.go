@@ -92,10 +92,19 @@ func (w *Writer) newDeadLetter(d *inflight.Delivery, why Reason, cause error) *d
 }
 
 func (w *Writer) newRecordLetter(d *inflight.Delivery, i int) *deadLetter {
-	t := &d.Frame.Table
-	l := w.newDeadLetter(d, Reason(t.Status(i).String()), &operator.RecordError{Operator: t.Operator(i), Text: t.Message(i)})
-	l.id, l.body, l.record = RecordID(d, i), d.Frame.Record(i), i
+	l := w.newDeadLetter(d, Reason(d.Frame.Table.Status(i).String()), recordError(d.Frame, i))
+	l.id, l.record = RecordID(d, i), i
+	l.body, l.contentType = d.Frame.Split().Letter(i)
 	return l
+}
+
+// recordError returns the cause of the dead letter of record i.
+func recordError(f *inflight.Frame, i int) error {
+	text := f.Split().Fault(i)
+	if text == "" {
+		text = f.Table.Message(i)
+	}
+	return &operator.RecordError{Operator: f.Table.Operator(i), Text: text}
 }
 
 // publishLetters publishes letters, each in the first form that the server accepts. Dead letters of one delivery must be adjacent.

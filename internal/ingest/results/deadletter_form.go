@@ -35,9 +35,11 @@ type deadLetter struct {
 	body    []byte // body of the message or record
 	record  int    // index of the record in its frame, or noRecord
 	item    int    // index of d in the batch of a task
-	form    form
-	payload uint64 // sequence of the separate message with the payload, or 0
-	retried bool   // whether all forms were tried again after learn returned true
+
+	contentType string // type of a record's body; empty if any bytes
+	form        form
+	payload     uint64 // sequence of the separate message with the payload, or 0
+	retried     bool   // whether all forms were tried again after learn returned true
 
 	store func(ctx context.Context, m *nats.Msg) error // stores a message of the dead letter; if nil, send publishes it
 }
@@ -97,6 +99,9 @@ func (l *deadLetter) message(inputs bool, omitted string, body []byte) *nats.Msg
 	if l.record != noRecord {
 		h[HeaderRecord] = []string{strconv.Itoa(l.record)}
 		maps.DeleteFunc(h, func(key string, _ []string) bool { return describesBody(key) }) // they describe the whole input
+		if l.contentType != "" && body != nil {
+			h[headerContentType] = []string{l.contentType}
+		}
 	}
 	if omitted != "" {
 		h[HeaderOmitted] = []string{omitted}

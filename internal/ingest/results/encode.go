@@ -158,7 +158,7 @@ func (e *encoder) encodeFrame(d *inflight.Delivery) (why Reason, cause error) {
 	}
 	t := e.choose(f)
 	if status := f.Table.Status; !f.Framed() && status(0).Failed() {
-		return Reason(status(0).String()), &operator.RecordError{Operator: f.Table.Operator(0), Text: f.Table.Message(0)}
+		return Reason(status(0).String()), recordError(f, 0)
 	}
 	first := *d
 	first.First = true // without HeaderDeliveries

@@ -242,12 +242,16 @@ const (
 	OperatorError Reason = "operator_error" // an operator failed on the payload
 	DeviceFault   Reason = "device_fault"   // the payload broke the device
 
+	NoField     Reason = "no_field"     // the payload doesn't have the field that is the record
+	InvalidJSON Reason = "invalid_json" // the payload isn't valid JSON
+	FilterError Reason = "filter_error" // the filter fails on the payload
+
 	InvalidFrame    Reason = "invalid_frame"    // the message can't be split into records
 	InvalidEncoding Reason = "invalid_encoding" // the message can't be decompressed
 )
 
 // Reasons lists all reasons.
-var Reasons = []Reason{TooLarge, MaxDeliver, OperatorError, DeviceFault, InvalidFrame, InvalidEncoding}
+var Reasons = []Reason{TooLarge, MaxDeliver, OperatorError, DeviceFault, NoField, InvalidJSON, FilterError, InvalidFrame, InvalidEncoding}
 
 // errUnstorable returns the cause of the dead letter if a result exceeds the message size limit of the server or of the result
 // stream. err is the error of the publish.
