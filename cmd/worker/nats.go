@@ -236,7 +236,7 @@ func ingestOptions(cfg *config.Config, log *slog.Logger, observer ingest.Observe
 	return ingest.Options{
 		Topology: topo,
 		Messages: memory.Messages{
-			Operators: cfg.ParsedOperators(), Format: cfg.ParsedFormat(), Filter: cfg.ParsedFilter(), Compress: cfg.ParsedResultEncoding(),
+			Operators: cfg.ParsedOperators(), Format: cfg.ParsedFormat(), Filter: cfg.ParsedFilter(), AnnotateAs: cfg.AnnotateAs, Compress: cfg.ParsedResultEncoding(),
 			Split: cfg.ParsedSplitter(), Decompress: cfg.ParsedDecompress(),
 		},
 		Linger: cfg.Linger, DrainTimeout: cfg.DrainTimeout, ConfirmAcks: cfg.Ack == "confirmed",
