@@ -98,15 +98,6 @@ func (w *Writer) newRecordLetter(d *inflight.Delivery, i int) *deadLetter {
 	return l
 }
 
-// recordError returns the cause of the dead letter of record i.
-func recordError(f *inflight.Frame, i int) error {
-	text := f.Split().Fault(i)
-	if text == "" {
-		text = f.Table.Message(i)
-	}
-	return &operator.RecordError{Operator: f.Table.Operator(i), Text: text}
-}
-
 // publishLetters publishes letters, each in the first form that the server accepts. Dead letters of one delivery must be adjacent.
 // It skips dead letters of finished inputs, and those with ids in known. It modifies the slice letters. With an error, it returns
 // the dead letters that aren't stored.

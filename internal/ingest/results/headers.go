@@ -272,6 +272,15 @@ func Blame(name, text string) error {
 	return &operator.RecordError{Operator: name, Text: operator.RefusalText(name, text)}
 }
 
+// recordError returns the cause of the dead letter of record i.
+func recordError(f *inflight.Frame, i int) error {
+	text := f.Split().Fault(i)
+	if text == "" {
+		text = f.Table.Message(i)
+	}
+	return &operator.RecordError{Operator: f.Table.Operator(i), Text: text}
+}
+
 // DeadLetterHeader returns the headers of a dead letter except its id. They include the input's headers if own is set. The id must
 // differ from the result's id. The stream may have stored the result without a confirmation, and would then drop the dead letter.
 func DeadLetterHeader(d *inflight.Delivery, why Reason, cause error, own bool) nats.Header {
