@@ -118,6 +118,17 @@ func (r *Result) Column(name string) (found *Column) {
 	return found
 }
 
+// AppendUint32s appends the numbers of record i in the columns of an operator, given its name or spec. It appends to dst and returns the
+// extended slice. It appends nothing if the record has no values.
+func (r *Result) AppendUint32s(dst []uint32, operator string, i int) []uint32 {
+	for k := range r.Columns {
+		if c := &r.Columns[k]; c.Name == operator || c.Spec == operator {
+			dst = append(dst, c.Value(i)...)
+		}
+	}
+	return dst
+}
+
 // ByteStrings returns the byte strings of an operator, given its name or spec, or of a field, given a name such as "echo.text". It
 // returns nil if no column of byte strings matches.
 func (r *Result) ByteStrings(name string) *Texts {

@@ -1,0 +1,76 @@
+package quality
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"os"
+	"testing"
+
+	client "millrace/client/quality"
+)
+
+// knownAnswers are texts with the counters that an independent program computed, which agrees with Curator's own classes.
+type knownAnswers struct {
+	Texts map[string]struct {
+		Text     string
+		Counters client.Counters
+	}
+	Invalid map[string]struct {
+		Hex, Replaced      string
+		CountersOfReplaced client.Counters `json:"counters_of_replaced"`
+	}
+}
+
+func readKnown(t testing.TB) (known knownAnswers) {
+	t.Helper()
+	file, err := os.ReadFile("../../../client/quality/testdata/known.json")
+	if err == nil {
+		err = json.Unmarshal(file, &known)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(known.Texts) != 22 || len(known.Invalid) != 5 {
+		t.Fatalf("%d texts and %d invalid ones, want 22 and 5", len(known.Texts), len(known.Invalid))
+	}
+	return known
+}
+
+// compare reports each counter that differs.
+func compare(t *testing.T, name string, got, want client.Counters) {
+	t.Helper()
+	for i := range want {
+		if got[i] != want[i] {
+			t.Errorf("%s: %v is %d, want %d", name, client.Counter(i), got[i], want[i])
+		}
+	}
+}
+
+// scanners are the implementations.
+var scanners = map[string]func(text []byte) (client.Counters, bool){
+	"reference": Reference,
+}
+
+func TestKnownAnswers(t *testing.T) {
+	known := readKnown(t)
+	for scanner, scan := range scanners {
+		for name, k := range known.Texts {
+			c, ok := scan([]byte(k.Text))
+			if !ok {
+				t.Errorf("%s: %s is refused", scanner, name)
+			}
+			compare(t, scanner+" of "+name, c, k.Counters)
+		}
+		for name, k := range known.Invalid {
+			data, err := hex.DecodeString(k.Hex)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c, ok := scan(data); ok || c != (client.Counters{}) {
+				t.Errorf("%s: %s has the counters %v, want a refusal and zeros", scanner, name, c)
+			}
+			c, _ := scan([]byte(k.Replaced))
+			compare(t, scanner+" of replaced "+name, c, k.CountersOfReplaced)
+		}
+	}
+}
