@@ -9,8 +9,8 @@ package quality
 
 // Code points and phrases of the definitions. The order within each list is ascending.
 //
-// Origin: NVIDIA NeMo Curator 1e2e4275, nemo_curator/stages/text/utils/constants.py (Bullets, Brackets, Marks, CommonWords, Lorem,
-// Policies), and Hugging Face datatrove a649de79 (Terminal). Both are under Apache-2.0. Spaces and LineEnds are properties of Python's
+// Origin: NVIDIA NeMo Curator 1e2e4275, nemo_curator/stages/text/utils/constants.py (Digits to Brackets, Marks, CommonWords,
+// Lorem, Policies), and Hugging Face datatrove a649de79 (Terminal). Both are under Apache-2.0. Spaces and LineEnds are properties of Python's
 // str type. Change no entry without a new version of the operator.
 
 // Spaces are the code points of str.isspace, which separate words and don't make a line. Go's unicode.IsSpace lacks four of them.
@@ -25,6 +25,17 @@ var LineEnds = []rune{
 	0x000A, 0x000B, 0x000C, 0x000D, 0x001C, 0x001D, 0x001E, 0x0085, 0x2028, 0x2029,
 }
 
+// Sets of ASCII characters. URLChars may follow http:// or https:// in a URL, as may % with two of Hex.
+const (
+	Digits   = "0123456789"
+	Letters  = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+	Alnum    = Letters + Digits + "\n?!,."
+	White    = "\b\t\n\r "
+	URLChars = Letters + Digits + "$-_@.&+/:=?#~!*(),"
+	Hex      = Digits + "ABCDEFabcdef"
+	EndMarks = "!\"'.?" // last characters of endmark_lines
+)
+
 // Bullets begin a bullet line.
 var Bullets = []rune{
 	0x2022, 0x2023, 0x2043, 0x204C, 0x204D, 0x2219, 0x25CB, 0x25CF, 0x25D8, 0x25E6, 0x29BE, 0x29BF,
@@ -34,9 +45,6 @@ var Bullets = []rune{
 var Brackets = []rune{
 	0x0028, 0x0029, 0x005B, 0x005D, 0x007B, 0x007D, 0x27E8, 0x27E9,
 }
-
-// EndMarks end a sentence. They are ASCII characters.
-const EndMarks = "!\"'.?"
 
 // Terminal is datatrove's TERMINAL_PUNCTUATION. It contains the last characters of terminal_lines.
 var Terminal = []rune{

@@ -49,6 +49,10 @@ func compare(t *testing.T, name string, got, want client.Counters) {
 // scanners are the implementations.
 var scanners = map[string]func(text []byte) (client.Counters, bool){
 	"reference": Reference,
+	"count": func(text []byte) (c client.Counters, ok bool) {
+		ok = Count(&c, text, make([]byte, SlotBytes*len(text)))
+		return c, ok
+	},
 }
 
 func TestKnownAnswers(t *testing.T) {

@@ -41,19 +41,13 @@ func count(condition bool) uint32 {
 	return 0
 }
 
-func isDigit(u rune) bool { return u >= '0' && u <= '9' }
-
-func isAlnum(u rune) bool {
-	return u >= 'a' && u <= 'z' || u >= 'A' && u <= 'Z' || isDigit(u) || strings.ContainsRune("\n?!,.", u)
-}
-
 func countChars(c *client.Counters, chars []rune) {
 	for _, u := range chars {
 		c[client.Chars]++
 		c[client.Newlines] += count(u == '\n')
-		c[client.AlnumChars] += count(isAlnum(u))
-		c[client.DigitChars] += count(isDigit(u))
-		c[client.WhiteChars] += count(strings.ContainsRune("\b\t\n\r ", u))
+		c[client.AlnumChars] += count(strings.ContainsRune(Alnum, u))
+		c[client.DigitChars] += count(strings.ContainsRune(Digits, u))
+		c[client.WhiteChars] += count(strings.ContainsRune(White, u))
 		c[client.ParenChars] += count(slices.Contains(Brackets, u))
 	}
 }
@@ -70,14 +64,12 @@ func countWords(c *client.Counters, words []string) {
 	}
 }
 
-func isHex(u rune) bool { return isDigit(u) || u >= 'a' && u <= 'f' || u >= 'A' && u <= 'F' }
-
 // urlChar returns the number of characters that a URL can take from chars at once: 1, or 3 for an escape, or 0.
 func urlChar(chars []rune) int {
 	switch {
-	case len(chars) >= 1 && (isAlnum(chars[0]) || strings.ContainsRune("$-_@.&+/:=?#~!*(),", chars[0])) && chars[0] != '\n':
+	case len(chars) >= 1 && strings.ContainsRune(URLChars, chars[0]):
 		return 1
-	case len(chars) >= 3 && chars[0] == '%' && isHex(chars[1]) && isHex(chars[2]):
+	case len(chars) >= 3 && chars[0] == '%' && strings.ContainsRune(Hex, chars[1]) && strings.ContainsRune(Hex, chars[2]):
 		return 3
 	}
 	return 0

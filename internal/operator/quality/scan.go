@@ -1,0 +1,100 @@
+package quality
+
+import (
+	"bytes"
+	"unicode/utf8"
+
+	client "millrace/client/quality"
+)
+
+// scan has the state of Count for one text.
+type scan struct {
+	text   []byte
+	c      *client.Counters
+	tables *tables
+
+	hasPolicy, hasLorem bool // whether the current paragraph has a phrase
+}
+
+// Count sets c to the counters of a text, as Reference does. It returns false if the text isn't valid UTF-8. memory is used during the
+// call, and must have SlotBytes for each byte of the text.
+func Count(c *client.Counters, text, memory []byte) (ok bool) {
+	*c = client.Counters{}
+	if !utf8.Valid(text) {
+		return false
+	}
+	s := scan{text: text, c: c, tables: sharedTables()}
+	alnum, digit, white, bracket, newlines, continuation := s.tables.countBytes(text)
+	c[client.Chars] = uint32(len(text)) - continuation
+	c[client.AlnumChars], c[client.DigitChars], c[client.WhiteChars] = alnum, digit, white
+	c[client.ParenChars], c[client.Newlines] = bracket, newlines
+	memory = memory[:SlotBytes*len(text)]
+	s.countPieces(int(newlines), memory)
+	s.countRepeatedParagraphs(int(newlines), memory)
+	s.countRuns(int(newlines), memory)
+	return true
+}
+
+// countPieces counts what depends on words, lines and phrases.
+func (s *scan) countPieces(newlines int, memory []byte) {
+	const separator = "\n"
+	set := newPartSet(s.text, separator, newlines+1, memory)
+	empty := uint32(0) // empty pieces at both ends of the text
+	for start := 0; ; {
+		p := piece{start: start, end: len(s.text)}
+		isLast := true
+		if i := bytes.IndexByte(s.text[start:], '\n'); i >= 0 {
+			p.end, isLast = start+i, false
+		}
+		switch {
+		case p.start < p.end:
+			s.countPiece(&p, &set)
+		case start == 0 || isLast:
+			empty++
+			s.endParagraph()
+		default:
+			s.endParagraph() // two newlines precede the next piece
+		}
+		s.countPythonLines(p, isLast)
+		if isLast {
+			break
+		}
+		start = p.end + len(separator)
+	}
+	s.endParagraph()
+	s.c[client.GrLines] += empty
+	s.c[client.GrRepeatedLines] += max(empty, 1) - 1
+}
+
+// countPiece counts a piece that isn't empty.
+func (s *scan) countPiece(p *piece, set *partSet) {
+	s.countWords(p)
+	length := uint32(p.end - p.start - p.extra)
+	if length >= MinLongLine {
+		s.c[client.LongLines]++
+	}
+	isLine := p.last > 0
+	if isLine {
+		s.countLine(p, length)
+	}
+	s.c[client.GrLines]++
+	if set.add(p.start, p.end) {
+		s.c[client.GrRepeatedLines]++
+		s.c[client.GrRepeatedLineChars] += length
+		if isLine {
+			s.c[client.RepeatedLines]++
+			s.c[client.RepeatedLineChars] += length
+		}
+	}
+}
+
+// endParagraph counts the phrases of a paragraph.
+func (s *scan) endParagraph() {
+	if s.hasPolicy {
+		s.c[client.PolicyParagraphs]++
+	}
+	if s.hasLorem {
+		s.c[client.LoremParagraphs]++
+	}
+	s.hasPolicy, s.hasLorem = false, false
+}
