@@ -1,7 +1,6 @@
 package quality
 
 import (
-	"slices"
 	"strings"
 	"sync"
 )
@@ -15,8 +14,6 @@ const (
 	spaceByte   byteClass = 1 << iota // a space
 	lineEndByte                       // a line end of str.splitlines that isn't a newline
 	letterByte                        // a letter; no other ASCII character is Alphabetic
-	hashByte                          // #
-	colonByte                         // :
 	highByte                          // part of a code point outside ASCII
 )
 
@@ -39,6 +36,7 @@ const (
 	whiteShift
 	bracketShift
 	newlineShift
+	hashShift
 	continuationShift // bytes 10xxxxxx, which don't begin a character
 
 	maxCountedBytes = 255
@@ -54,12 +52,13 @@ type tables struct {
 	chars  [][256]charClass
 
 	isURL, isHex [256]bool
-	phrases      phraseTable
+	common       commonTable
+	phrases      *phraseTable
 }
 
 // sharedTables returns the tables. No caller may change them.
 var sharedTables = sync.OnceValue(func() *tables {
-	t := &tables{phrases: newPhraseTable()}
+	t := &tables{common: newCommonTable(), phrases: newPhraseTable()}
 	for b := range t.bytes {
 		switch {
 		case b >= 0x80:
@@ -73,9 +72,7 @@ var sharedTables = sync.OnceValue(func() *tables {
 		t.isURL[b] = strings.IndexByte(URLChars, byte(b)) >= 0
 		t.isHex[b] = strings.IndexByte(Hex, byte(b)) >= 0
 	}
-	t.bytes['#'] |= hashByte
-	t.bytes[':'] |= colonByte
-	for shift, set := range map[int]string{alnumShift: Alnum, digitShift: Digits, whiteShift: White, newlineShift: "\n"} {
+	for shift, set := range map[int]string{alnumShift: Alnum, digitShift: Digits, whiteShift: White, newlineShift: "\n", hashShift: "#"} {
 		for _, b := range []byte(set) {
 			t.counts[b] |= 1 << shift
 		}
@@ -132,19 +129,30 @@ func (t *tables) add(u rune, class charClass) {
 // char returns the properties of a code point from U+0080 on.
 func (t *tables) char(u rune) charClass { return t.chars[t.blocks[u>>8]][u&0xFF] }
 
-// countBytes adds the counters that depend only on single bytes, and returns the number of bytes that don't begin a character.
-func (t *tables) countBytes(text []byte) (alnum, digit, white, bracket, newline, continuation uint32) {
-	for part := range slices.Chunk(text, maxCountedBytes) {
+// byteCounts are the counts of bytes.
+type byteCounts struct{ alnum, digit, white, bracket, newline, hash, continuation uint32 }
+
+// countBytes counts the bytes of a text.
+func (t *tables) countBytes(text []byte) (n byteCounts) {
+	for len(text) > 0 {
+		part := text[:min(len(text), maxCountedBytes)]
+		text = text[len(part):]
 		var sum uint64
+		for ; len(part) >= 8; part = part[8:] {
+			b := (*[8]byte)(part)
+			sum += t.counts[b[0]] + t.counts[b[1]] + t.counts[b[2]] + t.counts[b[3]]
+			sum += t.counts[b[4]] + t.counts[b[5]] + t.counts[b[6]] + t.counts[b[7]]
+		}
 		for _, b := range part {
 			sum += t.counts[b]
 		}
-		alnum += uint32(sum >> alnumShift & 0xFF)
-		digit += uint32(sum >> digitShift & 0xFF)
-		white += uint32(sum >> whiteShift & 0xFF)
-		bracket += uint32(sum >> bracketShift & 0xFF)
-		newline += uint32(sum >> newlineShift & 0xFF)
-		continuation += uint32(sum >> continuationShift & 0xFF)
+		n.alnum += uint32(sum >> alnumShift & 0xFF)
+		n.digit += uint32(sum >> digitShift & 0xFF)
+		n.white += uint32(sum >> whiteShift & 0xFF)
+		n.bracket += uint32(sum >> bracketShift & 0xFF)
+		n.newline += uint32(sum >> newlineShift & 0xFF)
+		n.hash += uint32(sum >> hashShift & 0xFF)
+		n.continuation += uint32(sum >> continuationShift & 0xFF)
 	}
-	return
+	return n
 }

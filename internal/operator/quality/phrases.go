@@ -11,24 +11,20 @@ type phrase struct {
 
 // phraseTable has the phrases by the last two letters of their first words.
 type phraseTable struct {
-	lists   [1024]uint8 // number of the list for a key
-	phrases [][]phrase  // list 0 is empty
+	next    [1024]uint32 // for each key, a bit for each character that may follow the first space, modulo 32
+	phrases [1024][]phrase
 }
 
 // phraseKey returns the key of two letters of any case. Other bytes have keys too.
 func phraseKey(a, b byte) int { return int(a&31)<<5 | int(b&31) }
 
-func newPhraseTable() (t phraseTable) {
-	t.phrases = make([][]phrase, 1)
+func newPhraseTable() *phraseTable {
+	t := new(phraseTable)
 	add := func(text string, isLorem bool) {
 		first, _, _ := strings.Cut(text, " ")
 		key := phraseKey(first[len(first)-2], first[len(first)-1])
-		if t.lists[key] == 0 {
-			t.lists[key] = uint8(len(t.phrases))
-			t.phrases = append(t.phrases, nil)
-		}
-		list := &t.phrases[t.lists[key]]
-		*list = append(*list, phrase{first: first, rest: text[len(first):], isLorem: isLorem})
+		t.next[key] |= 1 << (text[len(first)+1] & 31)
+		t.phrases[key] = append(t.phrases[key], phrase{first: first, rest: text[len(first):], isLorem: isLorem})
 	}
 	for _, p := range Policies {
 		add(p, false)
@@ -75,20 +71,25 @@ func lower(b byte) byte {
 	return b
 }
 
-// findPhrases notes the phrases whose first word ends at position end of the text. A space (U+0020) is there, after at least two bytes
-// of a word.
+// findPhrases notes the phrases whose first word ends at position end of the text. A space (U+0020) is there.
 func (s *scan) findPhrases(end int) {
-	p := &s.tables.phrases
-	list := p.lists[phraseKey(s.text[end-2], s.text[end-1])]
-	if list == 0 {
+	if end < 2 || end+1 >= len(s.text) {
 		return
 	}
-	for i := range p.phrases[list] {
-		switch f := &p.phrases[list][i]; {
-		case f.isLorem && !s.hasLorem:
-			s.hasLorem = f.matches(s.text, end)
-		case !f.isLorem && !s.hasPolicy:
-			s.hasPolicy = f.matches(s.text, end)
+	p, key := s.tables.phrases, phraseKey(s.text[end-2], s.text[end-1])
+	if p.next[key]>>(s.text[end+1]&31)&1 != 0 {
+		s.matchPhrases(p.phrases[key], end)
+	}
+}
+
+// matchPhrases notes which of the phrases are there.
+func (s *scan) matchPhrases(phrases []phrase, end int) {
+	for i := range phrases {
+		switch p := &phrases[i]; {
+		case p.isLorem && !s.hasLorem:
+			s.hasLorem = p.matches(s.text, end)
+		case !p.isLorem && !s.hasPolicy:
+			s.hasPolicy = p.matches(s.text, end)
 		}
 	}
 }

@@ -13,6 +13,7 @@ type scan struct {
 	c      *client.Counters
 	tables *tables
 
+	hasHash             bool // whether the text has a #
 	hasPolicy, hasLorem bool // whether the current paragraph has a phrase
 }
 
@@ -24,14 +25,17 @@ func Count(c *client.Counters, text, memory []byte) (ok bool) {
 		return false
 	}
 	s := scan{text: text, c: c, tables: sharedTables()}
-	alnum, digit, white, bracket, newlines, continuation := s.tables.countBytes(text)
-	c[client.Chars] = uint32(len(text)) - continuation
-	c[client.AlnumChars], c[client.DigitChars], c[client.WhiteChars] = alnum, digit, white
-	c[client.ParenChars], c[client.Newlines] = bracket, newlines
+	n := s.tables.countBytes(text)
+	c[client.Chars] = uint32(len(text)) - n.continuation
+	c[client.Newlines], c[client.AlnumChars], c[client.DigitChars] = n.newline, n.alnum, n.digit
+	c[client.WhiteChars], c[client.ParenChars] = n.white, n.bracket
+	s.hasHash = n.hash > 0
+	newlines := int(n.newline)
 	memory = memory[:SlotBytes*len(text)]
-	s.countPieces(int(newlines), memory)
-	s.countRepeatedParagraphs(int(newlines), memory)
-	s.countRuns(int(newlines), memory)
+	s.countURLs()
+	s.countPieces(newlines, memory)
+	s.countRepeatedParagraphs(newlines, memory)
+	s.countRuns(newlines, memory)
 	return true
 }
 

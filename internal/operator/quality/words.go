@@ -2,6 +2,8 @@ package quality
 
 import (
 	"bytes"
+	"encoding/binary"
+	"math/bits"
 	"unicode/utf8"
 
 	client "millrace/client/quality"
@@ -15,94 +17,138 @@ type piece struct {
 	hasLineEnd  bool // whether it contains a line end of str.splitlines, apart from a carriage return at its end
 }
 
+// wordCounts are the counters of words, except for symbol_words.
+type wordCounts struct{ words, chars, longest, alpha, common uint32 }
+
 // countWords counts the words of a piece, sets its remaining fields, and notes phrases.
 func (s *scan) countWords(p *piece) {
-	text, t := s.text, s.tables
+	var (
+		text, t = s.text, s.tables
+		n       wordCounts
+	)
 	for i := p.start; i < p.end; {
-		class := t.bytes[text[i]]
-		if class&spaceByte != 0 {
-			if class&lineEndByte != 0 && (text[i] != '\r' || i+1 < p.end) {
-				p.hasLineEnd = true
-			}
+		if text[i] == ' ' {
 			i++
 			continue
 		}
-		if class&highByte != 0 {
-			u, size := utf8.DecodeRune(text[i:])
-			if char := t.char(u); char&spaceChar != 0 {
-				p.hasLineEnd = p.hasLineEnd || char&lineEndChar != 0
-				p.extra += size - 1
-				i += size
+		class := t.bytes[text[i]]
+		if class&(spaceByte|highByte) != 0 {
+			if space := s.spaceBytes(p, i); space > 0 {
+				i += space
 				continue
 			}
 		}
+		start, extra, isAlpha := i, 0, class&letterByte != 0
 		if p.last == 0 {
-			p.first = i
+			p.first = start
 		}
-		i = s.countWord(i, p)
+		i = asciiEnd(text, i)
+		if i < len(text) && t.bytes[text[i]]&spaceByte == 0 {
+			var hasAlphabetic bool
+			i, extra, hasAlphabetic = s.wordEnd(i)
+			isAlpha = isAlpha || hasAlphabetic
+		}
 		p.last = i
+		word := text[start:i]
+		if !isAlpha && !s.hasLetter(word) {
+			if isMark(word) {
+				s.c[client.SymbolWords]++
+			}
+		} else {
+			n.alpha++
+		}
+		length := uint32(len(word) - extra)
+		n.words++
+		n.chars += length
+		n.longest = max(n.longest, length)
+		n.common += t.common.count(text, start, len(word))
+		if s.hasHash && 2*hashRuns(word) > length {
+			s.c[client.SymbolWords]++ // a mark has no #
+		}
+		if i < len(text) && text[i] == ' ' {
+			s.findPhrases(i)
+		}
+		p.extra += extra
 	}
+	s.c[client.Words] += n.words
+	s.c[client.WordChars] += n.chars
+	s.c[client.LongestWord] = max(s.c[client.LongestWord], n.longest)
+	s.c[client.AlphaWords] += n.alpha
+	s.c[client.CommonWords] += n.common
 }
 
-// countWord counts the word that starts at a position, and returns its end.
-func (s *scan) countWord(start int, p *piece) (end int) {
-	var (
-		text, t = s.text[:p.end], s.tables
-		classes byteClass
-		extra   int
-	)
-	for end = start; end < len(text); {
+// spaceBytes returns the length of the space at a position of a piece, or 0 if no space is there.
+func (s *scan) spaceBytes(p *piece, at int) int {
+	class := s.tables.bytes[s.text[at]]
+	if class&highByte == 0 {
+		if class&lineEndByte != 0 && (s.text[at] != '\r' || at+1 < p.end) {
+			p.hasLineEnd = true
+		}
+		return 1
+	}
+	u, size := utf8.DecodeRune(s.text[at:])
+	char := s.tables.char(u)
+	if char&spaceChar == 0 {
+		return 0
+	}
+	if char&lineEndChar != 0 {
+		p.hasLineEnd = true
+	}
+	p.extra += size - 1
+	return size
+}
+
+// asciiEnd returns the position of the first byte from a position on that is at most 0x20 or at least 0x80, or a position less than 8
+// bytes before the end of the text.
+func asciiEnd(text []byte, at int) int {
+	const low, high = 0x2121212121212121, 0x8080808080808080
+	for len(text)-at >= 8 {
+		// The lowest byte with its high bit set is right. A borrow may set the high bits of the bytes above it.
+		eight := binary.LittleEndian.Uint64(text[at:])
+		if found := (eight - low | eight) & high; found != 0 {
+			return at + bits.TrailingZeros64(found)/8
+		}
+		at += 8
+	}
+	return at
+}
+
+// wordEnd returns the end of the word that contains a position, the number of bytes from there on that don't begin a character, and
+// whether a character outside ASCII from there on is Alphabetic.
+func (s *scan) wordEnd(at int) (end, extra int, hasAlphabetic bool) {
+	text, t := s.text, s.tables
+	for end = at; end < len(text); {
 		class := t.bytes[text[end]]
-		if class&(spaceByte|highByte) == 0 {
-			classes |= class
+		if class&highByte == 0 {
+			if class&spaceByte != 0 {
+				break
+			}
 			end++
 			continue
-		}
-		if class&spaceByte != 0 {
-			break
 		}
 		u, size := utf8.DecodeRune(text[end:])
 		char := t.char(u)
 		if char&spaceChar != 0 {
 			break
 		}
-		if char&alphabeticChar != 0 {
-			classes |= letterByte
-		}
+		hasAlphabetic = hasAlphabetic || char&alphabeticChar != 0
 		if char&bracketChar != 0 {
 			s.c[client.ParenChars]++
 		}
 		extra += size - 1
 		end += size
 	}
-	p.extra += extra
-	word := text[start:end]
-	length := uint32(len(word) - extra)
-	s.c[client.Words]++
-	s.c[client.WordChars] += length
-	s.c[client.LongestWord] = max(s.c[client.LongestWord], length)
-	if classes&letterByte != 0 {
-		s.c[client.AlphaWords]++
-	}
-	switch {
-	case classes&hashByte != 0:
-		if 2*hashRuns(word) > length {
-			s.c[client.SymbolWords]++
+	return end, extra, hasAlphabetic
+}
+
+// hasLetter reports whether a word has an ASCII letter.
+func (s *scan) hasLetter(word []byte) bool {
+	for _, b := range word {
+		if s.tables.bytes[b]&letterByte != 0 {
+			return true
 		}
-	case classes&letterByte == 0:
-		if isMark(word) {
-			s.c[client.SymbolWords]++
-		}
-	case len(word) <= maxCommonWord && isCommon(word):
-		s.c[client.CommonWords]++
 	}
-	if classes&colonByte != 0 {
-		s.countURLs(word)
-	}
-	if end < len(text) && text[end] == ' ' && end-start >= 2 {
-		s.findPhrases(end)
-	}
-	return end
+	return false
 }
 
 // hashRuns returns the number of runs of #.
@@ -115,7 +161,7 @@ func hashRuns(word []byte) (runs uint32) {
 	return runs
 }
 
-// isMark reports whether a word is one of Marks. No mark has a letter or #.
+// isMark reports whether a word is one of Marks. No mark has a letter.
 func isMark(word []byte) bool {
 	switch string(word) {
 	case "...", "[...]", "\u2026", "(...)", "[\u2026]", "-\u00BB":
@@ -124,56 +170,96 @@ func isMark(word []byte) bool {
 	return false
 }
 
+// maxCommonWord is the length of the longest of CommonWords.
 const maxCommonWord = 4
 
-// isCommon reports whether a word is one of CommonWords.
-func isCommon(word []byte) bool {
-	switch string(word) {
-	case "the", "be", "to", "of", "and", "that", "have", "with":
-		return true
-	}
-	return false
+// commonTable is a hash table of CommonWords without collisions. A key is a word's bytes, the first one lowest.
+type commonTable struct {
+	multiplier uint32
+	keys       [16]uint32
 }
 
-// countURLs counts the URLs of a word that contains a colon. A URL has no space.
-func (s *scan) countURLs(word []byte) {
+// noKey isn't the key of any word, because no text in UTF-8 has a byte 0xFF.
+const noKey = 0xFFFFFFFF
+
+// commonMasks keep the bytes of a word in a key, by its length. The key of a longer word is 0, which isn't in the table.
+var commonMasks = [maxCommonWord + 2]uint32{0, 0xFF, 0xFFFF, 0xFFFFFF, 0xFFFFFFFF, 0}
+
+func newCommonTable() (t commonTable) {
+	for hasCollision := true; hasCollision; {
+		t.multiplier += 0x9E3779B2
+		for i := range t.keys {
+			t.keys[i] = noKey
+		}
+		hasCollision = false
+		for _, w := range CommonWords {
+			var word [maxCommonWord]byte
+			copy(word[:], w)
+			key := binary.LittleEndian.Uint32(word[:])
+			hasCollision = hasCollision || t.keys[t.slot(key)] != noKey
+			t.keys[t.slot(key)] = key
+		}
+	}
+	return t
+}
+
+func (t *commonTable) slot(key uint32) uint32 { return key * t.multiplier >> 28 }
+
+// count returns 1 if the word of the given length at a position of the text is in the table, or else 0.
+func (t *commonTable) count(text []byte, at, length int) uint32 {
+	var key uint32
+	if len(text)-at >= maxCommonWord {
+		key = binary.LittleEndian.Uint32(text[at:])
+	} else {
+		var word [maxCommonWord]byte
+		copy(word[:], text[at:])
+		key = binary.LittleEndian.Uint32(word[:])
+	}
+	key &= commonMasks[min(length, maxCommonWord+1)]
+	var found uint32
+	if t.keys[t.slot(key)] == key {
+		found = 1
+	}
+	return found
+}
+
+// countURLs counts the URLs of the text.
+func (s *scan) countURLs() {
 	const separator = "://"
+	text := s.text // the text after the last URL
 	for at := 0; ; {
-		i := bytes.Index(word[at:], []byte(separator))
+		i := bytes.Index(text[at:], []byte(separator))
 		if i < 0 {
 			return
 		}
 		colon := at + i
-		at = colon + 1
+		at = colon + len(separator)
 		start := colon
 		for _, scheme := range []string{"http", "https"} {
-			if bytes.HasSuffix(word[:colon], []byte(scheme)) {
+			if bytes.HasSuffix(text[:colon], []byte(scheme)) {
 				start = colon - len(scheme)
 			}
 		}
-		if start == colon {
-			continue
-		}
-		end := s.urlEnd(word, colon+len(separator))
-		if end == colon+len(separator) {
+		end := s.urlEnd(text, at)
+		if start == colon || end == at {
 			continue
 		}
 		s.c[client.URLChars] += uint32(end - start)
-		if bytes.Contains(word[start:end], []byte("porn")) {
+		if bytes.Contains(text[start:end], []byte("porn")) {
 			s.c[client.PornURLs]++
 		}
-		word, at = word[end:], 0
+		text, at = text[end:], 0
 	}
 }
 
 // urlEnd returns the end of the longest run of URL characters and escapes from a position on.
-func (s *scan) urlEnd(word []byte, at int) int {
+func (s *scan) urlEnd(text []byte, at int) int {
 	t := s.tables
-	for at < len(word) {
+	for at < len(text) {
 		switch {
-		case t.isURL[word[at]]:
+		case t.isURL[text[at]]:
 			at++
-		case word[at] == '%' && len(word)-at >= 3 && t.isHex[word[at+1]] && t.isHex[word[at+2]]:
+		case text[at] == '%' && len(text)-at >= 3 && t.isHex[text[at+1]] && t.isHex[text[at+2]]:
 			at += 3
 		default:
 			return at
