@@ -69,6 +69,9 @@ const (
 	NumCounters // number of counters
 )
 
+// InvalidUTF8 is the operator's reason for refusing a record.
+const InvalidUTF8 = "invalid UTF-8"
+
 var names = [NumCounters]string{
 	"chars", "newlines", "alnum_chars", "digit_chars", "white_chars", "paren_chars", "words", "word_chars", "longest_word", "symbol_words",
 	"common_words", "url_chars", "porn_urls", "lines", "line_chars", "bullet_lines", "endmark_lines", "ellipsis_lines", "paragraphs",

@@ -85,7 +85,7 @@ func TestOperatorsOfOnesOwnAreRefusedWithWhatToDo(t *testing.T) {
 	path := "MILLRACE_OPERATOR_PATH=" + folder
 	call(t, []string{path, "MILLRACE_OPERATORS=entropy?bits=7"}, "run").
 		want(t, exitUsage, `parameter "bits" is "7": give a whole number from 1 to 6`)
-	call(t, []string{"MILLRACE_OPERATORS=entropy"}, "run").want(t, exitUsage, `unknown operator "entropy": known are crc32c, minhash`)
+	call(t, []string{"MILLRACE_OPERATORS=entropy"}, "run").want(t, exitUsage, `unknown operator "entropy": known are crc32c, minhash, quality`)
 	if err := os.Remove(filepath.Join(folder, "entropy"+compiled.CPUSuffix)); err != nil {
 		t.Fatal(err)
 	}

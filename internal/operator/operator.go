@@ -31,8 +31,8 @@ type Operator interface {
 	// block of crc32c is empty. The block of minhash has uint32 k, uint32 hashes, uint64 seed.
 	Params() []byte
 
-	// Stride returns the length of one record in bytes. It is 4 for crc32c (one uint32) and 4*hashes for minhash (one uint32 per entry
-	// of the signature).
+	// Stride returns the length of one record in bytes. It is 4 for crc32c (one uint32), 4*hashes for minhash (one uint32 per entry
+	// of the signature), and 152 for quality (one uint32 per counter).
 	Stride() int
 
 	// Needs returns the memory, in bytes, that the host kernel needs for a batch of the given shape. For the kernels of other devices,
@@ -65,6 +65,16 @@ type Refuser interface {
 	// for a batch with the given number of rows. A record's reason is the same in any batch and on any device. It has at most 64
 	// printable ASCII characters.
 	Refusal(results []byte, rows, row int) string
+}
+
+// ReferenceRefuser is a Refuser whose reference refuses the same payloads, for the same reasons. The built-in operators with reasons are
+// ReferenceRefusers.
+type ReferenceRefuser interface {
+	Refuser
+
+	// ReferenceRefusal returns the reason why a payload has no result, or "" if it has a result. If it has none, AppendReference appends
+	// zeros.
+	ReferenceRefusal(payload []byte) string
 }
 
 // RefusalText returns the message for users about a record that the operator called name refused.

@@ -90,6 +90,9 @@ var builtIns = func() (all []Source) {
 			s.kernel, s.reference = crc32cHost{}, func([]byte) referenceFunc { return crc32cReference }
 		case minhashName:
 			s.kernel, s.reference = minhashHost{d}, func(block []byte) referenceFunc { return newMinhashReference(d, block).append }
+		case qualityName:
+			s.kernel, s.reference = qualityHost{d}, func([]byte) referenceFunc { return qualityReference }
+			s.refusal = qualityRefusal
 		default:
 			panic(fmt.Sprintf("operator: %s is declared and has no code", d.Name))
 		}
@@ -106,6 +109,7 @@ type builtInSource struct {
 	description *compiled.Description
 	kernel      device.HostKernel
 	reference   func(block []byte) referenceFunc // returns the reference for a valid parameter block
+	refusal     func(payload []byte) string      // see ReferenceRefuser; nil if the operator declares no reason
 }
 
 // Name implements Source.
@@ -125,7 +129,11 @@ func (b *builtInSource) Bind(query string) (Operator, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &builtIn{declared: o, name: o.Name(), stride: o.Stride(), column: DeclaredColumn(o), kernel: kernel, reference: b.reference(block)}, nil
+	bound := &builtIn{declared: o, name: o.Name(), stride: o.Stride(), column: DeclaredColumn(o), kernel: kernel, reference: b.reference(block)}
+	if b.refusal != nil {
+		return refuser{bound, b.refusal}, nil
+	}
+	return bound, nil
 }
 
 // builtIn is a built-in operator with its parameters. It implements Columnar. Its declaration determines everything except its
@@ -168,3 +176,17 @@ func (b *builtIn) ArrowColumn() arrowipc.Column { return b.column }
 
 // Declaration implements Declared.
 func (b *builtIn) Declaration() *compiled.Operator { return b.declared }
+
+// refuser is a built-in operator that declares reasons. It implements ReferenceRefuser and Columnar.
+type refuser struct {
+	*builtIn
+	refusal func(payload []byte) string
+}
+
+// Refusal implements Refuser.
+func (r refuser) Refusal(results []byte, rows, row int) string {
+	return r.declared.Refusal(r.declared.Status(results, rows, row))
+}
+
+// ReferenceRefusal implements ReferenceRefuser.
+func (r refuser) ReferenceRefusal(payload []byte) string { return r.refusal(payload) }

@@ -11,6 +11,8 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"millrace/client/quality"
 )
 
 // Contract is the version of the contract between an operator and the worker that this package implements. The package can read
@@ -207,7 +209,16 @@ func BuiltIn() []*Description {
 			},
 			Fields: []Field{{Name: "signature", Type: Uint32, Array: true, CountParameter: 1, BareColumn: true}},
 		},
+		{Name: "quality", Version: 1, Form: Library, Fields: qualityFields(), Reasons: []string{quality.InvalidUTF8}},
 	}
+}
+
+// qualityFields returns a field for each counter.
+func qualityFields() (fields []Field) {
+	for c := range quality.NumCounters {
+		fields = append(fields, Field{Name: c.String(), Type: Uint32, Count: 1, CountParameter: -1})
+	}
+	return fields
 }
 
 // Declaration returns the operator's name, version, form, parameters, fields and reasons as one line, for example "entropy version

@@ -34,7 +34,7 @@ func TestBuiltInOperatorsConform(t *testing.T) {
 	for _, d := range compiled.BuiltIn() {
 		descriptions[d.Name] = d
 	}
-	for _, spec := range []string{"crc32c", "minhash?k=5&hashes=4"} {
+	for _, spec := range []string{"crc32c", "minhash?k=5&hashes=4", "quality"} {
 		t.Run(spec, func(t *testing.T) {
 			op, err := operator.Parse(spec)
 			if err != nil {

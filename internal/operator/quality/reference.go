@@ -8,9 +8,6 @@ import (
 	client "millrace/client/quality"
 )
 
-// InvalidUTF8 is the operator's reason for refusing a record.
-const InvalidUTF8 = "invalid UTF-8"
-
 // Reference returns the counters of a text. It returns false and zeros if the text isn't valid UTF-8. It splits the text as Python's str
 // type does, and then counts one thing after the other.
 func Reference(text []byte) (c client.Counters, ok bool) {
