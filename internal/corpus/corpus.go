@@ -11,6 +11,7 @@ import (
 	"math"
 	"math/bits"
 	"sync"
+	"unicode/utf8"
 )
 
 // Random is the generator splitmix64 (Steele, Lea, Flood, 2014). It can start at any state.
@@ -110,4 +111,20 @@ func (v *Vocabulary) Append(dst []byte, seed uint64, size int) []byte {
 		dst = append(dst, v.draws[r.Next()>>(64-drawBits)]...)
 	}
 	return dst[:end]
+}
+
+// AppendUTF8 is like Append, but the record is valid UTF-8. Spaces take the place of a last character that is cut off.
+func (v *Vocabulary) AppendUTF8(dst []byte, seed uint64, size int) []byte {
+	start := len(dst)
+	dst = v.Append(dst, seed, size)
+	last := len(dst)
+	for last > start && !utf8.RuneStart(dst[last-1]) {
+		last--
+	}
+	if last = max(last-1, start); !utf8.Valid(dst[last:]) {
+		for i := last; i < len(dst); i++ {
+			dst[i] = ' '
+		}
+	}
+	return dst
 }

@@ -113,3 +113,23 @@ func TestPack(t *testing.T) {
 		t.Errorf("nothing packs to %q and %v", rows, offsets)
 	}
 }
+
+func TestAppendUTF8IsValid(t *testing.T) {
+	v, cut := NewVocabulary(5), 0
+	for size := range 400 {
+		got, whole := v.AppendUTF8([]byte("x"), uint64(size), size)[1:], v.Append(nil, uint64(size), size)
+		if !utf8.Valid(got) || len(got) != size {
+			t.Fatalf("%d bytes: %q", size, got)
+		}
+		if bytes.Equal(got, whole) {
+			continue
+		}
+		cut++
+		if utf8.Valid(whole) || !bytes.HasPrefix(whole, bytes.TrimRight(got, " ")) {
+			t.Fatalf("%q became %q", whole, got)
+		}
+	}
+	if cut == 0 {
+		t.Error("no character was cut off")
+	}
+}

@@ -37,7 +37,7 @@ func NewDocuments(seed uint64) *Documents {
 func (d *Documents) Append(dst []byte, i int) []byte {
 	r := d.generator(i)
 	size := drawSize(&r)
-	return d.text.Append(dst, r.Next(), size) // the last character may be cut off; operators accept any bytes
+	return d.text.AppendUTF8(dst, r.Next(), size)
 }
 
 func (d *Documents) records() int { return 1 }

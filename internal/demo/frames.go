@@ -88,7 +88,7 @@ func (f *framed) texts(buffer []byte, i int) ([]byte, [][]byte) {
 	for r := range ends {
 		seed := corpus.Seed(set, r)
 		size := corpus.Random{State: seed}
-		buffer = f.text.Append(buffer, seed, size.Below(2*f.RecordBytes+1))
+		buffer = f.text.AppendUTF8(buffer, seed, size.Below(2*f.RecordBytes+1))
 		ends[r] = len(buffer)
 	}
 	records, start := make([][]byte, f.Records), 0

@@ -31,13 +31,13 @@ func knownPayloads() [][]byte {
 	return [][]byte{[]byte("123456789"), []byte(knownText), {}, zeros, []byte(knownText[:100]), {0xff}, []byte(knownText[1:2049])}
 }
 
-// known holds a probe's payloads and the expected value of each operator for each payload. The reference of a built-in
+// known holds a probe's payloads and the expected outcome of each operator for each payload. The reference of a built-in
 // operator computes them. An operator without a reference must repeat its first results.
 type known struct {
 	payloads [][]byte
 
 	mu   sync.Mutex
-	want [][][]byte // indexed by operator and payload; a value is nil until it has been learned
+	want [][][]byte // indexed by operator and payload; an outcome is nil until it has been learned
 }
 
 // probing marks the batch of a probe and signals the completion of that batch. Pipeline.mu guards it.
@@ -169,19 +169,34 @@ func (o Options) knownAnswers() *known {
 	k := &known{payloads: knownPayloads()}
 	k.payloads[0] = k.payloads[0][:min(len(k.payloads[0]), o.BatchBytes)] // shortened so that the first payload always fits
 	for _, op := range o.Operators {
-		values := make([][]byte, len(k.payloads))
-		if _, own := op.(operator.Refuser); !own {
-			for i, payload := range k.payloads {
-				values[i] = op.AppendReference(nil, payload)
-			}
+		outcomes := make([][]byte, len(k.payloads))
+		for i, payload := range k.payloads {
+			outcomes[i] = referenceOutcome(op, payload)
 		}
-		k.want = append(k.want, values)
+		k.want = append(k.want, outcomes)
 	}
 	return k
 }
 
-// value returns the expected value of an operator for a known payload. If the value isn't known yet, got becomes the
-// expected value.
+// referenceOutcome returns the outcome that the reference of a built-in operator gives for a payload. It returns nil for
+// a user's operator that can refuse a record.
+func referenceOutcome(op operator.Operator, payload []byte) []byte {
+	switch r := op.(type) {
+	case operator.ReferenceRefuser:
+		if why := r.ReferenceRefusal(payload); why != "" {
+			return refused(why)
+		}
+	case operator.Refuser:
+		return nil
+	}
+	return op.AppendReference(nil, payload)
+}
+
+// refused returns the outcome of a record that an operator refuses.
+func refused(why string) []byte { return []byte("refused: " + why) }
+
+// value returns the expected outcome of an operator for a known payload. If the outcome isn't known yet, got becomes the
+// expected outcome.
 func (k *known) value(op, payload int, got []byte) []byte {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -196,12 +211,12 @@ func (k *known) value(op, payload int, got []byte) []byte {
 func outcome(op operator.Operator, results []byte, offsets []uint32, row int, scratch *[]byte) []byte {
 	if r, ok := op.(operator.Refuser); ok {
 		if why := r.Refusal(results, len(offsets)-1, row); why != "" {
-			return []byte("refused: " + why)
+			return refused(why)
 		}
 	}
 	if f, ok := op.(operator.Faulty); ok {
 		if why := f.Overlong(results, offsets, row); why != "" {
-			return []byte("refused: " + why)
+			return refused(why)
 		}
 	}
 	return operator.Value(op, results, offsets, row, scratch)

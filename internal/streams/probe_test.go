@@ -55,7 +55,7 @@ func (e *errorsSeen) DeviceError(_, kind string) {
 func probed(t *testing.T, d device.Device, o streams.Options) (*streams.Pipeline, *errorsSeen) {
 	t.Helper()
 	seen := &errorsSeen{}
-	o.Operators, o.Observer, o.ScratchLimit = operators(t, "crc32c,minhash?k=3&hashes=5"), seen, 64<<20
+	o.Operators, o.Observer, o.ScratchLimit = operators(t, "crc32c,minhash?k=3&hashes=5,quality"), seen, 64<<20
 	p, err := streams.New(d, o)
 	if err != nil {
 		t.Fatal(err)
@@ -155,6 +155,37 @@ func TestProbeThatFailsLosesTheDevice(t *testing.T) {
 				t.Errorf("device errors %v, want one of a probe and one of the loss", seen.kinds)
 			}
 		})
+	}
+}
+
+// lenient is the operator quality without refusals. Its status bytes fill the last 256 bytes of a result of few rows.
+type lenient struct{ device.HostKernel }
+
+func (l lenient) Bind(params []byte) (device.BoundHostKernel, error) {
+	b, err := l.HostKernel.Bind(params)
+	return lenientBound{b}, err
+}
+
+type lenientBound struct{ device.BoundHostKernel }
+
+func (l lenientBound) Run(rows []byte, offsets []uint32, scratch, result []byte, parallel device.Parallel) error {
+	err := l.BoundHostKernel.Run(rows, offsets, scratch, result, parallel)
+	clear(result[len(result)-256:])
+	return err
+}
+
+// The first probe knows which payloads a built-in operator refuses.
+func TestProbeKnowsRefusalsOfBuiltInOperators(t *testing.T) {
+	kernels := operator.HostKernels()
+	kernels[2] = lenient{kernels[2]}
+	d, err := host.Open(host.Options{Cores: 1, Kernels: kernels})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closeClean(t, d) })
+	p, _ := probed(t, d, streams.Options{Lanes: 2, BatchBytes: 1 << 20, BatchPayloads: 1000})
+	if err := p.Probe(t.Context()); !errors.Is(err, device.ErrLost) || !strings.Contains(err.Error(), "operator quality gives wrong results") {
+		t.Errorf("Probe = %v, want a lost device because of quality", err)
 	}
 }
 

@@ -19,6 +19,8 @@ type operatorCase struct {
 	params []byte // its parameter block
 	rows   [][]byte
 	want   []byte // the result records, back to back
+
+	refuser operator.ReferenceRefuser // the operator if its results have statuses; otherwise nil
 }
 
 // operatorTests returns tests that run each case with two different poisons, so that a byte that isn't written is
@@ -32,11 +34,26 @@ func operatorTests(cases []operatorCase) []test {
 			for _, poison := range []byte{0x00, 0xFF} {
 				b.enqueue(s, poison)
 				r.sync(s)
-				b.check(c.label, c.want)
+				if c.refuser == nil {
+					b.check(c.label, c.want)
+				} else {
+					c.checkWithStatuses(r, b.records(c.label))
+				}
 			}
 		}})
 	}
 	return all
+}
+
+// checkWithStatuses checks the records and the statuses of a result. The padding between them may have any bytes.
+func (c operatorCase) checkWithStatuses(r *rig, result []byte) {
+	r.Helper()
+	r.wantRecords(c.label, result[:min(len(result), len(c.want))], c.want, len(c.rows))
+	for i, row := range c.rows {
+		if got, want := c.refuser.Refusal(result, len(c.rows), i), c.refuser.ReferenceRefusal(row); got != want {
+			r.Fatalf("%s: row %d of %d: refusal %q, want %q", c.label, i, len(c.rows), got, want)
+		}
+	}
 }
 
 // specs are the operators that every payload set is tested with. They include minhash with the default parameters, with
@@ -46,6 +63,7 @@ var specs = []string{
 	"minhash",
 	"minhash?k=1&hashes=1&seed=0",
 	"minhash?k=256&hashes=3&seed=18446744073709551615",
+	"quality",
 }
 
 // wide has the maximum number of hashes. Its reference is slow, so it is tested with one set only.
@@ -73,6 +91,7 @@ func newOperatorCase(t *testing.T, spec string, set corpus.Set) operatorCase {
 		t.Fatal(err)
 	}
 	c := operatorCase{label: op.String() + " of " + set.Name, name: op.Name(), params: op.Params(), rows: set.Payloads}
+	c.refuser, _ = op.(operator.ReferenceRefuser)
 	for _, payload := range set.Payloads {
 		c.want = op.AppendReference(c.want, payload)
 	}
