@@ -98,9 +98,12 @@ func (a *app) watchWorker() {
 	a.metrics.WatchWorker(a.worker.Status)
 }
 
-// logFrames logs the framing and compression of messages and results. It logs nothing if all of them are off.
+// logFrames logs the filter, and the framing and compression of messages and results, unless they are off.
 func (a *app) logFrames() {
 	o := &a.options
+	if o.Filter != nil {
+		a.log.Info("filter", "keeps", strings.Join(o.Filter.Conditions(), ", "), "leaves_out_filters", strings.Join(o.Filter.Missing(), ", "))
+	}
 	if o.Split.Framing == frame.None && o.Decompress == compression.None && o.Compress == compression.None {
 		return
 	}

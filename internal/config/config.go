@@ -74,7 +74,7 @@ type Config struct {
 	CacheDir     string `split_words:"true" form:"a directory" desc:"keeps compiled operators; workers may share it. empty: the worker compiles operators at each start"`
 	ResultFormat string `split_words:"true" default:"json" oneof:"json,binary,arrow,annotated" desc:"the format of results. annotated: each record is a JSON object and goes on as it came, with one more member; see docs/results.md"`
 	AnnotateAs   string `split_words:"true" default:"millrace" is:"member" form:"letters, digits and underscores" desc:"the name of the member with the results of an annotated record; a member with this name is replaced"`
-	Filter       string `form:"a CEL expression, or empty" desc:"which records are in results, such as record.bytes > 100; empty: all; see docs/text.md"`
+	Filter       string `form:"a CEL expression, preset:curator-english, or empty" desc:"which records are in results, such as record.bytes > 100; empty: all; see docs/text.md"`
 
 	Framing        string `split_words:"true" default:"none" oneof:"none,newline_delimited,length_delimited,varint_length_delimited,arrow,json_array,auto" desc:"how a message holds records. none: it is one record. auto: its Content-Type selects the framing; see docs/frames.md"`
 	Field          string `form:"a name, a path like doc.body, or empty" desc:"the field of each JSON object that is the record, or the Arrow column that holds the records; empty: the whole record, or the only binary or string column; see docs/text.md"`

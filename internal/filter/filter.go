@@ -34,12 +34,13 @@ const maxExpression = 64 << 10
 type Filter struct {
 	variables  *variables
 	conditions []condition
+	missing    []string
 	rows       sync.Pool // contains *activation
 }
 
 // condition is a part of a Filter.
 type condition struct {
-	text      string
+	name      string // for people: its text, or the name of a filter in a preset
 	program   cel.Program
 	operators []string
 }
@@ -54,14 +55,36 @@ type Row struct {
 	Kept        func(field int) []byte
 }
 
-// New compiles an expression for the results of ops and for kept fields with the given names. The error names the position of each
-// mistake in the expression, and says what is permitted there.
+// New compiles an expression for the results of ops and for kept fields with the given names. The expression may be a preset, such as
+// "preset:curator-english". The error names the position of each mistake in the expression, and says what is permitted there.
 func New(expression string, ops []operator.Operator, kept []string) (*Filter, error) {
-	v := newVariables(ops, kept)
-	env, err := v.environment()
+	f := &Filter{variables: newVariables(ops, kept)}
+	env, err := f.variables.environment()
 	if err != nil {
 		return nil, err
 	}
+	var parts []part
+	if name, ok := strings.CutPrefix(expression, presetPrefix); !ok {
+		parts, err = f.parse(env, expression)
+	} else if parts, f.missing, err = preset(name); err == nil && !f.variables.has(qualityName) {
+		err = fmt.Errorf("a preset needs the counters of the operator %s: add it to MILLRACE_OPERATORS", qualityName)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range parts {
+		c, err := newCondition(env, p)
+		if err != nil {
+			return nil, err
+		}
+		f.conditions = append(f.conditions, c)
+	}
+	f.rows.New = func() any { return &activation{variables: f.variables} }
+	return f, nil
+}
+
+// parse checks an expression and returns its conditions.
+func (f *Filter) parse(env *cel.Env, expression string) (parts []part, err error) {
 	whole, issues := env.Compile(expression)
 	if issues.Err() != nil {
 		return nil, compileError(issues)
@@ -69,19 +92,18 @@ func New(expression string, ops []operator.Operator, kept []string) (*Filter, er
 	if !whole.OutputType().IsExactType(types.BoolType) {
 		return nil, fmt.Errorf("the expression has the type %s: write a condition, which is true or false, such as %s > 0", whole.OutputType(), recordName+".bytes")
 	}
-	if err := v.checkFields(whole.NativeRep()); err != nil {
+	tree := whole.NativeRep()
+	if err := f.variables.checkFields(tree); err != nil {
 		return nil, err
 	}
-	f := &Filter{variables: v}
-	for _, part := range conjuncts(whole.NativeRep().Expr()) {
-		c, err := newCondition(env, part, whole.NativeRep().SourceInfo())
+	for _, e := range conjuncts(tree.Expr()) {
+		text, err := cel.ExprToString(e, tree.SourceInfo())
 		if err != nil {
 			return nil, err
 		}
-		f.conditions = append(f.conditions, c)
+		parts = append(parts, part{text, text})
 	}
-	f.rows.New = func() any { return &activation{variables: v} }
-	return f, nil
+	return parts, nil
 }
 
 // Names returns the names of the variables of a filter, for people.
@@ -122,12 +144,8 @@ func conjuncts(e ast.Expr) []ast.Expr {
 
 // newCondition compiles a part of an expression that is already checked. The cost is counted for each record only if the compiler
 // can't tell that it stays within the limit.
-func newCondition(env *cel.Env, part ast.Expr, info *ast.SourceInfo) (condition, error) {
-	text, err := cel.ExprToString(part, info)
-	if err != nil {
-		return condition{}, err
-	}
-	checked, issues := env.Compile(text)
+func newCondition(env *cel.Env, p part) (condition, error) {
+	checked, issues := env.Compile(p.text)
 	if issues.Err() != nil {
 		return condition{}, compileError(issues)
 	}
@@ -141,19 +159,23 @@ func newCondition(env *cel.Env, part ast.Expr, info *ast.SourceInfo) (condition,
 	}
 	program, err := env.Program(checked, options...)
 	if err != nil {
-		return condition{}, fmt.Errorf("%s: %w", text, err)
+		return condition{}, fmt.Errorf("%s: %w", p.name, err)
 	}
-	return condition{text: text, program: program, operators: variablesOf(checked.NativeRep())}, nil
+	return condition{name: p.name, program: program, operators: variablesOf(checked.NativeRep())}, nil
 }
 
-// Conditions returns the text of each condition, in the order in which they are evaluated.
+// Conditions returns the name of each condition, in the order in which they are evaluated. The name is the text of the condition, or in a
+// preset the name of a filter.
 func (f *Filter) Conditions() []string {
-	texts := make([]string, len(f.conditions))
+	names := make([]string, len(f.conditions))
 	for i, c := range f.conditions {
-		texts[i] = c.text
+		names[i] = c.name
 	}
-	return texts
+	return names
 }
+
+// Missing returns the filters of a preset that the filter leaves out, each with the reason.
+func (f *Filter) Missing() []string { return f.missing }
 
 // Len returns the number of conditions.
 func (f *Filter) Len() int { return len(f.conditions) }
@@ -180,9 +202,9 @@ func (f *Filter) Keep(r *Row) (keep bool, failed int, err error) {
 			return false, i, nil
 		case value == types.True:
 		case err == nil && fault == nil:
-			err = fmt.Errorf("%s: the value is no boolean", c.text)
+			err = fmt.Errorf("%s: the value is no boolean", c.name)
 		case err == nil:
-			err = fmt.Errorf("%s: %s", c.text, oneLine(fault.Error()))
+			err = fmt.Errorf("%s: %s", c.name, oneLine(fault.Error()))
 		}
 	}
 	return err == nil, -1, err

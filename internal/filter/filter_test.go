@@ -1,10 +1,14 @@
 package filter
 
 import (
+	"encoding/binary"
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
+	"millrace/client/quality"
 	"millrace/internal/operator"
 	"millrace/internal/operator/compiled"
 )
@@ -166,6 +170,8 @@ func TestFaults(t *testing.T) {
 func TestMistakes(t *testing.T) {
 	ops, _ := row(t, newCounters(t), 1, 1)
 	for expression, want := range map[string]string{
+		"preset:english":                        "unknown preset \"english\": known are curator-english",
+		"preset:curator-english":                "add it to MILLRACE_OPERATORS",
 		"":                                      "line 1, column 1: ",
 		"counters.words >= ":                    "line 1, column 19: ",
 		"counters.wordz >= 50":                  "line 1, column 9: undefined field 'wordz'",
@@ -182,6 +188,78 @@ func TestMistakes(t *testing.T) {
 			t.Errorf("%.60q gives %v, %v, want an error with %q", expression, f, err, want)
 		}
 	}
+}
+
+// TestPreset shows that the preset decides as the filters of the client package do, which agree with Curator's.
+func TestPreset(t *testing.T) {
+	ops, err := operator.ParseList("quality")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := New("preset:curator-english", ops, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(f.Missing()) != 9 || len(f.Conditions()) != 19 || f.Conditions()[0] != "NonAlphaNumericFilter" {
+		t.Errorf("the preset has the conditions %q without %q", f.Conditions(), f.Missing())
+	}
+	filters := slices.DeleteFunc(quality.CuratorEnglish(), func(f quality.Filter) bool { return f.Missing != "" })
+	for seed := range uint64(20_000) {
+		var c quality.Counters
+		random := rand.New(rand.NewPCG(seed, 0))
+		for i := range c {
+			c[i] = uint32(random.IntN(1 << random.IntN(12)))
+		}
+		if !possible(filters, &c) {
+			continue
+		}
+		keep, failed, err := f.Keep(&Row{Values: [][]byte{valueOfCounters(&c)}})
+		outcome, by := quality.Decide(filters, &c)
+		if err != nil || keep != (outcome == quality.Keep) || !keep && f.Conditions()[failed] != by.Name {
+			t.Fatalf("%v: %t by condition %d, %v, and the client %v by %v", c, keep, failed, err, outcome, by)
+		}
+	}
+	for i := range filters { // each condition alone, because few random counters pass the first ones
+		for seed := range uint64(2000) {
+			var c quality.Counters
+			random := rand.New(rand.NewPCG(seed, uint64(i+1)))
+			for k := range c {
+				c[k] = uint32(random.IntN(1 << random.IntN(7)))
+			}
+			if !possible(filters[i:i+1], &c) {
+				continue
+			}
+			if got, want := f.conditions[i].keeps(t, f, &c), filters[i].Decide(&c) == quality.Keep; got != want {
+				t.Fatalf("%s of %v is %t, want %t", f.conditions[i].name, c, got, want)
+			}
+		}
+	}
+}
+
+// possible reports whether no score is negative, as for the counters of any text.
+func possible(filters []quality.Filter, c *quality.Counters) bool {
+	return !slices.ContainsFunc(filters, func(f quality.Filter) bool {
+		return f.Numerator.Value(c) < 0 || f.Denominator != nil && f.Denominator.Value(c) < 0
+	})
+}
+
+func valueOfCounters(c *quality.Counters) (value []byte) {
+	for _, n := range c {
+		value = binary.LittleEndian.AppendUint32(value, n)
+	}
+	return value
+}
+
+// keeps evaluates one condition.
+func (c *condition) keeps(t *testing.T, f *Filter, counters *quality.Counters) bool {
+	t.Helper()
+	alone := &Filter{variables: f.variables, conditions: []condition{*c}}
+	alone.rows.New = f.rows.New
+	keep, _, err := alone.Keep(&Row{Values: [][]byte{valueOfCounters(counters)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return keep
 }
 
 // BenchmarkKeep evaluates six comparisons, all of which are true.

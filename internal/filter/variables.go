@@ -55,6 +55,14 @@ func newVariables(ops []operator.Operator, kept []string) *variables {
 	return v
 }
 
+// qualityName is the name of the operator whose counters presets use.
+const qualityName = "quality"
+
+// has reports whether an operator has a name.
+func (v *variables) has(name string) bool {
+	return slices.ContainsFunc(v.operators, func(r result) bool { return r.name == name })
+}
+
 // environment returns the environment in which expressions are compiled.
 func (v *variables) environment() (*cel.Env, error) {
 	registry, err := types.NewRegistry()
