@@ -52,6 +52,8 @@ one byte of status for each operator.
 {{- $bytes = add $bytes (mul 4 (int64 $hashes)) -}}
 {{- else if eq $name "crc32c" -}}
 {{- $bytes = add $bytes 4 -}}
+{{- else if eq $name "quality" -}}
+{{- $bytes = add $bytes 153 -}}
 {{- end -}}
 {{- end -}}
 {{ $bytes }}
@@ -64,7 +66,7 @@ one byte of status for each operator.
 {{- $batch := add (mul (include "millrace.bytes" .batchBytes) (add 1 $.Values.operators.results.perByte)) (mul 4 .batchPayloads) (mul .batchPayloads (include "millrace.recordBytes" $)) -}}
 {{- $onHost := or (eq $.Values.gpu.mode "none") (eq .device "host") -}}
 {{- $scratch := 0 -}}
-{{- if and $onHost (contains "minhash" (join "," .operators)) -}}
+{{- if and $onHost (regexMatch "(^|,)(minhash|quality)([?,]|$)" (join "," .operators)) -}}
 {{- $scratch = min (mul $batches 4 (include "millrace.bytes" .batchBytes)) (include "millrace.bytes" .scratchLimit) -}}
 {{- end -}}
 {{ add (mul $batches $batch ($onHost | ternary 2 1)) $scratch }}
