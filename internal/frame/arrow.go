@@ -51,6 +51,8 @@ type arrowStream struct {
 	hasColumn     bool
 	column        arrowColumn
 	hasDictionary bool // whether the dictionary of the column has been read
+
+	keeps bool // whether the column is a kept field and not the records
 }
 
 type arrowMessage struct {
@@ -165,7 +167,11 @@ func (s *arrowStream) handle(m *arrowMessage, column string) error {
 	switch {
 	case m.kind == headerSchema && !s.hasColumn:
 		schema := arrowSchema{schema: m.header}
-		found, fault := schema.findColumn(column)
+		find := schema.findColumn
+		if s.keeps {
+			find = schema.findKept
+		}
+		found, fault := find(column)
 		if fault != "" {
 			return invalid(m.at, "%s", fault)
 		}
@@ -211,6 +217,9 @@ func (s *arrowStream) recordBatch(m *arrowMessage) error {
 		return err
 	}
 	m.reading = false // a panic from here on is a bug
+	if s.column.number.kind != noNumber {
+		return f.addNumbers(s.column.number, base, int(rows), nulls)
+	}
 	if s.column.dictionary.width != 0 {
 		return f.addIndices(&s.column.dictionary, base, int(rows), nulls)
 	}
@@ -226,7 +235,7 @@ func (s *arrowStream) buffers(m *arrowMessage) (first, count int, ok bool) {
 	if m.version < version5 {
 		first += c.unions
 	}
-	if c.dictionary.width != 0 {
+	if c.dictionary.width != 0 || c.number.kind != noNumber {
 		return first, 2, ok
 	}
 	if ok && c.typ.isView() {

@@ -22,6 +22,7 @@ type arrowMemory struct {
 	inflated int           // bytes of all decompressed buffers of the stream
 
 	dictionary *Frame // the values of a dictionary-encoded column; nil until the first such column
+	keep       *Frame // the values of a kept column; nil until the first one
 }
 
 // arrowBuffer is a buffer of a column: base[pos:pos+length], where base is the body or the slab.
@@ -51,20 +52,25 @@ func (a *arrowMemory) reset() {
 	if cap(a.slab) > keptSlab {
 		a.slab = nil
 	}
-	switch {
-	case a.dictionary == nil:
-	case cap(a.dictionary.starts) > DefaultMaxRecords:
-		a.dictionary = nil
-	default:
-		a.dictionary.Reset()
+	a.dictionary, a.keep = a.dictionary.recycled(), a.keep.recycled()
+}
+
+// recycled returns the frame after a Reset, or nil if it is nil or too large to keep.
+func (f *Frame) recycled() *Frame {
+	if f == nil || cap(f.starts) > DefaultMaxRecords {
+		return nil
 	}
+	f.Reset()
+	return f
 }
 
 // size returns the bytes of memory that reset keeps.
 func (a *arrowMemory) size() int64 {
 	size := int64(cap(a.slab) + cap(a.buffers)*int(unsafe.Sizeof(arrowBuffer{})))
-	if a.dictionary != nil {
-		size += a.dictionary.Size()
+	for _, f := range []*Frame{a.dictionary, a.keep} {
+		if f != nil {
+			size += f.Size()
+		}
 	}
 	return size
 }

@@ -13,8 +13,11 @@ type arrowType uint8
 
 const (
 	typeNull          arrowType = 1
+	typeInt           arrowType = 2
+	typeFloatingPoint arrowType = 3
 	typeBinary        arrowType = 4
 	typeUtf8          arrowType = 5
+	typeBool          arrowType = 6
 	typeStruct        arrowType = 13
 	typeUnion         arrowType = 14
 	typeFixedSizeList arrowType = 16
@@ -61,6 +64,7 @@ type arrowColumn struct {
 	buffers, views, unions int
 
 	dictionary arrowDictionary
+	number     arrowNumber // describes the values of a column with numbers or booleans
 }
 
 // arrowDictionary describes the dictionary of a column. Each row of the column is an index into the values, which are in

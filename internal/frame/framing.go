@@ -98,7 +98,7 @@ type Splitter struct {
 	// text, and in Arrow a value of the only binary or string column.
 	Field       string
 	NullMissing bool     // a record without Field has the status Null instead of NoField
-	Keep        []string // members that Frame.Kept returns, at most MaxKeep
+	Keep        []string // members or Arrow columns that Frame.Kept returns, at most MaxKeep; an absent one is no error
 	Objects     bool     // each record must be a JSON object, also without Field; no effect on Arrow
 
 	MaxRecords int   // maximum number of records in a frame; 0 means DefaultMaxRecords
@@ -188,7 +188,11 @@ func (s *Splitter) split(f *Frame, contentType string, body []byte) error {
 			len(body), limit)
 	}
 	if framing == Arrow {
-		return f.splitArrow(s.Field, body)
+		err := f.splitArrow(s.Field, body)
+		if err == nil && len(s.Keep) > 0 {
+			err = f.keepColumns(s.Keep, body)
+		}
+		return err
 	}
 	if s.Selects() || framing == JSONArray {
 		if err := f.members.begin(s, body); err != nil {

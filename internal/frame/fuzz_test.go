@@ -14,10 +14,13 @@ import (
 
 // fuzz opens any body with small limits, without a panic. A valid body must stay within the limits and have the same
 // rows for all batch sizes.
-func fuzz(f *testing.F, framing frame.Framing) {
+func fuzz(f *testing.F, framing frame.Framing) { fuzzField(f, framing, "") }
+
+// fuzzField is like fuzz, with a field.
+func fuzzField(f *testing.F, framing frame.Framing, field string) {
 	var reused frame.Frame
 	f.Fuzz(func(t *testing.T, body []byte, maxRows, maximum uint8) {
-		s := frame.Splitter{Framing: framing, MaxRecords: 50, MaxBytes: 1 << 14, MaxRecord: 1000}
+		s := frame.Splitter{Framing: framing, Field: field, MaxRecords: 50, MaxBytes: 1 << 14, MaxRecord: 1000}
 		err := s.Open(&reused, "", body)
 		if err != nil {
 			var fault *frame.Error
@@ -53,6 +56,21 @@ func FuzzNewlineDelimited(f *testing.F) {
 	f.Add([]byte("a\r\n\nb"), uint8(1), uint8(1))
 	f.Add([]byte("\r\n\r"), uint8(0), uint8(9))
 	fuzz(f, frame.NewlineDelimited)
+}
+
+func FuzzFieldOfLines(f *testing.F) {
+	f.Add([]byte("{\"text\":\"a\\n\"}\n\n{}\n{\"text\":"), uint8(1), uint8(1))
+	fuzzField(f, frame.NewlineDelimited, "text")
+}
+
+func FuzzFieldOfArray(f *testing.F) {
+	f.Add([]byte("[{\"text\":\"a\\n\"},{},\"\xff\"]"), uint8(1), uint8(1))
+	fuzzField(f, frame.JSONArray, "text")
+}
+
+func FuzzJSONArray(f *testing.F) {
+	f.Add([]byte("[1,[2,{\"a\":3}],\"\xff\"]"), uint8(1), uint8(1))
+	fuzz(f, frame.JSONArray)
 }
 
 func FuzzLengthDelimited(f *testing.F) {

@@ -14,18 +14,25 @@ import (
 type message struct {
 	framing frame.Framing
 	body    []byte
+	fields  bool // whether the splitter has a field and a kept field
 }
 
 // outcome opens a message with f and describes the visible outcome: the error, or each record with its status.
 func (m message) outcome(f *frame.Frame) string {
 	s := frame.Splitter{Framing: m.framing, MaxRecords: 50, MaxBytes: 1 << 14, MaxRecord: 1000}
+	if m.fields {
+		s.Field, s.Keep = "text", []string{"id"}
+	}
 	if err := s.Open(f, "", m.body); err != nil {
 		return err.Error()
 	}
 	var text bytes.Buffer
 	fmt.Fprintf(&text, "%d %d %v %d %d\n", f.Records(), f.Bytes(), f.Framed(), f.Copied(), f.Statuses())
 	for i := range f.Records() {
-		fmt.Fprintf(&text, "%v %q\n", f.Status(i), f.Record(i))
+		fmt.Fprintf(&text, "%v %q %q\n", f.Status(i), f.Record(i), f.Source(i))
+		if m.fields {
+			fmt.Fprintf(&text, "%q %q\n", f.Kept(i, 0), f.Fault(i))
+		}
 	}
 	into := newBatch(1<<15, 100)
 	for cursor := f.Cursor(); !cursor.Done() && cursor.Fill(into, 1<<15) > 0; {
@@ -43,16 +50,25 @@ func validMessages(t testing.TB) (all []message) {
 			records[i] = bytes.Repeat([]byte{byte('a' + producer)}, random.IntN(60))
 		}
 		for _, framing := range []frame.Framing{frame.NewlineDelimited, frame.LengthDelimited, frame.VarintLengthDelimited} {
-			all = append(all, message{framing, encode(framing, random, records)})
+			all = append(all, message{framing, encode(framing, random, records), false})
 		}
-		all = append(all, message{frame.None, records[0]})
+		all = append(all, message{frame.None, records[0], false})
 		for _, typ := range binaryTypes {
 			for _, options := range compressions {
 				body := textStream(t, typ, [][][]byte{records, texts("<null>", "x")}, options...)
-				all = append(all, message{frame.Arrow, body}, message{frame.Arrow, dependent(body)})
+				all = append(all, message{frame.Arrow, body, false}, message{frame.Arrow, dependent(body), true})
 			}
 		}
-		all = append(all, message{frame.Arrow, dictionaryStream(t)})
+		all = append(all, message{frame.Arrow, dictionaryStream(t), false})
+		var texts []string
+		for i, r := range records {
+			texts = append(texts, fmt.Sprintf(`{"id":%d,"text":"%s\n"}`, i, r))
+		}
+		for _, framing := range []frame.Framing{frame.NewlineDelimited, frame.LengthDelimited, frame.JSONArray} {
+			body := frameOf(framing, texts)
+			all = append(all, message{framing, body, true}, message{framing, body, false})
+		}
+		all = append(all, message{frame.None, []byte(texts[0]), true})
 	}
 	return all
 }
@@ -91,7 +107,7 @@ func changed(random *rand.Rand, m, other message) message {
 	default:
 		body[at] ^= 1 << random.IntN(8)
 	}
-	return message{m.framing, body}
+	return message{m.framing, body, m.fields}
 }
 
 // TestAReusedFrameIsLikeANewOne opens valid and damaged messages of several producers in random order. With a reused or
@@ -105,7 +121,7 @@ func TestAReusedFrameIsLikeANewOne(t *testing.T) {
 		}
 	}
 	for _, m := range validMessages(t) {
-		open(t, frame.Splitter{Framing: m.framing}, m.body)
+		open(t, frame.Splitter{Framing: m.framing, Objects: m.fields}, m.body)
 	}
 	first := make([]string, len(all))
 	var reused frame.Frame
@@ -129,8 +145,8 @@ func FuzzReused(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, framing uint8, body []byte, otherFraming uint8, other []byte) {
-		const framings = uint8(frame.Arrow) + 1
-		m, before := message{frame.Framing(framing % framings), body}, message{frame.Framing(otherFraming % framings), other}
+		const framings = uint8(frame.JSONArray) + 1
+		m, before := message{frame.Framing(framing % framings), body, framing%2 == 0}, message{frame.Framing(otherFraming % framings), other, otherFraming%4 < 2}
 		var reused frame.Frame
 		before.outcome(&reused)
 		if got, want := m.outcome(&reused), m.outcome(new(frame.Frame)); got != want {

@@ -155,5 +155,34 @@ func appendEscape(dst, content []byte) (appended, rest []byte) {
 	return utf8.AppendRune(dst, r), content
 }
 
+// AppendQuoted appends text as a JSON string. Bytes that aren't valid UTF-8 become U+FFFD.
+func AppendQuoted(dst, text []byte) []byte {
+	dst = append(dst, '"')
+	for len(text) > 0 {
+		n := 0
+		for n < len(text) && text[n] >= ' ' && text[n] < utf8.RuneSelf && text[n] != '"' && text[n] != '\\' {
+			n++
+		}
+		dst, text = append(dst, text[:n]...), text[n:]
+		if len(text) == 0 {
+			break
+		}
+		if b := text[0]; b < utf8.RuneSelf {
+			if b < ' ' {
+				dst = append(dst, '\\', 'u', '0', '0', hexDigits[b>>4], hexDigits[b&15])
+			} else {
+				dst = append(dst, '\\', b)
+			}
+			text = text[1:]
+			continue
+		}
+		r, size := utf8.DecodeRune(text)
+		dst, text = utf8.AppendRune(dst, r), text[size:]
+	}
+	return append(dst, '"')
+}
+
+const hexDigits = "0123456789abcdef"
+
 // IsString reports whether the JSON text of a value is a string.
 func IsString(value []byte) bool { return len(value) > 0 && value[0] == '"' }

@@ -102,6 +102,9 @@ func (m *Messages) largestFrame(received int64) int64 {
 	kept := int64(0)
 	if len(m.Split.Keep) > 0 {
 		kept = content // kept fields don't overlap
+		if m.Split.Framing == frame.Arrow || m.Split.Framing == frame.Auto {
+			body += 2 * limit // the buffers of a kept column, and the values of all as JSON
+		}
 	}
 	if m.Split.Framing == frame.None {
 		records = 1

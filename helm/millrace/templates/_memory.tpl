@@ -75,13 +75,16 @@ one byte of status for each operator.
 
 {{/*
 millrace.frameBytes returns the minimum memory for one frame of the maximum size per device: its decompressed message, the decompressed
-buffers of an Arrow stream, and the values of a field. The worker also needs memory for the frame's results.
+buffers of an Arrow stream, the values of a field, and kept columns. The worker also needs memory for the frame's results.
 */}}
 {{- define "millrace.frameBytes" -}}
 {{- with .Values.config -}}
 {{- $copies := add (eq .decompress "none" | ternary 0 1) (has .framing (list "arrow" "auto") | ternary 1 0) -}}
 {{- if and .field (ne .framing "arrow") $copies -}}
 {{- $copies = add $copies 1 -}}
+{{- end -}}
+{{- if and .keepFields (has .framing (list "arrow" "auto")) -}}
+{{- $copies = add $copies 2 -}}
 {{- end -}}
 {{ mul $copies (include "millrace.devices" $) (include "millrace.bytes" .frameBytes) }}
 {{- end -}}
