@@ -134,12 +134,6 @@ func (t *Table) putValue(op, i int, value []byte) {
 	s.spans[op][i] = arrowipc.Span{From: from, To: len(s.bytes)}
 }
 
-// Values returns the values of record i, valid until the next call of another method.
-func (t *Table) Values(i int) [][]byte {
-	t.collect(i)
-	return t.results
-}
-
 // collect sets t.results to the values of record i.
 func (t *Table) collect(i int) {
 	t.value = t.value[:0]

@@ -3,7 +3,6 @@ package results
 import (
 	"slices"
 
-	"millrace/internal/filter"
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/operator"
 	"millrace/internal/record"
@@ -19,40 +18,12 @@ func (e *encoder) choose(f *inflight.Frame) *table.Table {
 	if !e.selects() {
 		return &f.Table
 	}
-	f.Chosen, f.LeftOut = f.Chosen[:0], f.LeftOut[:0]
+	f.LeftOut = f.LeftOut[:0]
 	if e.o.Filter != nil {
 		f.LeftOut = append(f.LeftOut, make([]int, e.o.Filter.Len()+1)...)
 	}
-	for i := range f.Records() {
-		if e.passes(f, i) {
-			f.Chosen = append(f.Chosen, uint32(i))
-		}
-	}
+	f.Chosen = f.Table.Choose(e.o.Filter, f.Chosen[:0], f.LeftOut)
 	return f.Table.Select(f.Chosen)
-}
-
-// passes reports whether record i is in the result. If the filter fails on the record, the record gets the status FilterError.
-func (e *encoder) passes(f *inflight.Frame, i int) bool {
-	status := f.Table.Status(i)
-	if e.o.Filter == nil {
-		return !status.Failed()
-	}
-	if status == record.Null {
-		f.LeftOut[e.o.Filter.Len()]++
-	}
-	if status != record.OK {
-		return false
-	}
-	keep, failed, err := e.o.Filter.Keep(&filter.Row{
-		Number: i, Bytes: len(f.Record(i)), SourceBytes: len(f.Split().Source(i)), Values: f.Table.Values(i), Kept: func(k int) []byte { return f.Split().Kept(i, k) },
-	})
-	switch {
-	case err != nil:
-		f.Table.Fail(i, record.FilterError, err.Error())
-	case !keep:
-		f.LeftOut[failed]++
-	}
-	return keep
 }
 
 // shrink makes the result of a record smaller, because it alone exceeds a message. t is the result of choose, and changes with the
