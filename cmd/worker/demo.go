@@ -18,6 +18,7 @@ import (
 	"millrace/internal/frame"
 	"millrace/internal/ingest"
 	"millrace/internal/ingest/embedded"
+	"millrace/internal/operator"
 	"millrace/internal/operator/userops"
 )
 
@@ -32,6 +33,7 @@ type demoFlags struct {
 	payloads                  int
 	seed                      uint64
 	body                      bodyFlags
+	field                     string
 	recordBytes, frameRecords int
 	timeline                  string
 	keep                      bool
@@ -50,6 +52,7 @@ func demoCommand() *cobra.Command {
 	c.Flags().IntVar(&f.payloads, "payloads", 0, "how many documents or frames; 0: 3000 documents or 30 frames on a CPU, 200000 or 2000 on a GPU")
 	c.Flags().Uint64Var(&f.seed, "seed", 1, "the seed of the documents")
 	f.body.add(c, "send frames, which are messages of many records of text,")
+	c.Flags().StringVar(&f.field, "field", "", "send JSON objects with an id and with the text in the member of this `name`, as MILLRACE_FIELD reads it")
 	c.Flags().IntVar(&f.recordBytes, "record-bytes", demo.DefaultRecordBytes, "the mean size of a record in a frame")
 	c.Flags().IntVar(&f.frameRecords, "frame-records", 0, "how many records a frame has; 0: as many as make 512 KiB")
 	c.Flags().StringVar(&f.timeline, "timeline", "", "write the timeline of the last batches to this `file`, for Perfetto or chrome://tracing")
@@ -67,6 +70,9 @@ func runDemo(ctx context.Context, f *demoFlags) (err error) {
 		return usageError{fmt.Errorf("demo: %w", err)}
 	}
 	cfg, err := demoConfig()
+	if err == nil {
+		err = f.checkField(cfg, frames.Framing)
+	}
 	if err != nil {
 		return err
 	}
@@ -85,7 +91,10 @@ func runDemo(ctx context.Context, f *demoFlags) (err error) {
 	profile := &demo.Profile{}
 	a.extra, a.copies = profile, true
 	a.adjust = func(o *ingest.Options) {
-		o.Split = frame.Splitter{Framing: frames.Framing, MaxRecords: frame.DefaultMaxRecords, MaxBytes: frame.DefaultMaxBytes}
+		o.Split = frame.Splitter{
+			Framing: frames.Framing, Field: f.field, Keep: o.Split.Keep, Objects: o.Split.Objects,
+			MaxRecords: frame.DefaultMaxRecords, MaxBytes: frame.DefaultMaxBytes,
+		}
 		o.Decompress = frames.Encoding
 	}
 	defer func() { err = errors.Join(err, a.close()) }()
@@ -104,6 +113,28 @@ func runDemo(ctx context.Context, f *demoFlags) (err error) {
 	}
 	defer d.Close()
 	return a.runDemo(ctx, d, f.keep, func() error { return a.report(ctx, d, profile, payloads, f.timeline) })
+}
+
+// checkField checks the flag --field, and the settings that need it.
+func (f *demoFlags) checkField(cfg *config.Config, framing frame.Framing) error {
+	need := func(what string) error {
+		return usageError{fmt.Errorf("demo: %s needs JSON objects: add --field text", what)}
+	}
+	switch {
+	case f.field != "" && framing == frame.Arrow:
+		return usageError{errors.New("demo: --field is for JSON: use another --framing than arrow")}
+	case f.field != "":
+		if err := frame.CheckPath(f.field); err != nil {
+			return usageError{fmt.Errorf("demo: --field: %w", err)}
+		}
+	case framing == frame.JSONArray:
+		return need("--framing json_array")
+	case cfg.ParsedFormat() == operator.Annotated:
+		return need("MILLRACE_RESULT_FORMAT=annotated")
+	case len(cfg.KeepFields) > 0:
+		return need("MILLRACE_KEEP_FIELDS")
+	}
+	return nil
 }
 
 // demoPayloads returns the default number of messages.
@@ -162,9 +193,9 @@ func demoConfig() (*config.Config, error) {
 // has flags.
 func demoRefusesFrames(cfg *config.Config) error {
 	for _, v := range []struct{ variable, value, flag string }{
-		{"MILLRACE_FRAMING", cfg.Framing, "--framing"}, {"MILLRACE_DECOMPRESS", cfg.Decompress, "--compress"},
+		{"MILLRACE_FRAMING", cfg.Framing, "--framing"}, {"MILLRACE_DECOMPRESS", cfg.Decompress, "--compress"}, {"MILLRACE_FIELD", cfg.Field, "--field"},
 	} {
-		if v.value != "none" && v.value != "auto" {
+		if v.value != "none" && v.value != "auto" && v.value != "" {
 			return usageError{fmt.Errorf("demo: %s is %s, but the demo makes the messages itself: unset it and use %s", v.variable, v.value, v.flag)}
 		}
 	}
@@ -188,8 +219,8 @@ func (a *app) demoOptions(payloads int, seed uint64) demo.Options {
 	return demo.Options{
 		URL: a.url, Payloads: payloads, Seed: seed, InputPrefix: first,
 		ResultStream: a.cfg.ResultStream, ResultPrefix: a.cfg.ResultPrefix, DeadLetterPrefix: a.cfg.DeadletterPrefix,
-		Operators: a.options.Operators, Format: a.options.Format,
-		Out: os.Stdout, Bar: console.Redraws(os.Stdout), Width: console.Width(os.Stdout),
+		Messages: a.options.Messages,
+		Out:      os.Stdout, Bar: console.Redraws(os.Stdout), Width: console.Width(os.Stdout),
 	}
 }
 

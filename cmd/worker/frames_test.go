@@ -85,3 +85,22 @@ func TestCheckReportsTheLimitsOfFrames(t *testing.T) {
 	call(t, env, "check").want(t, exitDone, "frames: up to 65536 records and 67108864 bytes per message", "comes in parts")
 	call(t, append(env, "MILLRACE_FRAME_BYTES=64KiB"), "check").want(t, exitDone, "MILLRACE_FRAME_BYTES is 65536", "raise MILLRACE_FRAME_BYTES to at least")
 }
+
+// TestDemoOfFilteredDocuments runs the demo with JSON documents and a filter, in every form. It checks each document, kept or left out.
+func TestDemoOfFilteredDocuments(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ format, framing, compress string }{
+		{"annotated", "none", "none"}, {"annotated", "newline_delimited", "zstd"}, {"json", "json_array", "none"},
+		{"arrow", "length_delimited", "none"}, {"binary", "newline_delimited", "lz4"},
+	} {
+		t.Run(c.format+" "+c.framing, func(t *testing.T) {
+			t.Parallel()
+			env := []string{"MILLRACE_DEBUG_ADDR=", "MILLRACE_RESULT_FORMAT=" + c.format, "MILLRACE_OPERATORS=crc32c,quality", "MILLRACE_FILTER=quality.words >= 40 && record.bytes < 5000"}
+			if c.format != "binary" {
+				env = append(env, "MILLRACE_KEEP_FIELDS=id")
+			}
+			r := call(t, env, "demo", "--field", "text", "--payloads", "40", "--framing", c.framing, "--compress", c.compress, "--frame-records", "200")
+			r.want(t, exitDone, "records left out by the filter", "verified 40 of 40 results")
+		})
+	}
+}

@@ -264,8 +264,6 @@ func (b *bodyFlags) parse() (framing frame.Framing, encoding compression.Encodin
 	case badFraming != nil:
 	case framing == frame.Auto:
 		badFraming = errors.New("auto is for workers: use a specific one")
-	case framing == frame.JSONArray:
-		badFraming = errors.New("lines aren't elements of an array: use newline_delimited")
 	}
 	if badFraming != nil {
 		badFraming = fmt.Errorf("--framing: %w", badFraming)
@@ -285,6 +283,8 @@ func (s *sendFlags) framer(c *cobra.Command) (*cliclient.Framer, error) {
 	switch {
 	case err != nil:
 		return nil, err
+	case framing == frame.JSONArray:
+		return nil, errors.New("--framing: lines aren't elements of an array: use newline_delimited")
 	case s.records < 1 || s.records > frame.DefaultMaxRecords:
 		return nil, fmt.Errorf("--records is %d: give 1 to %d", s.records, frame.DefaultMaxRecords)
 	case framing == frame.None && c.Flags().Changed("records"):

@@ -17,23 +17,21 @@ import (
 	"millrace/internal/compression"
 	"millrace/internal/ingest/jsapi"
 	"millrace/internal/ingest/results"
-	"millrace/internal/operator"
 )
 
 // checker reads results like any other client. It compares each result with the reference, which it computes from a
 // regenerated document.
 type checker struct {
 	nc       *nats.Conn
-	docs     source
+	docs     *source
 	payloads int
-	ops      []operator.Operator
-	format   operator.Format
 	stream   string
 	filters  []string // subjects of results and of dead letters, in one stream or in two
 	stall    time.Duration
 
 	verified    atomic.Int64
 	bytes       atomic.Int64 // size of the result bodies
+	records     atomic.Int64 // number of records in results
 	started     time.Time
 	storedAfter atomic.Int64 // nanoseconds from started until all results were stored
 
@@ -284,11 +282,13 @@ func (c *checker) check(u *unpacker, msgs []jetstream.Msg) {
 		}
 		bytes += len(m.Data())
 	}
-	if u.doc, err = c.docs.check(u.doc, i, c.ops, c.format, parts); err != nil {
+	kept := 0
+	if u.doc, kept, err = c.docs.check(u.doc, i, parts); err != nil {
 		c.found(fmt.Errorf("document %d of %d bytes: %w", i, len(u.doc), err))
 		return
 	}
 	c.verified.Add(1)
+	c.records.Add(int64(kept))
 	c.bytes.Add(int64(bytes))
 }
 

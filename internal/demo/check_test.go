@@ -13,6 +13,7 @@ import (
 
 	"millrace/internal/ingest/natstest"
 	"millrace/internal/ingest/results"
+	"millrace/internal/memory"
 	"millrace/internal/operator"
 )
 
@@ -39,7 +40,7 @@ func newFramedStand(t *testing.T, payloads int, frames Frames, format operator.F
 	}
 	d, err := New(Options{
 		URL: r.URL, Payloads: payloads, Seed: 3, InputPrefix: "in", ResultStream: "RESULTS", ResultPrefix: "results",
-		DeadLetterPrefix: "dead", Operators: ops, Format: format, Frames: frames, Out: io.Discard, Width: 80,
+		DeadLetterPrefix: "dead", Messages: memory.Messages{Operators: ops, Format: format}, Frames: frames, Out: io.Discard, Width: 80,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 	"millrace/internal/console"
 	"millrace/internal/frame"
 	"millrace/internal/ingest/inflight"
-	"millrace/internal/operator"
+	"millrace/internal/memory"
 	"millrace/internal/streams"
 )
 
@@ -29,8 +29,7 @@ type Options struct {
 	ResultStream     string
 	ResultPrefix     string
 	DeadLetterPrefix string
-	Operators        []operator.Operator
-	Format           operator.Format
+	memory.Messages  // the worker's: operators, the forms of messages and of results
 
 	Out   io.Writer
 	Bar   bool // whether to draw a progress bar
@@ -48,7 +47,8 @@ type Demo struct {
 
 // New connects the producer and the checker to the server.
 func New(o Options) (*Demo, error) {
-	docs := newSource(o.Seed, o.Frames)
+	docs := &source{newTexts(o.Seed, o.Frames), o.Messages}
+	docs.Split.Framing = o.Frames.Framing
 	in, err := nats.Connect(o.URL, nats.Name("millrace-demo-producer"))
 	if err != nil {
 		return nil, fmt.Errorf("demo: producer: %w", err)
@@ -62,7 +62,7 @@ func New(o Options) (*Demo, error) {
 		o:        o,
 		producer: &producer{nc: in, docs: docs, encoding: o.Frames.Encoding, payloads: o.Payloads, prefix: o.InputPrefix},
 		checker: &checker{
-			nc: out, docs: docs, payloads: o.Payloads, ops: o.Operators, format: o.Format, stream: o.ResultStream,
+			nc: out, docs: docs, payloads: o.Payloads, stream: o.ResultStream,
 			filters: []string{o.ResultPrefix + ".>", o.DeadLetterPrefix + ".>"},
 			seen:    make([]uint8, o.Payloads), parts: map[int][]jetstream.Msg{}, stall: stallLimit,
 		},
@@ -208,6 +208,12 @@ func (d *Demo) rates(working time.Duration) [][]string {
 		rows = append(rows,
 			[]string{"records", console.Count(records)},
 			[]string{"records a second", console.Count(int64(float64(records) / seconds))})
+	}
+	if d.o.Filter != nil {
+		kept := d.checker.records.Load()
+		rows = append(rows,
+			[]string{"records kept", console.Count(kept)},
+			[]string{"records left out by the filter", console.Count(int64(d.o.Payloads*d.Records()) - kept)})
 	}
 	return append(rows, [][]string{
 		{"result bytes", console.Bytes(float64(out))},

@@ -5,11 +5,9 @@
 package demo
 
 import (
-	"fmt"
 	"math"
 
 	"millrace/internal/corpus"
-	"millrace/internal/operator"
 )
 
 // These constants define the distribution of document sizes, in bytes. The distribution is log-normal, like the sizes
@@ -42,13 +40,11 @@ func (d *Documents) Append(dst []byte, i int) []byte {
 
 func (d *Documents) records() int { return 1 }
 
-// check implements source.
-func (d *Documents) check(buffer []byte, i int, ops []operator.Operator, format operator.Format, parts []part) ([]byte, error) {
-	buffer = d.Append(buffer[:0], i)
-	if len(parts) != 1 {
-		return buffer, fmt.Errorf("the result has %d parts, want 1", len(parts))
-	}
-	return buffer, format.Check(ops, buffer, parts[0].body)
+// texts implements texts.
+func (d *Documents) texts(buffer []byte, i int) ([]byte, [][]byte) {
+	start := len(buffer)
+	buffer = d.Append(buffer, i)
+	return buffer, [][]byte{buffer[start:]}
 }
 
 // generator returns the random generator for document i. Its first numbers determine the document's size.

@@ -6,9 +6,6 @@ import (
 	"millrace/internal/compression"
 	"millrace/internal/corpus"
 	"millrace/internal/frame"
-	"millrace/internal/operator"
-	"millrace/internal/table"
-	"millrace/internal/textframes"
 )
 
 // These are the bounds and defaults of Frames.
@@ -46,26 +43,17 @@ func (f Frames) Check() error {
 	return nil
 }
 
-// source generates the bodies of messages and checks their results. It can regenerate each message at any time.
-type source interface {
-	// Append appends the uncompressed message i to dst.
-	Append(dst []byte, i int) []byte
+// texts generates the texts of messages. It can regenerate each message at any time.
+type texts interface {
+	// texts appends the texts of message i to buffer. It returns the extended buffer and the texts in it.
+	texts(buffer []byte, i int) ([]byte, [][]byte)
 
-	// records returns the number of records in each message.
+	// records returns the number of texts in each message.
 	records() int
-
-	// check compares all parts of the result of message i with the reference. It uses buffer as memory and returns the
-	// buffer for reuse.
-	check(buffer []byte, i int, ops []operator.Operator, format operator.Format, parts []part) ([]byte, error)
 }
 
-// part is one of several messages with the results of an input.
-type part struct {
-	from int // index of the part's first record
-	body []byte
-}
-
-func newSource(seed uint64, f Frames) source {
+// newTexts returns documents of very different sizes if there is no framing, and otherwise many texts of similar sizes.
+func newTexts(seed uint64, f Frames) texts {
 	if f.Framing == frame.None {
 		return NewDocuments(seed)
 	}
@@ -81,46 +69,18 @@ type framed struct {
 
 func (f *framed) records() int { return f.Records }
 
-// texts appends the text of all records of message i to buffer. It returns the extended buffer and the records in it.
 func (f *framed) texts(buffer []byte, i int) ([]byte, [][]byte) {
 	set := corpus.Seed(f.seed, i)
-	ends := make([]int, f.Records)
+	ends, start := make([]int, f.Records), len(buffer)
 	for r := range ends {
 		seed := corpus.Seed(set, r)
 		size := corpus.Random{State: seed}
 		buffer = f.text.AppendUTF8(buffer, seed, size.Below(2*f.RecordBytes+1))
 		ends[r] = len(buffer)
 	}
-	records, start := make([][]byte, f.Records), 0
+	records := make([][]byte, f.Records)
 	for r, end := range ends {
 		records[r], start = buffer[start:end], end
 	}
 	return buffer, records
-}
-
-func (f *framed) Append(dst []byte, i int) []byte {
-	_, records := f.texts(nil, i)
-	dst, err := textframes.Append(dst, f.Framing, records)
-	if err != nil {
-		panic("demo: " + err.Error()) // Check has accepted the framing, and every frame can carry these records
-	}
-	return dst
-}
-
-func (f *framed) check(buffer []byte, i int, ops []operator.Operator, format operator.Format, parts []part) ([]byte, error) {
-	buffer, records := f.texts(buffer[:0], i)
-	want := table.Reference(ops, records, nil)
-	for n, p := range parts {
-		to := len(records)
-		if n+1 < len(parts) {
-			to = parts[n+1].from
-		}
-		if p.from < 0 || p.from > to || to > len(records) || n == 0 && p.from != 0 {
-			return buffer, fmt.Errorf("part %d has the records from %d to %d of %d", n+1, p.from, to, len(records))
-		}
-		if err := want.Check(p.body, format, p.from, to); err != nil {
-			return buffer, err
-		}
-	}
-	return buffer, nil
 }

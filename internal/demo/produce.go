@@ -27,7 +27,7 @@ const produceWindow = 512
 // producer publishes documents as fast as the server accepts them.
 type producer struct {
 	nc       *nats.Conn
-	docs     source
+	docs     *source
 	encoding compression.Encoding
 	payloads int
 	prefix   string // first token of the input subjects
