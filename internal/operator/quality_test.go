@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"slices"
 	"testing"
 
 	client "millrace/client/quality"
@@ -55,9 +56,8 @@ func TestQualityHostKernelOnAllSets(t *testing.T) {
 // TestQualityHostKernelSplitsAnywhere splits short rows into tiny pieces. A row belongs to the piece in which it begins.
 func TestQualityHostKernelSplitsAnywhere(t *testing.T) {
 	op := parse(t, "quality")
-	set := append(corpus.InvalidUTF8(21)[:20], corpus.Empties(9)...)
-	set = append(set, corpus.TextLengths(22, 60)...)
-	set = append(set, []byte("a\n\nb\n\na\n\nb\nb"), nil, []byte("\n\n\n"))
+	set := slices.Concat(corpus.InvalidUTF8(21)[:20], corpus.Empties(9), corpus.TextLengths(22, 60),
+		[][]byte{[]byte("a\n\nb\n\na\n\nb\nb"), nil, []byte("\n\n\n")})
 	for _, pieceUnits := range []int{1, 2, 7, 64, 1000} {
 		for name, parallel := range parallels {
 			t.Run(name, func(t *testing.T) {

@@ -3,6 +3,7 @@ package quality
 import (
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -82,6 +83,18 @@ func TestCountAgreesOnShortTexts(t *testing.T) {
 	}
 	for _, text := range texts {
 		agree(t, []byte(text))
+	}
+}
+
+// TestCountAgreesAtTheEndOfTheText: an escape is cut off, and the last paragraph ends with a newline where an equal one has two more. The
+// set of paragraphs compares the two only if they share a slot, so there are many texts.
+func TestCountAgreesAtTheEndOfTheText(t *testing.T) {
+	for _, text := range []string{"http://a%4", "http://a%", "http://%41", "http://", "://", "x http:/", "the", "th", "use", "use ", "e ", "lorem ipsu"} {
+		agree(t, []byte(text))
+	}
+	for i := range 300 {
+		word := strconv.Itoa(i)
+		agree(t, []byte(word+"\n\n\n\n"+word+"\n"))
 	}
 }
 

@@ -39,7 +39,7 @@ const kelvin = "\u212A"
 // matches reports whether the phrase's first word ends at position end of text, in any case, and the rest of the phrase follows.
 func (p *phrase) matches(text []byte, end int) bool {
 	at := end
-	for i := 0; i < len(p.rest); i++ {
+	for i := range len(p.rest) {
 		switch {
 		case at < len(text) && lower(text[at]) == p.rest[i]:
 			at++

@@ -223,10 +223,10 @@ func (t *commonTable) count(text []byte, at, length int) uint32 {
 	return found
 }
 
-// countURLs counts the URLs of the text.
+// countURLs counts the URLs of the text. A URL has all letters that follow it, so the scheme of the next URL isn't part of it.
 func (s *scan) countURLs() {
 	const separator = "://"
-	text := s.text // the text after the last URL
+	text := s.text
 	for at := 0; ; {
 		i := bytes.Index(text[at:], []byte(separator))
 		if i < 0 {
@@ -248,7 +248,7 @@ func (s *scan) countURLs() {
 		if bytes.Contains(text[start:end], []byte("porn")) {
 			s.c[client.PornURLs]++
 		}
-		text, at = text[end:], 0
+		at = end
 	}
 }
 
