@@ -1,12 +1,18 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"strings"
 	"testing"
 
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
+	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -163,4 +169,43 @@ func (r *auditRig) stored(stream string, input uint64) (all []*jetstream.RawStre
 		}
 	}
 	return all
+}
+
+// TestFieldsOfArrowFromStreamToStream sends a stream with a row that is too large, and sends the dead letter of that row again.
+func TestFieldsOfArrowFromStreamToStream(t *testing.T) {
+	t.Parallel()
+	r := newAuditRig(t, serve(t), "shared")
+	r.env = append(r.env, "MILLRACE_FIELD=text", "MILLRACE_KEEP_FIELDS=id")
+	long := strings.Repeat("x", 70_000)
+	schema := arrow.NewSchema([]arrow.Field{
+		{Name: "id", Type: arrow.PrimitiveTypes.Int64, Nullable: true}, {Name: "text", Type: arrow.BinaryTypes.String, Nullable: true}, {Name: "more", Type: arrow.BinaryTypes.String, Nullable: true},
+	}, nil)
+	rows, _, err := array.RecordFromJSON(memory.DefaultAllocator, schema, strings.NewReader(
+		`[{"id":1,"text":"a","more":"x"},{"id":2,"text":"`+long+`","more":"y"},{"id":3,"text":null,"more":"z"},{"id":null,"text":"d"}]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var body bytes.Buffer
+	w := ipc.NewWriter(&body, ipc.WithSchema(schema), ipc.WithZstd())
+	if err := errors.Join(w.Write(rows), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	r.working(func() {
+		r.publish("ingest.1", body.Bytes(), nats.Header{"Content-Type": {millrace.TypeArrow}})
+		r.awaitLetters(1)
+	}, "MILLRACE_BATCH_BYTES=64KiB")
+	r.wantLines(1, textResult("a", "1"),
+		`{"bytes":70000,"fields":{"id":2},"error":{"reason":"too_large","message":"the record exceeds a batch, or its result exceeds the server's limit"}}`,
+		failedResult("null", "3"), textResult("d", ""))
+	letter := r.lettersOf(1)[0]
+	reader, err := ipc.NewReader(bytes.NewReader(letter.Data))
+	if err != nil || letter.Header.Get("Content-Type") != millrace.TypeArrow {
+		t.Fatalf("the dead letter has the headers %v: %v", letter.Header, err)
+	}
+	if !reader.Next() || !array.RecordEqual(reader.RecordBatch(), rows.NewSlice(1, 2)) {
+		t.Errorf("the dead letter has the row %v", reader.RecordBatch())
+	}
+	call(t, r.env, "retry").want(t, exitDone, "sent 1 dead letter again")
+	r.working(func() { r.settled() })
+	r.wantLines(2, textResult(long, "2"))
 }

@@ -73,6 +73,7 @@ func (f *Frame) splitArrow(column string, body []byte) error {
 	if bytes.HasPrefix(body, []byte("ARROW1")) {
 		return invalid(0, "the body is an Arrow file: send it in the IPC stream format")
 	}
+	f.arrow.body = body
 	s := arrowStream{frame: f, body: body}
 	for {
 		more, err := s.step(&f.arrow.message, column)

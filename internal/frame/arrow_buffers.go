@@ -23,6 +23,9 @@ type arrowMemory struct {
 
 	dictionary *Frame // the values of a dictionary-encoded column; nil until the first such column
 	keep       *Frame // the values of a kept column; nil until the first one
+
+	body []byte
+	rows *arrowRows // nil until the first dead letter
 }
 
 // arrowBuffer is a buffer of a column: base[pos:pos+length], where base is the body or the slab.
@@ -47,7 +50,7 @@ const keptSlab = 4 << 20
 // reset removes the buffers, and releases memory that is too large to keep.
 func (a *arrowMemory) reset() {
 	invariants.Poison(a.slab)
-	a.message = arrowMessage{}
+	a.message, a.body, a.rows = arrowMessage{}, nil, nil
 	a.buffers, a.slab, a.inflated = a.buffers[:0], a.slab[:0], 0
 	if cap(a.slab) > keptSlab {
 		a.slab = nil

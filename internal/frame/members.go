@@ -140,7 +140,7 @@ func (m *members) addKept(found []jsonfield.Span, origin int) {
 	}
 }
 
-// Source returns the whole record as it is in the body. Without Splitter.Field, that is Record(i). The slice is valid until the
+// Source returns the whole record as it is in the body. Without Splitter.Field, and for Arrow, that is Record(i). The slice is valid until the
 // next Open or Reset.
 func (f *Frame) Source(i int) []byte {
 	if m := &f.members; m.on && m.field {
@@ -150,13 +150,22 @@ func (f *Frame) Source(i int) []byte {
 	return f.Record(i)
 }
 
-// Letter returns the body of the dead letter of record i, and its content type. The body is Source(i). The content type is empty
-// if the record may have any bytes.
+// Letter returns the body of the dead letter of record i, and its content type. For a JSON record, the body is Source(i). For a
+// row of an Arrow stream, the body is a stream of this row with all columns. Otherwise, and if the row can't be copied, it is
+// Record(i), and the content type is empty.
+//
+// For the rows of an Arrow stream, only one goroutine may call Letter, and the frame keeps up to Splitter.MaxBytes of decompressed
+// buffers until the next Open or Reset.
 func (f *Frame) Letter(i int) (body []byte, contentType string) {
 	if f.members.on {
 		return f.Source(i), typeJSON
 	}
-	return f.Source(i), ""
+	if f.arrow.body != nil {
+		if row, ok := f.letter(i); ok {
+			return row, ContentTypeOf(Arrow)
+		}
+	}
+	return f.Record(i), ""
 }
 
 // typeJSON is the content type of a JSON value.

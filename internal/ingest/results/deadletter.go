@@ -22,8 +22,11 @@ import (
 const deadLetterAttempts = 3
 
 // lettersAtOnce is the maximum number of dead letters that are published together. It bounds the memory for their headers. Their
-// bodies take no extra memory.
-const lettersAtOnce = 512
+// bodies take no extra memory, except for rows of Arrow streams. copiedAtOnce bounds the bytes of those, unless one alone has more.
+const (
+	lettersAtOnce = 512
+	copiedAtOnce  = 4 << 20
+)
 
 // PublishDeadLetter publishes the dead letter of d, which is in no batch, and waits until the server has stored it. It logs any
 // error that it returns. After success the caller must settle d and call ReportDeadLetter.

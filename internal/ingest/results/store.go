@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/client"
 	"millrace/internal/ingest/commit"
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/publisher"
@@ -192,12 +193,16 @@ func (t *task) storeLetters(ctx context.Context) error {
 		return nil
 	}
 	var next []*deadLetter
+	bytes := 0 // of bodies that aren't part of their input
 	for l := range t.deadLetters() {
-		if next = append(next, l); len(next) == lettersAtOnce {
+		if l.contentType == client.TypeArrow {
+			bytes += len(l.body)
+		}
+		if next = append(next, l); len(next) == lettersAtOnce || bytes > copiedAtOnce {
 			if err := t.storeSomeLetters(ctx, next); err != nil {
 				return err
 			}
-			next = nil
+			next, bytes = nil, 0
 		}
 	}
 	t.letters = true

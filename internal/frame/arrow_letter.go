@@ -1,0 +1,164 @@
+package frame
+
+import (
+	"encoding/binary"
+	"sort"
+
+	flatbuffers "github.com/google/flatbuffers/go"
+)
+
+// arrowRows finds single rows of an Arrow stream, for dead letters.
+type arrowRows struct {
+	schema  flatbuffers.Table
+	head    []byte       // the message with the schema
+	batches []arrowBatch // record batches with rows, in order
+	body    []byte
+
+	inflated map[int][]byte // decompressed buffers of one batch
+	of       int            // index of that batch
+	bytes    int            // total length of inflated
+}
+
+// arrowBatch is a record batch of the stream.
+type arrowBatch struct {
+	first        int // index of its first record
+	message      arrowMessage
+	dictionaries []byte // the messages with the dictionaries before it
+}
+
+// letter returns an Arrow stream of the row with record i. ok is false if the row can't be copied.
+func (f *Frame) letter(i int) (stream []byte, ok bool) {
+	defer func() {
+		if recover() != nil { // rowCopy and flatbuffers panic on an invalid batch
+			stream, ok = nil, false
+		}
+	}()
+	if f.arrow.rows == nil {
+		rows, err := findRows(f.arrow.body)
+		if err != nil {
+			return nil, false
+		}
+		f.arrow.rows = rows
+	}
+	r := f.arrow.rows
+	n := sort.Search(len(r.batches), func(n int) bool { return r.batches[n].first > i }) - 1
+	c := rowCopy{batch: &r.batches[n], rows: r, body: r.body, limit: f.limits.bytes}
+	if r.of != n {
+		r.inflated, r.of, r.bytes = nil, n, 0
+	}
+	first, fields := vectorIn(&r.schema, schemaFields, 4)
+	for k := range fields {
+		field := elementIn(&r.schema, first, k)
+		c.copyField(&field, i-c.batch.first, i-c.batch.first+1)
+	}
+	stream = append(append([]byte(nil), r.head...), c.batch.dictionaries...)
+	stream = c.appendMessage(stream)
+	return append(stream, "\xff\xff\xff\xff\x00\x00\x00\x00"...), true
+}
+
+// findRows reads the metadata of all messages of a stream, which Open has accepted.
+func findRows(body []byte) (*arrowRows, error) {
+	r := &arrowRows{body: body, of: -1}
+	s := arrowStream{frame: &Frame{}, body: body}
+	records, dictionaries := 0, []byte(nil)
+	for {
+		var m arrowMessage
+		more, err := s.next(&m)
+		if err != nil || !more {
+			return r, err
+		}
+		message := body[m.at:s.pos:s.pos]
+		switch m.kind {
+		case headerSchema:
+			r.schema, r.head = m.header, message
+		case headerDictionaryBatch:
+			dictionaries = append(dictionaries, message...)
+		case headerRecordBatch:
+			if rows := int(m.header.GetInt64Slot(batchLength, 0)); rows > 0 {
+				r.batches = append(r.batches, arrowBatch{first: records, message: m, dictionaries: dictionaries[:len(dictionaries):len(dictionaries)]})
+				records += rows
+			}
+		}
+	}
+}
+
+// at returns a buffer of the batch, decompressed.
+func (c *rowCopy) at(index int) []byte {
+	const size = 16
+	header := &c.batch.message.header
+	vector, n := vectorIn(header, batchBuffers, size)
+	check(index < n, "a buffer is missing")
+	entry := vector + flatbuffers.UOffsetT(size*index)
+	pos, length := header.GetInt64(entry), header.GetInt64(entry+8)
+	all := int64(c.batch.message.data.length)
+	check(pos >= 0 && length >= 0 && pos <= all && length <= all-pos, "a buffer lies outside of its message")
+	b := arrowBuffer{pos: c.batch.message.data.pos + int(pos), length: int(length)}
+	compressed, ok := tableIn(header, batchCompression)
+	if !ok || length == 0 {
+		return b.bytes(c.body)
+	}
+	if inflated, ok := c.rows.inflated[index]; ok {
+		return inflated
+	}
+	const codecSlot = 4
+	return c.inflate(index, &b, compressed.GetUint8Slot(codecSlot, 0))
+}
+
+// inflate decompresses a buffer. The limit holds for all buffers of the batch together.
+func (c *rowCopy) inflate(index int, b *arrowBuffer, codec uint8) []byte {
+	size, err := b.inflatedSize(c.body)
+	check(err == nil && size <= int64(c.limit-c.rows.bytes), "a buffer is too large")
+	src := c.body[b.pos+inflatedPrefix : b.pos+b.length]
+	out := src
+	if binary.LittleEndian.Uint64(c.body[b.pos:]) != ^uint64(0) {
+		out = make([]byte, size)
+		check(decompress(codec, out, src) == nil, "a buffer can't be decompressed")
+	}
+	if c.rows.inflated == nil {
+		c.rows.inflated = map[int][]byte{}
+	}
+	c.rows.inflated[index] = out
+	c.rows.bytes += int(size)
+	return out
+}
+
+// appendMessage appends the message with the new batch, which has one row.
+func (c *rowCopy) appendMessage(dst []byte) []byte {
+	b := flatbuffers.NewBuilder(1 << 10)
+	nodes, buffers := structs(b, c.out.nodes), structs(b, c.out.buffers)
+	b.StartVector(8, len(c.out.variadic), 8)
+	for i := len(c.out.variadic) - 1; i >= 0; i-- {
+		b.PrependInt64(c.out.variadic[i])
+	}
+	variadic := b.EndVector(len(c.out.variadic))
+	slot := func(offset flatbuffers.VOffsetT) int { return int(offset-4) / 2 }
+	b.StartObject(5)
+	b.PrependInt64Slot(slot(batchLength), 1, 0)
+	b.PrependUOffsetTSlot(slot(batchNodes), nodes, 0)
+	b.PrependUOffsetTSlot(slot(batchBuffers), buffers, 0)
+	if len(c.out.variadic) > 0 {
+		b.PrependUOffsetTSlot(slot(batchVariadicCounts), variadic, 0)
+	}
+	batch := b.EndObject()
+	b.StartObject(5)
+	b.PrependInt16Slot(slot(messageVersion), version5, 0)
+	b.PrependByteSlot(slot(messageHeaderType), headerRecordBatch, 0)
+	b.PrependUOffsetTSlot(slot(messageHeader), batch, 0)
+	b.PrependInt64Slot(slot(messageBodyLength), int64(len(c.out.data)), 0)
+	b.Finish(b.EndObject())
+	metadata := b.FinishedBytes()
+	padding := -len(metadata) & 7
+	dst = binary.LittleEndian.AppendUint32(dst, continuation)
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(metadata)+padding))
+	dst = append(append(dst, metadata...), make([]byte, padding)...)
+	return append(dst, c.out.data...)
+}
+
+// structs adds a vector of structs of two numbers each.
+func structs(b *flatbuffers.Builder, numbers []int64) flatbuffers.UOffsetT {
+	b.StartVector(16, len(numbers)/2, 8)
+	for i := len(numbers) - 1; i >= 0; i-- {
+		b.PrependInt64(numbers[i])
+	}
+	return b.EndVector(len(numbers) / 2)
+}
