@@ -27,24 +27,9 @@ func skipString(text []byte, pos int) (end int, fault Fault) {
 	high := uint64(0) // not 0 if there are bytes outside of ASCII
 	i := pos
 	for {
-		for i+16 <= len(text) {
-			w, v := binary.LittleEndian.Uint64(text[i:]), binary.LittleEndian.Uint64(text[i+8:])
-			if specials(w)|specials(v) != 0 {
-				break
-			}
-			high |= (w | v) & highs
-			i += 16
-		}
-		for i+8 <= len(text) {
-			w := binary.LittleEndian.Uint64(text[i:])
-			if found := specials(w); found != 0 {
-				high |= w & highs & (found - 1) &^ found
-				i += bits.TrailingZeros64(found) / 8
-				break
-			}
-			high |= w & highs
-			i += 8
-		}
+		n, outside := plainLength(text[i:])
+		i += n
+		high |= outside
 		if i >= len(text) {
 			return i, Fault{Offset: len(text), Text: "the text ends within a string"}
 		}
@@ -60,13 +45,35 @@ func skipString(text []byte, pos int) (end int, fault Fault) {
 				return i, Fault{Offset: i, Text: "a string has an invalid escape"}
 			}
 			i += n
-		case b < ' ':
-			return i, Fault{Offset: i, Text: "a string has a control character that isn't escaped"}
 		default:
-			high |= uint64(b) & 0x80
-			i++
+			return i, Fault{Offset: i, Text: "a string has a control character that isn't escaped"}
 		}
 	}
+}
+
+// plainLength returns the number of bytes before the first quote, backslash or control character. high isn't 0 if one of these
+// bytes is outside of ASCII.
+func plainLength(text []byte) (n int, high uint64) {
+	for len(text)-n >= 16 {
+		w, v := binary.LittleEndian.Uint64(text[n:]), binary.LittleEndian.Uint64(text[n+8:])
+		if found := specials(w); found != 0 {
+			return n + bits.TrailingZeros64(found)/8, high | w&highs&(found-1)&^found
+		}
+		high |= w & highs
+		if found := specials(v); found != 0 {
+			return n + 8 + bits.TrailingZeros64(found)/8, high | v&highs&(found-1)&^found
+		}
+		high |= v & highs
+		n += 16
+	}
+	for ; n < len(text); n++ {
+		b := text[n]
+		if b < ' ' || b == '"' || b == '\\' {
+			break
+		}
+		high |= uint64(b) & 0x80
+	}
+	return n, high
 }
 
 // validPrefix returns the length of the longest prefix of text that is valid UTF-8.
