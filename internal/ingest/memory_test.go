@@ -186,6 +186,7 @@ func TestCostsCoverTheHeap(t *testing.T) {
 		n, bytes        int
 		header          nats.Header
 		exclusive       bool
+		fields          bool // whether the payloads are JSON objects, of which the worker reads members
 	}{
 		// This case is first because it uses the least memory. The heap that a case leaves is freed during the next
 		// case.
@@ -194,9 +195,11 @@ func TestCostsCoverTheHeap(t *testing.T) {
 		{name: "long results", operators: "minhash?hashes=1024", n: 3000, bytes: 1},
 		{name: "many headers", operators: "crc32c", n: 2500, bytes: 1, header: manyHeaders(50)},
 		{name: "large", operators: "crc32c", n: 600, bytes: 100 << 10},
+		{name: "short fields", operators: "crc32c", n: 1500, bytes: 1, fields: true},
+		{name: "long fields", operators: "crc32c", n: 400, bytes: 100 << 10, fields: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			grown, counted := holdAll(t, c.operators, c.n, c.bytes, c.header, c.exclusive)
+			grown, counted := holdAll(t, c.operators, c.n, c.bytes, c.header, c.exclusive, c.fields)
 			t.Logf("%d inputs: %d bytes of the heap each, %d counted", c.n, grown/int64(c.n), counted/int64(c.n))
 			if grown > counted {
 				t.Errorf("the heap has grown by %d bytes, and %d are counted", grown, counted)
@@ -221,20 +224,25 @@ func manyHeaders(n int) nats.Header {
 
 // holdAll makes a worker hold n inputs. It returns the growth of the heap and the memory that the worker counts for
 // the inputs, in bytes.
-func holdAll(t *testing.T, operators string, n, bytes int, header nats.Header, exclusive bool) (grown, counted int64) {
+func holdAll(t *testing.T, operators string, n, bytes int, header nats.Header, exclusive, fields bool) (grown, counted int64) {
 	r := newRigAlone(t)
 	r.operators(operators)
 	if exclusive {
 		r.opts.Exclusive, r.opts.Partitions = true, 2
 	}
+	payload, first := []byte(strings.Repeat("x", bytes)), document
+	if fields {
+		r.opts.Split = frame.Splitter{Field: "text", Keep: []string{"id"}, MaxBytes: 1 << 20}
+		payload = fmt.Appendf(nil, `{"id":"a document","text":"%s"}`, payload)
+		first = func(int) []byte { return payload }
+	}
 	r.provision()
 	run := r.run(hostDevice(t), streams.Options{BatchBytes: 4 << 20, BatchPayloads: 8192, Lanes: 4})
 	const early = 3 // inputs that make leases begin
-	r.publish(early, document)
+	r.publish(early, first)
 	r.tally.awaitStored(t, early)
 	empty := r.fill(1)
 	before := quietHeap(t)
-	payload := []byte(strings.Repeat("x", bytes))
 	r.Publish(0, n, func(i int) *nats.Msg {
 		return &nats.Msg{Subject: fmt.Sprintf("ingest.web.%d", i%3), Data: payload, Header: header}
 	})

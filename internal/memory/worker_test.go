@@ -108,6 +108,34 @@ func TestTheMemoryCoversALargestFrame(t *testing.T) {
 			t.Errorf("%s: with the largest frames all of it may take %d bytes of %d", name, all, w.Limit)
 		}
 	}
+	w := worker(t)
+	w.MaxPayload = payload
+	for name, c := range map[string]struct {
+		split frame.Splitter
+		want  int64 // in addition to the frame's results
+	}{
+		"a field of one object":     {frame.Splitter{Field: "text"}, payload},
+		"a field of lines":          {frame.Splitter{Framing: frame.NewlineDelimited, Field: "text"}, payload},
+		"a column":                  {frame.Splitter{Framing: frame.Arrow, Field: "text"}, limit},
+		"kept fields of one object": {frame.Splitter{Keep: []string{"id"}}, 0},
+		"kept columns":              {frame.Splitter{Framing: frame.Arrow, Keep: []string{"id"}}, 3 * limit},
+	} {
+		w.Split = c.split
+		w.Split.MaxRecords, w.Split.MaxBytes = records, limit
+		content, most, kept := int64(payload), records, int64(0)
+		if c.split.Framing == frame.Arrow {
+			content = limit
+		}
+		if c.split.Framing == frame.None {
+			most = 1
+		}
+		if len(c.split.Keep) > 0 {
+			kept = content
+		}
+		if got, want := w.largestFrame(payload), c.want+w.FrameResults(most, content, kept, content); got != want || !w.Splits() {
+			t.Errorf("%s: the largest frame takes %d bytes, want %d", name, got, want)
+		}
+	}
 	if plain, twice := plain.FrameResults(records, 0, 0, 0), twice.FrameResults(records, 0, 0, 0); twice <= plain {
 		t.Errorf("compressed results take %d bytes, and others %d", twice, plain)
 	}
