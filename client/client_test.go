@@ -54,7 +54,7 @@ func TestParts(t *testing.T) {
 }
 
 func TestLines(t *testing.T) {
-	body := `{"bytes":9,"crc32c":"e3069283","minhash":{"k":4,"seed":18446744073709551615,"signature":[194990712,1669869904]}}
+	body := `{"bytes":9,"crc32c":"e3069283","minhash":{"k":4,"seed":4294967295,"signature":[529274414,833389941]}}
 {"bytes":70000,"error":{"reason":"too_large","message":"at most 65536 bytes"}}
 `
 	var lines []client.Line
@@ -74,7 +74,7 @@ func TestLines(t *testing.T) {
 	if err := json.Unmarshal(lines[0].Values["minhash"], &minhash); err != nil {
 		t.Fatal(err)
 	}
-	if want := (client.Minhash{K: 4, Seed: 1<<64 - 1, Signature: []uint32{194990712, 1669869904}}); !reflect.DeepEqual(minhash, want) {
+	if want := (client.Minhash{K: 4, Seed: 1<<32 - 1, Signature: []uint32{529274414, 833389941}}); !reflect.DeepEqual(minhash, want) {
 		t.Errorf("minhash is %+v, want %+v", minhash, want)
 	}
 	want := client.Line{Bytes: 70000, Error: &client.RecordError{Reason: "too_large", Message: "at most 65536 bytes"}, Values: map[string]json.RawMessage{}}

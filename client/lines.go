@@ -33,7 +33,7 @@ func (r *RecordError) Error() string { return r.Reason + ": " + r.Message }
 // Minhash is the value of the operator minhash.
 type Minhash struct {
 	K         int      `json:"k"`
-	Seed      uint64   `json:"seed"`
+	Seed      uint32   `json:"seed"`
 	Signature []uint32 `json:"signature"`
 }
 

@@ -57,7 +57,7 @@ type Result struct {
 
 // Operator describes one operator of a result.
 type Operator struct {
-	Spec   string // name with all parameters, such as minhash?k=24&hashes=128&seed=1
+	Spec   string // name with all parameters, such as minhash?k=24&hashes=128&seed=42
 	Stride int    // bytes of a value, without its byte strings
 
 	ByteStrings bool // whether its values have byte strings

@@ -152,8 +152,8 @@ func TestPayloadsComeBack(t *testing.T) {
 				}
 			}
 			for key, want := range map[string]string{
-				"1#0": `"crc32c":"8a3ea150"`, "1#1": `"crc32c":"00000000","minhash":{"k":3,"seed":1,"signature":[4294967295,4294967295]}`, "1#2": `"minhash":{"k":3`,
-				"2": `{"bytes":5,"crc32c":"8a3ea150","minhash":{"k":3,"seed":1,"signature":[`, "3": `{"bytes":0,"crc32c":"00000000"`, "4": `{"bytes":12,`,
+				"1#0": `"crc32c":"8a3ea150"`, "1#1": `"crc32c":"00000000","minhash":{"k":3,"seed":42,"signature":[0,0]}`, "1#2": `"minhash":{"k":3`,
+				"2": `{"bytes":5,"crc32c":"8a3ea150","minhash":{"k":3,"seed":42,"signature":[`, "3": `{"bytes":0,"crc32c":"00000000"`, "4": `{"bytes":12,`,
 				"5": `{"bytes":14,`, "6": "invalid_encoding", "7#0": `"crc32c":"8a3ea150"`, "7#1": `"crc32c":"00000000"`, "8#0": `"minhash":{"k":3`,
 			} {
 				if !strings.Contains(got[key], want) {

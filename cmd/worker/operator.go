@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"millrace/internal/config"
+	"millrace/internal/operator"
 	"millrace/internal/operator/compiled"
 	"millrace/internal/operator/devkit"
 )
@@ -62,7 +63,11 @@ func listOperatorsCommand() *cobra.Command {
 
 func listOperators(files []string) error {
 	for _, d := range compiled.BuiltIn() {
-		describe(os.Stdout, d, "built in", "GPU, CPU")
+		devices := "GPU, CPU"
+		if variant := operator.HostVariant(d.Name); variant != "" {
+			devices += " (" + variant + ")"
+		}
+		describe(os.Stdout, d, "built in", devices)
 	}
 	cfg, _ := config.Load(nil) // only the folders matter, and findOwn checks them
 	found, err := findOwn(cfg) // also compiles operators without a compiled file

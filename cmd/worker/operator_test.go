@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"millrace/internal/device/cuda/fakecuda"
+	"millrace/internal/operator"
 	"millrace/internal/operator/compiled"
 )
 
@@ -26,7 +27,7 @@ func TestOperatorFromAnEmptyFolder(t *testing.T) {
 	library := filepath.Join(folder, "runs.cpu.so")
 	call(t, nil, "operator", "test", library, "--brief", "--with", "value=120").want(t, exitFailed, "want {\"longest\":3}", "1 checks failed")
 	r := call(t, nil, "operator", "list", library)
-	r.want(t, exitDone, "crc32c, version 1, built in", "minhash, version 1, built in", "signature uint32[hashes]", "runs, version 1, "+folder, "runs on: CPU",
+	r.want(t, exitDone, "crc32c, version 1, built in", "minhash, version 2, built in, host code, runs on: GPU, CPU ("+operator.HostVariant("minhash")+")", "signature uint32[hashes]", "runs, version 1, "+folder, "runs on: CPU",
 		"parameter value=32 (uint32, 0 to 255)", "result    longest uint32", "rejects   the record is empty")
 	if r.errors != "" {
 		t.Errorf("errors: %s", r.errors)

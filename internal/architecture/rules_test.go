@@ -19,7 +19,7 @@ type rule struct {
 
 // rules lists every rule. Each rule is defined next to its check.
 var rules = []rule{
-	threeFilesImportC, filesAreShort, filesReferOneWay, methodsStayTogether, skipsGiveAReason, nothingIsLeftOpen,
+	fourFilesImportC, filesAreShort, filesReferOneWay, methodsStayTogether, skipsGiveAReason, nothingIsLeftOpen,
 	documentsNameWhatExists, runbooksNameWhatExists, gpusAreListed,
 }
 

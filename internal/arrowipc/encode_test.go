@@ -10,7 +10,7 @@ import (
 
 var (
 	crc32c  = Column{Name: "crc32c", Spec: "crc32c", Kind: Single, Width: 4, Fields: []Field{{"checksum", Uint32Type, 0, 0}}}
-	minhash = Column{Name: "minhash", Spec: "minhash?k=24&hashes=128&seed=1", Kind: Single, Width: 512, Fields: []Field{{"signature", Uint32Type, 128, 0}}}
+	minhash = Column{Name: "minhash", Spec: "minhash?k=24&hashes=128&seed=42", Kind: Single, Width: 512, Fields: []Field{{"signature", Uint32Type, 128, 0}}}
 	other   = Column{Name: "sha", Spec: "sha?n=3", Kind: Bytes, Width: 3}
 )
 

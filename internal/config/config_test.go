@@ -248,7 +248,7 @@ func TestOperatorsAreParsed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := fmt.Sprint(c.ParsedOperators(), c.ParsedFormat()); got != "[crc32c minhash?k=8&hashes=128&seed=1] binary" {
+	if got := fmt.Sprint(c.ParsedOperators(), c.ParsedFormat()); got != "[crc32c minhash?k=8&hashes=128&seed=42] binary" {
 		t.Errorf("parsed %s", got)
 	}
 	for list, why := range map[string]string{"sha1": `unknown operator "sha1": known are crc32c, minhash, quality`, "": "empty"} {

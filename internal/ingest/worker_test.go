@@ -59,7 +59,7 @@ func TestResultHeaders(t *testing.T) {
 			seq := uint64(i + 1)
 			wantHeaders(t, found[seq][0].Headers(), map[string]string{
 				results.HeaderStream: "INGEST", results.HeaderSequence: fmt.Sprint(seq), results.HeaderSubject: "ingest.web.0",
-				results.HeaderOperators: "crc32c,minhash?k=4&hashes=4&seed=1",
+				results.HeaderOperators: "crc32c,minhash?k=4&hashes=4&seed=42",
 				jetstream.MsgIDHeader:   fmt.Sprintf("INGEST:%d:%d", seq, r.storedAt(seq).UnixNano()),
 				"Content-Type":          "application/json", "Content-Encoding": "", "traceparent": parent(i), "tracestate": "vendor=value", "Trace": "own",
 			})

@@ -24,7 +24,7 @@ func Example() {
 	fmt.Printf("%s\n", body)
 	fmt.Println("check:", operator.JSON.Check(ops, payload, body))
 	// Output:
-	// {"bytes":9,"crc32c":"e3069283","minhash":{"k":3,"seed":1,"signature":[1949932678,126865833]}}
+	// {"bytes":9,"crc32c":"e3069283","minhash":{"k":3,"seed":42,"signature":[204652371,391832674]}}
 	// check: <nil>
 }
 
@@ -38,6 +38,6 @@ func ExampleParse() {
 	fmt.Println(op)
 	fmt.Println(op.Stride(), "bytes per record")
 	// Output:
-	// minhash?k=5&hashes=128&seed=1
+	// minhash?k=5&hashes=128&seed=42
 	// 512 bytes per record
 }

@@ -48,27 +48,27 @@ func TestParseFormat(t *testing.T) {
 func TestJSONBytes(t *testing.T) {
 	ops := parseList(t, "crc32c,minhash?k=4&hashes=2")
 	for payload, want := range map[string]string{
-		"123456789": `{"bytes":9,"crc32c":"e3069283","minhash":{"k":4,"seed":1,"signature":[194990712,1669869904]}}`,
-		"":          `{"bytes":0,"crc32c":"00000000","minhash":{"k":4,"seed":1,"signature":[4294967295,4294967295]}}`,
+		"123456789": `{"bytes":9,"crc32c":"e3069283","minhash":{"k":4,"seed":42,"signature":[529274414,833389941]}}`,
+		"":          `{"bytes":0,"crc32c":"00000000","minhash":{"k":4,"seed":42,"signature":[0,0]}}`,
 	} {
 		if got := string(message(JSON, ops, []byte(payload))); got != want {
 			t.Errorf("%q: %s, want %s", payload, got, want)
 		}
 	}
-	if got, want := string(message(JSON, ops[1:], nil)), `{"bytes":0,"minhash":{"k":4,"seed":1,"signature":[4294967295,4294967295]}}`; got != want {
+	if got, want := string(message(JSON, ops[1:], nil)), `{"bytes":0,"minhash":{"k":4,"seed":42,"signature":[0,0]}}`; got != want {
 		t.Errorf("minhash alone: %s, want %s", got, want)
 	}
 }
 
 func TestJSONAsOthersReadIt(t *testing.T) {
-	ops := parseList(t, "minhash?seed=18446744073709551615&hashes=33,crc32c")
+	ops := parseList(t, "minhash?seed=4294967295&hashes=33,crc32c")
 	for _, payload := range corpus.InvalidUTF8(61) {
 		var got struct {
 			Bytes   int
 			CRC32C  string
 			Minhash struct {
 				K         int
-				Seed      uint64
+				Seed      uint32
 				Signature []uint32
 			}
 		}
@@ -82,7 +82,7 @@ func TestJSONAsOthersReadIt(t *testing.T) {
 		if want := binary.LittleEndian.Uint32(ops[1].AppendReference(nil, payload)); binary.BigEndian.Uint32(checksum) != want {
 			t.Errorf("crc32c is %q, want %08x", got.CRC32C, want)
 		}
-		if got.Bytes != len(payload) || got.Minhash.K != 24 || got.Minhash.Seed != 1<<64-1 {
+		if got.Bytes != len(payload) || got.Minhash.K != 24 || got.Minhash.Seed != math.MaxUint32 {
 			t.Errorf("bytes, k and seed are %d, %d and %d", got.Bytes, got.Minhash.K, got.Minhash.Seed)
 		}
 		if want := signature(t, ops[0].String(), payload); !reflect.DeepEqual(got.Minhash.Signature, want) {
@@ -94,7 +94,7 @@ func TestJSONAsOthersReadIt(t *testing.T) {
 // TestMaxBoundsEveryResult compares the bound with the bodies of payloads, and with the longest possible body, whose
 // records have all bits set.
 func TestMaxBoundsEveryResult(t *testing.T) {
-	for _, list := range []string{"crc32c", "minhash", "crc32c,minhash?k=256&hashes=1024&seed=18446744073709551615", "minhash?k=1&hashes=1,crc32c"} {
+	for _, list := range []string{"crc32c", "minhash", "crc32c,minhash?k=256&hashes=1024&seed=4294967295", "minhash?k=1&hashes=1,crc32c"} {
 		ops := parseList(t, list)
 		var ones [][]byte
 		for _, op := range ops {
@@ -159,7 +159,7 @@ func TestResultsDocument(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ops := parseList(t, "crc32c,minhash?k=4&hashes=2&seed=1")
+	ops := parseList(t, "crc32c,minhash?k=4&hashes=2")
 	payload := []byte("123456789")
 
 	block := regexp.MustCompile("(?s)```hexdump\n(.*?)```").FindSubmatch(text)

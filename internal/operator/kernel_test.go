@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 
@@ -66,6 +67,22 @@ func bind(t testing.TB, op Operator) device.BoundHostKernel {
 	}
 	t.Fatalf("no host kernel is called %q", op.Name())
 	return nil
+}
+
+// variants returns the host kernel of op with op's parameters, in each variant that this processor supports.
+func variants(t testing.TB, op Operator) map[string]device.BoundHostKernel {
+	t.Helper()
+	kernel := bind(t, op)
+	minhash, ok := kernel.(minhashKernel)
+	if !ok {
+		return map[string]device.BoundHostKernel{"Go": kernel}
+	}
+	all := make(map[string]device.BoundHostKernel)
+	for _, v := range minhashVariants {
+		minhash.sign = v.sign
+		all[v.name] = minhash
+	}
+	return all
 }
 
 // cutAt returns k with a different piece size, to split even short rows.
@@ -132,10 +149,12 @@ func TestHostKernelsOnAllSets(t *testing.T) {
 	for _, spec := range []string{"crc32c", "minhash?hashes=32", "minhash?k=1&hashes=1", "minhash?k=256&hashes=3&seed=0"} {
 		op := parse(t, spec)
 		for _, set := range corpus.Sets(11) {
-			t.Run(spec+"/"+set.Name, func(t *testing.T) {
-				want := reference(op, set.Payloads)
-				compare(t, op, set.Payloads, compute(t, bind(t, op), set.Payloads, atOnce), want)
-			})
+			want := reference(op, set.Payloads)
+			for name, kernel := range variants(t, op) {
+				t.Run(spec+"/"+set.Name+"/"+name, func(t *testing.T) {
+					compare(t, op, set.Payloads, compute(t, kernel, set.Payloads, atOnce), want)
+				})
+			}
 		}
 	}
 }
@@ -146,31 +165,54 @@ func TestHostKernelsSplitAnywhere(t *testing.T) {
 	set := corpus.InvalidUTF8(21)[:40]
 	set = append(set, corpus.Empties(9)...)
 	set = append(set, corpus.TextLengths(22, 60)...)
+	set = append(set, asciiText(23, 300))
 	set = append(set, corpus.Empties(1)...)
 	for _, spec := range []string{"crc32c", "minhash?k=1&hashes=2", "minhash?k=5&hashes=3", "minhash?k=24&hashes=1"} {
 		op := parse(t, spec)
 		want := reference(op, set)
 		for pieceUnits := 1; pieceUnits < 70; pieceUnits += 1 + pieceUnits/8 {
-			for name, parallel := range parallels {
-				t.Run(fmt.Sprintf("%s/%d units/%s", spec, pieceUnits, name), func(t *testing.T) {
-					kernel := cutAt(bind(t, op), pieceUnits)
-					compare(t, op, set, compute(t, kernel, set, parallel), want)
-				})
+			for variant, kernel := range variants(t, op) {
+				for name, parallel := range parallels {
+					t.Run(fmt.Sprintf("%s/%s/%d units/%s", spec, variant, pieceUnits, name), func(t *testing.T) {
+						compare(t, op, set, compute(t, cutAt(kernel, pieceUnits), set, parallel), want)
+					})
+				}
 			}
 		}
 	}
 }
 
 func TestMinhashHostKernelParameters(t *testing.T) {
-	set := append(corpus.TextLengths(31, 50), corpus.Text(32, 500), corpus.Bytes(33, 500))
-	for _, k := range []int{1, 2, 3, 4, 23, 24, 25, 255, 256} {
-		for _, hashes := range []int{1, 2, 3, 127, 128, 1023, 1024} {
+	set := append(corpus.TextLengths(31, 50), corpus.Text(32, 500), corpus.Bytes(33, 500), asciiText(34, 700))
+	for _, k := range []int{1, 2, 3, 4, 5, 6, 7, 23, 24, 25, 255, 256} {
+		for _, hashes := range []int{1, 2, 3, 15, 16, 17, 127, 128, 129, 1023, 1024} {
 			if k > 3 && hashes > 128 && k != 256 {
 				continue // extreme values suffice, because each test takes some milliseconds
 			}
 			op := parse(t, fmt.Sprintf("minhash?k=%d&hashes=%d&seed=%d", k, hashes, k*hashes))
-			kernel := cutAt(bind(t, op), 200)
-			compare(t, op, set, compute(t, kernel, set, atOnce), reference(op, set))
+			want := reference(op, set)
+			for name, kernel := range variants(t, op) {
+				t.Run(op.String()+"/"+name, func(t *testing.T) {
+					compare(t, op, set, compute(t, cutAt(kernel, 200), set, atOnce), want)
+				})
+			}
+		}
+	}
+}
+
+// TestMinhashMixesCharacters: text of one-byte characters with a longer character at every distance, so that the beginning and the end of a
+// vectorized block meet it.
+func TestMinhashMixesCharacters(t *testing.T) {
+	set := [][]byte{asciiText(35, 300)}
+	for at := range 300 {
+		text := asciiText(uint64(at), 300)
+		set = append(set, slices.Concat(text[:at], []byte("é"), text[at:]), slices.Concat(text[:at], []byte("\x80\x80\x80"), text[at:]))
+	}
+	for _, spec := range []string{"minhash?k=1&hashes=5", "minhash?k=24&hashes=5", "minhash?k=27&hashes=5"} {
+		op := parse(t, spec)
+		want := reference(op, set)
+		for name, kernel := range variants(t, op) {
+			t.Run(spec+"/"+name, func(t *testing.T) { compare(t, op, set, compute(t, kernel, set, inOrder), want) })
 		}
 	}
 }
@@ -184,20 +226,25 @@ func TestHostKernelsKeepToTheirMemory(t *testing.T) {
 	for i := range offsets {
 		offsets[i] += 1000
 	}
-	for _, spec := range []string{"crc32c", "minhash?hashes=16"} {
+	for _, spec := range []string{"crc32c", "minhash?hashes=16", "minhash?hashes=9"} {
 		op := parse(t, spec)
-		kernel := cutAt(bind(t, op), 128)
-		needs := kernel.Needs(shapeOf(set))
-		scratch := bytes.Repeat([]byte{0xA5}, needs.Scratch+64)
-		result := bytes.Repeat([]byte{0xA5}, needs.Result+64)
-		if err := kernel.Run(append(rows, "behind"...), offsets, scratch, result, inOrder); err != nil {
-			t.Fatal(err)
+		for name, kernel := range variants(t, op) {
+			t.Run(spec+"/"+name, func(t *testing.T) { checkMemory(t, op, cutAt(kernel, 128), set, rows, offsets) })
 		}
-		compare(t, op, set, result[:needs.Result], reference(op, set))
-		untouched := bytes.Repeat([]byte{0xA5}, 64)
-		if !bytes.Equal(scratch[needs.Scratch:], untouched) || !bytes.Equal(result[needs.Result:], untouched) {
-			t.Errorf("%s wrote behind the memory it asked for", spec)
-		}
+	}
+}
+
+func checkMemory(t *testing.T, op Operator, kernel device.BoundHostKernel, set [][]byte, rows []byte, offsets []uint32) {
+	needs := kernel.Needs(shapeOf(set))
+	scratch := bytes.Repeat([]byte{0xA5}, needs.Scratch+64)
+	result := bytes.Repeat([]byte{0xA5}, needs.Result+64)
+	if err := kernel.Run(append(rows[:len(rows):len(rows)], "behind"...), offsets, scratch, result, inOrder); err != nil {
+		t.Fatal(err)
+	}
+	compare(t, op, set, result[:needs.Result], reference(op, set))
+	untouched := bytes.Repeat([]byte{0xA5}, 64)
+	if !bytes.Equal(scratch[needs.Scratch:], untouched) || !bytes.Equal(result[needs.Result:], untouched) {
+		t.Errorf("%s wrote behind the memory it asked for", op)
 	}
 }
 
@@ -259,7 +306,7 @@ func TestHostKernelsRefuseBadBatches(t *testing.T) {
 }
 
 func TestBindRefusesBadBlocks(t *testing.T) {
-	block := func(k, hashes byte) []byte { return []byte{k, 0, 0, 0, hashes, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0} }
+	block := func(k, hashes byte) []byte { return []byte{k, 0, 0, 0, hashes, 0, 0, 0, 1, 0, 0, 0} }
 	minhash := builtIns[1].(*builtInSource).kernel
 	tooLong := block(0, 0)
 	tooLong[1], tooLong[4] = 2, 1 // k is 512
@@ -305,41 +352,46 @@ func TestHostKernelsAllocateNothingAPayload(t *testing.T) {
 func BenchmarkHostMinhash(b *testing.B) { benchmarkOperator(b, "minhash") }
 func BenchmarkHostCRC32C(b *testing.B)  { benchmarkOperator(b, "crc32c") }
 
-// benchmarkOperator runs batches of 512 KiB. The host kernel uses one core or all cores, and the reference uses one
-// core.
+// benchmarkOperator runs batches of 512 KiB. Each variant of the host kernel uses one core or all cores, and the reference uses one
+// core. The documents have characters of one byte, or of one to four bytes.
 func benchmarkOperator(b *testing.B, spec string) {
 	const batchBytes = 512 << 10
-	for _, rowBytes := range []int{2 << 10, 64 << 10} {
+	op := parse(b, spec)
+	for _, c := range []struct {
+		name     string
+		rowBytes int
+		text     func(seed uint64, n int) []byte
+	}{{"2KiB", 2 << 10, asciiText}, {"64KiB", 64 << 10, asciiText}, {"2KiB-characters", 2 << 10, corpus.Text}} {
 		var set [][]byte
-		for i := range batchBytes / rowBytes {
-			set = append(set, asciiText(uint64(i), rowBytes))
+		for i := range batchBytes / c.rowBytes {
+			set = append(set, c.text(uint64(i), c.rowBytes))
 		}
-		rows, offsets := corpus.Pack(set)
-		op := parse(b, spec)
-		kernel := bind(b, op)
-		needs := kernel.Needs(shapeOf(set))
-		scratch, result := make([]byte, needs.Scratch), make([]byte, needs.Result)
-		run := func(parallel device.Parallel) func(*testing.B) {
-			return func(b *testing.B) {
-				b.SetBytes(batchBytes)
-				b.ReportAllocs()
-				for b.Loop() {
-					if err := kernel.Run(rows, offsets, scratch, result, parallel); err != nil {
-						b.Fatal(err)
-					}
-				}
-			}
+		for name, kernel := range variants(b, op) {
+			b.Run(c.name+"/"+name+"/1core", func(b *testing.B) { benchmarkKernel(b, kernel, set, inOrder) })
+			b.Run(fmt.Sprintf("%s/%s/%dcores", c.name, name, runtime.GOMAXPROCS(0)), func(b *testing.B) { benchmarkKernel(b, kernel, set, atOnce) })
 		}
-		b.Run(fmt.Sprintf("%dKiB/kernel/1core", rowBytes>>10), run(inOrder))
-		b.Run(fmt.Sprintf("%dKiB/kernel/%dcores", rowBytes>>10, runtime.GOMAXPROCS(0)), run(atOnce))
-		b.Run(fmt.Sprintf("%dKiB/reference/1core", rowBytes>>10), func(b *testing.B) {
+		b.Run(c.name+"/reference/1core", func(b *testing.B) {
 			b.SetBytes(batchBytes)
+			var record []byte
 			for b.Loop() {
-				for i, payload := range set {
-					op.AppendReference(result[:i*op.Stride()], payload)
+				for _, payload := range set {
+					record = op.AppendReference(record[:0], payload)
 				}
 			}
 		})
+	}
+}
+
+func benchmarkKernel(b *testing.B, kernel device.BoundHostKernel, set [][]byte, parallel device.Parallel) {
+	rows, offsets := corpus.Pack(set)
+	needs := kernel.Needs(shapeOf(set))
+	scratch, result := make([]byte, needs.Scratch), make([]byte, needs.Result)
+	b.SetBytes(int64(len(rows)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := kernel.Run(rows, offsets, scratch, result, parallel); err != nil {
+			b.Fatal(err)
+		}
 	}
 }
 

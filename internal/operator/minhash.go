@@ -4,67 +4,44 @@ import (
 	"encoding/binary"
 	"fmt"
 	"iter"
-	"math"
-	"math/bits"
 
 	"millrace/internal/operator/compiled"
 )
 
 const minhashName = "minhash"
 
-// noShingle is the signature entry of a payload without shingles. As the largest uint32, it is also the initial value
-// of a minimum.
-const noShingle = math.MaxUint32
-
-// minhashParameters holds the number of characters per shingle, the number of signature entries, and the seed of the
-// generator for the permutations.
-type minhashParameters struct {
-	k, hashes int
-	seed      uint64
-}
-
-// minhashConfigOf returns the parameters in a block, or an error if the block isn't valid.
-func minhashConfigOf(d *compiled.Description, block []byte) (minhashParameters, error) {
-	o, err := d.BindBlock(block)
-	if err != nil {
-		return minhashParameters{}, err
-	}
-	return minhashParameters{k: int(o.Value(0)), hashes: int(o.Value(1)), seed: uint64(o.Value(2))}, nil
-}
-
 // minhashReference is the reference of the operator minhash: permuted MinHash over character shingles (Broder, "On the
-// Resemblance and Containment of Documents", 1997). The share of equal entries in two signatures estimates the Jaccard
-// similarity of the two payloads' sets of shingles.
+// Resemblance and Containment of Documents", 1997), as NeMo Curator's fuzzy deduplication computes it with cuDF. The share of
+// equal entries in two signatures estimates the Jaccard similarity of the two payloads' sets of shingles.
 //
 // A character starts at byte 0 and at every byte that is not a UTF-8 continuation byte (10xxxxxx), also in invalid
 // UTF-8. A shingle is k consecutive characters. A payload with fewer characters is one shingle, and an empty payload
-// has no shingle. Entry i of the signature is the minimum, over all shingles, of the low 32 bits of permutation i of
-// the shingle's murmur3 hash.
+// has no shingle. The hash of a shingle is its murmur3 hash, but at least 1. Entry i of the signature is the minimum, over
+// all shingles, of permutation i of the shingle's hash. Without shingles, it is 0.
 //
 // Runs of continuation bytes make characters and shingles long. Each byte is hashed in up to k shingles.
-type minhashReference struct {
-	k            int
-	permutations []permutation
-}
+type minhashReference struct{ *minhashParameters }
 
-func newMinhashReference(d *compiled.Description, block []byte) *minhashReference {
-	c, err := minhashConfigOf(d, block)
+func newMinhashReference(d *compiled.Description, block []byte) minhashReference {
+	p, err := minhashParametersOf(d, block)
 	if err != nil {
 		panic(err) // the block is from a bound operator
 	}
-	return &minhashReference{c.k, permutations(c.seed, c.hashes)}
+	return minhashReference{p}
 }
 
 // append implements referenceFunc.
-func (m *minhashReference) append(dst, payload []byte) []byte {
+func (m minhashReference) append(dst, payload []byte) []byte {
 	hashes := make([]uint32, 0, len(payload))
 	for shingle := range shingles(payload, m.k) {
-		hashes = append(hashes, murmur3(shingle, 0))
+		hashes = append(hashes, max(murmur3(shingle, m.seed), 1))
 	}
-	for _, p := range m.permutations {
-		entry := uint32(noShingle)
-		for _, hash := range hashes {
-			entry = min(entry, p.low32(hash))
+	for i := range m.a {
+		var entry uint32
+		for at, hash := range hashes {
+			if value := hash*m.a[i] + m.b[i]; at == 0 || value < entry {
+				entry = value
+			}
 		}
 		dst = binary.LittleEndian.AppendUint32(dst, entry)
 	}
@@ -93,19 +70,6 @@ func shingles(payload []byte, k int) iter.Seq[[]byte] {
 			yield(payload)
 		}
 	}
-}
-
-// low32 returns the low 32 bits of p applied to hash. The product has at most 93 bits. If x = high*2^61 + low, then x
-// is congruent to high + low modulo mersenne61, because 2^61 is congruent to 1. high + low is below twice the modulus.
-func (p permutation) low32(hash uint32) uint32 {
-	upper, lower := bits.Mul64(p.a, uint64(hash))
-	lower, carry := bits.Add64(lower, p.b, 0)
-	upper, _ = bits.Add64(upper, 0, carry)
-	sum := (upper<<3 | lower>>61) + lower&mersenne61
-	if sum >= mersenne61 {
-		sum -= mersenne61
-	}
-	return uint32(sum)
 }
 
 // fixed returns record. It panics if the record's length is not stride, which is a bug in the caller.

@@ -1,9 +1,9 @@
 package operator
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -28,31 +28,77 @@ func signature(t *testing.T, spec string, payload []byte) []uint32 {
 	return entries
 }
 
-// TestMinhashKnownSignatures: a separate program in another language computed the signatures with arbitrary-precision
-// numbers. It was written only from the specification.
+// TestMinhashKnownSignatures: a separate Python program computed the signatures. It was written only from the definition.
 func TestMinhashKnownSignatures(t *testing.T) {
+	const fox = "The quick brown fox jumps over the lazy dog"
 	for _, v := range []struct {
 		spec, payload string
 		want          []uint32
 	}{
-		{"minhash?k=4&hashes=2", "123456789", []uint32{194990712, 1669869904}},
-		{"minhash?hashes=4", "123456789", []uint32{2946682314, 907076811, 188977449, 2773471517}},
-		{"minhash?hashes=4", "the quick brown fox jumps over the lazy dog", []uint32{273050735, 81258668, 764301366, 650260878}},
-		{"minhash?k=3&hashes=5&seed=42", "größer als die 水車, 🌊 naïve", []uint32{50374077, 442898289, 184782318, 82562250, 129576716}},
-		{"minhash?k=2&hashes=3&seed=18446744073709551615", strings.Repeat("\x80\x80a\xc3\xff\xbf", 9), []uint32{127092980, 705107625, 2133947141}},
-		{"minhash?k=256&hashes=2&seed=7", strings.Repeat("🌊", 300), []uint32{1111359262, 4264211508}},
+		{"minhash?hashes=4", "", []uint32{0, 0, 0, 0}},
+		{"minhash?hashes=4", "A test string", []uint32{1790905119, 3497716082, 1003032707, 2602246136}},
+		{"minhash?hashes=4", fox, []uint32{288489571, 231969616, 175714076, 264915830}},
+		{"minhash?hashes=4", strings.Repeat("x", 2048), []uint32{2871524267, 2085577270, 1549578079, 679660604}},
+		{"minhash?k=4&hashes=2", "123456789", []uint32{529274414, 833389941}},
+		{"minhash?hashes=4", "123456789", []uint32{1430824297, 1505483328, 4152020837, 4166279430}},
+		{"minhash?k=3&hashes=5&seed=7", "größer als die 水車, 🌊 naïve", []uint32{16962932, 153966796, 319815103, 598174663, 280589827}},
+		{"minhash?k=2&hashes=3&seed=4294967295", strings.Repeat("\x80\x80a\xc3\xff\xbf", 9), []uint32{227660110, 588217654, 32672359}},
+		{"minhash?k=256&hashes=2&seed=7", strings.Repeat("🌊", 300), []uint32{1623868516, 248817314}},
 	} {
 		if got := signature(t, v.spec, []byte(v.payload)); !slices.Equal(got, v.want) {
 			t.Errorf("%s of %q: %v, want %v", v.spec, v.payload, got, v.want)
 		}
 	}
+	for payload, want := range map[string]uint32{"A test string": 4232484689, fox: 379167841} {
+		if got := signature(t, "minhash?hashes=260", []byte(payload))[259]; got != want {
+			t.Errorf("entry 259 of %q: %d, want %d", payload, got, want)
+		}
+	}
 }
 
-func TestMinhashOfNothing(t *testing.T) {
-	for i, entry := range signature(t, "minhash", nil) {
-		if entry != math.MaxUint32 {
-			t.Errorf("entry %d is %d, want %d", i, entry, uint32(math.MaxUint32))
+// TestMinhashMatchesCuDF uses the signatures in cuDF's own tests (python/cudf/cudf/tests, Apache-2.0). They have other coefficients, and
+// a seed that isn't one of them.
+func TestMinhashMatchesCuDF(t *testing.T) {
+	small := minhashReference{&minhashParameters{k: 4, a: []uint32{10, 11, 12}, b: []uint32{10, 11, 12}}}
+	large := minhashReference{&minhashParameters{k: 4, a: []uint32{20, 21, 22}, b: []uint32{20, 21, 22}}}
+	for _, v := range []struct {
+		reference minhashReference
+		payload   string
+		want      []uint32
+	}{
+		{small, "doc 1", []uint32{1392101586, 394869177, 811528444}},
+		{small, "this is doc 2", []uint32{211415830, 187088503, 130291444}},
+		{small, "d", []uint32{2264583304, 2920538364, 3576493424}},
+		{small, "The quick brown fox jumpéd over the lazy brown dog.", []uint32{253327882, 41747273, 302030804}},
+		{small, "line ten", []uint32{547084870, 1748895564, 656501844}},
+		{large, strings.Repeat("x", 2048), []uint32{1731998032, 315359380, 3193688024}},
+	} {
+		want, err := binary.Append(nil, binary.LittleEndian, v.want)
+		if err != nil {
+			t.Fatal(err)
 		}
+		if got := v.reference.append(nil, []byte(v.payload)); !bytes.Equal(got, want) {
+			t.Errorf("%q: %x, want %x", v.payload, got, want)
+		}
+	}
+}
+
+// TestHashOfZeroCountsAsOne: the murmur3 hash of this word with the first factor of seed 621 is 0.
+func TestHashOfZeroCountsAsOne(t *testing.T) {
+	const word = "ku~y"
+	a, b := coefficients(621, 4)
+	if hash := murmur3([]byte(word), a[0]); hash != 0 {
+		t.Fatalf("the hash of %q is %d, want 0", word, hash)
+	}
+	for i, entry := range signature(t, "minhash?k=4&hashes=4&seed=621", []byte(word)) {
+		if want := a[i] + b[i]; entry != want {
+			t.Errorf("entry %d is %d, want %d", i, entry, want)
+		}
+	}
+	set := [][]byte{[]byte(word), []byte(strings.Repeat(word, 100))}
+	op := parse(t, "minhash?k=4&hashes=33&seed=621")
+	for name, kernel := range variants(t, op) {
+		t.Run(name, func(t *testing.T) { compare(t, op, set, compute(t, kernel, set, inOrder), reference(op, set)) })
 	}
 }
 
@@ -60,16 +106,13 @@ func TestMinhashReferenceAgainstSlow(t *testing.T) {
 	sets := slices.Concat(
 		corpus.Lengths(1, 40), corpus.TextLengths(2, 60), corpus.InvalidUTF8(3)[:20],
 		[][]byte{corpus.Text(4, 300)})
-	for _, spec := range []string{
-		"minhash?k=1&hashes=1&seed=0", "minhash?k=2&hashes=3&seed=5", "minhash?k=24&hashes=7", "minhash?k=256&hashes=2",
-	} {
+	for _, p := range []struct {
+		k, hashes int
+		seed      uint32
+	}{{1, 1, 0}, {2, 3, 5}, {24, 7, 42}, {256, 2, 42}} {
+		spec := fmt.Sprintf("minhash?k=%d&hashes=%d&seed=%d", p.k, p.hashes, p.seed)
 		for _, payload := range sets {
-			var k, hashes int
-			var seed uint64 = 1
-			if _, err := fmt.Sscanf(spec+"&seed=1", "minhash?k=%d&hashes=%d&seed=%d", &k, &hashes, &seed); err != nil {
-				t.Fatal(err)
-			}
-			got, want := signature(t, spec, payload), slowMinhash(payload, k, hashes, seed)
+			got, want := signature(t, spec, payload), slowMinhash(payload, p.k, p.hashes, p.seed)
 			if !slices.Equal(got, want) {
 				t.Fatalf("%s of %q: %v, want %v", spec, payload, got, want)
 			}
@@ -77,8 +120,8 @@ func TestMinhashReferenceAgainstSlow(t *testing.T) {
 	}
 }
 
-// slowMinhash implements the specification literally, with big integers and strings.
-func slowMinhash(payload []byte, k, hashes int, seed uint64) []uint32 {
+// slowMinhash implements the definition literally, with strings and 64-bit arithmetic.
+func slowMinhash(payload []byte, k, hashes int, seed uint32) []uint32 {
 	var characters []string
 	for i, b := range payload {
 		if i == 0 || b>>6 != 0b10 {
@@ -93,14 +136,16 @@ func slowMinhash(payload []byte, k, hashes int, seed uint64) []uint32 {
 	for i := 0; i+k <= len(characters); i++ {
 		set[strings.Join(characters[i:i+k], "")] = true
 	}
-	random := splitmix64(seed)
+	a, b := coefficients(seed, hashes)
 	entries := make([]uint32, hashes)
 	for i := range entries {
-		a := random.next()%(1<<61-2) + 1
-		b := random.next() % (1<<61 - 1)
-		entries[i] = math.MaxUint32
+		var values []uint32
 		for shingle := range set {
-			entries[i] = min(entries[i], uint32(slowPermuted(a, b, slowMurmur3([]byte(shingle), 0))))
+			hash := max(uint64(slowMurmur3([]byte(shingle), a[0])), 1)
+			values = append(values, uint32((hash*uint64(a[i])+uint64(b[i]))%(1<<32)))
+		}
+		if len(values) > 0 {
+			entries[i] = slices.Min(values)
 		}
 	}
 	return entries

@@ -23,12 +23,12 @@ type Operator interface {
 	// device.Device.Kernel accepts.
 	Name() string
 
-	// String returns the canonical spec with every parameter, for example "minhash?k=24&hashes=128&seed=1". Parse accepts it and returns
+	// String returns the canonical spec with every parameter, for example "minhash?k=24&hashes=128&seed=42". Parse accepts it and returns
 	// an equal operator.
 	String() string
 
 	// Params returns the parameter block for device.Device.Kernel, little-endian and packed. The caller owns it. The
-	// block of crc32c is empty. The block of minhash has uint32 k, uint32 hashes, uint64 seed.
+	// block of crc32c is empty. The block of minhash has uint32 k, uint32 hashes, uint32 seed.
 	Params() []byte
 
 	// Stride returns the length of one record in bytes. It is 4 for crc32c (one uint32), 4*hashes for minhash (one uint32 per entry
@@ -122,6 +122,15 @@ func Value(op Operator, results []byte, offsets []uint32, row int, scratch *[]by
 	start := len(*scratch)
 	*scratch = v.AppendStrings(append(*scratch, record...), results, offsets, row)
 	return (*scratch)[start:len(*scratch):len(*scratch)]
+}
+
+// HostVariant returns the implementation that the named built-in operator's host kernel uses on this processor: an instruction set such as
+// "AVX2", or "Go". It returns "" for an operator with one implementation.
+func HostVariant(name string) string {
+	if name == minhashName {
+		return minhashVariants[0].name
+	}
+	return ""
 }
 
 // HostKernels returns the built-in operators' kernels for devices that use host memory as device memory.

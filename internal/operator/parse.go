@@ -25,7 +25,7 @@ type Source interface {
 }
 
 // Parse parses one operator: its name, optionally followed by a question mark and parameters, as in
-// "minhash?k=24&hashes=128&seed=1". Parameters may be in any order, each at most once. Missing parameters have their defaults.
+// "minhash?k=24&hashes=128&seed=42". Parameters may be in any order, each at most once. Missing parameters have their defaults.
 // The operator is built in or one of sources, whose names must differ from built-in names. The error contains every problem of
 // the spec and the permitted values.
 func Parse(spec string, sources ...Source) (Operator, error) {

@@ -123,7 +123,7 @@ func TestProbeThatFailsLosesTheDevice(t *testing.T) {
 		dev  device.Device
 		says string
 	}{
-		"wrong results":   {onHost, "operator minhash?k=3&hashes=5&seed=1 gives wrong results"},
+		"wrong results":   {onHost, "operator minhash?k=3&hashes=5&seed=42 gives wrong results"},
 		"refused launch":  {refusing, "launch failed"},
 		"loss by a probe": {openSim(t, sim.Options{Faults: []sim.Fault{{Kind: sim.DeviceLoss, Nth: 1}}}), "injected loss"},
 	} {

@@ -18,7 +18,7 @@ func TestResultsDocumentShowsFrames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ops, err := operator.ParseList("crc32c,minhash?k=4&hashes=2&seed=1")
+	ops, err := operator.ParseList("crc32c,minhash?k=4&hashes=2")
 	if err != nil {
 		t.Fatal(err)
 	}

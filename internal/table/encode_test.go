@@ -39,7 +39,7 @@ func TestContentTypes(t *testing.T) {
 func TestJSONBytes(t *testing.T) {
 	ops := parseList(t, "crc32c,minhash?k=4&hashes=2")
 	table := Reference(ops, [][]byte{[]byte("123456789"), nil, []byte("x")}, []record.Status{record.OK, record.Null, record.DeviceFault})
-	want := `{"bytes":9,"crc32c":"e3069283","minhash":{"k":4,"seed":1,"signature":[194990712,1669869904]}}
+	want := `{"bytes":9,"crc32c":"e3069283","minhash":{"k":4,"seed":42,"signature":[529274414,833389941]}}
 {"bytes":0,"error":{"reason":"null","message":"the record is null"}}
 {"bytes":1,"error":{"reason":"device_fault","message":"the record breaks the device"}}
 `
@@ -91,10 +91,10 @@ func TestBinaryBytes(t *testing.T) {
 	table := Reference(ops, [][]byte{nil, []byte("123456789"), []byte("x")}, []record.Status{record.OK, record.OK, record.TooLarge})
 	want := "4d494c4c" + "0200" + "0200" + "02000000" + "01000000" + // MILL, version 2, 2 operators, 2 records, first record 1
 		"06000000" + "04000000" + hex.EncodeToString([]byte("crc32c")) + "0000" +
-		"1b000000" + "08000000" + hex.EncodeToString([]byte("minhash?k=4&hashes=2&seed=1")) + "00" +
+		"1c000000" + "08000000" + hex.EncodeToString([]byte("minhash?k=4&hashes=2&seed=42")) +
 		"0002" + "0000" + // statuses
 		"839206e3" + "00000000" + // crc32c
-		"78529f0b50318863" + "0000000000000000" // minhash
+		"2e168c1f7585ac31" + "0000000000000000" // minhash
 	if got := hex.EncodeToString(table.Append(nil, operator.Binary, 1, 3)); got != want {
 		t.Errorf("%s, want\n%s", got, want)
 	}
@@ -146,7 +146,7 @@ func TestBinaryAsOthersReadIt(t *testing.T) {
 	table, columns := Reference(ops, records, statuses), columnsOf(ops, records)
 	for _, r := range ranges {
 		first, specs, got, values := readBinary(t, table.Append(nil, operator.Binary, r[0], r[1]))
-		if first != r[0] || len(got) != r[1]-r[0] || strings.Join(specs, ",") != "crc32c,minhash?k=3&hashes=7&seed=1,odd?n=3" {
+		if first != r[0] || len(got) != r[1]-r[0] || strings.Join(specs, ",") != "crc32c,minhash?k=3&hashes=7&seed=42,odd?n=3" {
 			t.Fatalf("records %v: first %d, %d records, specs %q", r, first, len(got), specs)
 		}
 		for i := r[0]; i < r[1]; i++ {
@@ -228,7 +228,7 @@ func TestBodiesWithoutRecords(t *testing.T) {
 }
 
 func TestMaxBytesBoundsEveryBody(t *testing.T) {
-	for _, list := range []string{"crc32c", "minhash?hashes=1", "crc32c,minhash?k=256&hashes=33&seed=18446744073709551615"} {
+	for _, list := range []string{"crc32c", "minhash?hashes=1", "crc32c,minhash?k=256&hashes=33&seed=4294967295"} {
 		ops := parseList(t, list)
 		for _, n := range []int{0, 1, 3, 100} {
 			for s := range record.Statuses {

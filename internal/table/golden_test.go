@@ -11,8 +11,8 @@ import (
 	"millrace/internal/operator"
 )
 
-// goldenFile contains results of frames with the built-in operators. An earlier version with separate encodings wrote
-// it. It must not change, because users store these bytes.
+// goldenFile contains results of frames with the built-in operators. It must not change without a new
+// version of an operator, because users store these bytes.
 const goldenFile = "testdata/builtin.golden"
 
 // TestBuiltInOperatorsWriteTheSameBytes compares results of the built-in operators with goldenFile.

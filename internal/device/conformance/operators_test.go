@@ -62,7 +62,7 @@ var specs = []string{
 	"crc32c",
 	"minhash",
 	"minhash?k=1&hashes=1&seed=0",
-	"minhash?k=256&hashes=3&seed=18446744073709551615",
+	"minhash?k=256&hashes=3&seed=4294967295",
 	"quality",
 }
 

@@ -29,7 +29,7 @@ const (
 //	go test ./internal/device/cuda -run xxx -bench Variants
 func BenchmarkVariants(b *testing.B) {
 	dev := benchGPU(b)
-	op, err := operator.Parse("minhash?k=24&hashes=128&seed=1")
+	op, err := operator.Parse("minhash?k=24&hashes=128&seed=42")
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -201,11 +201,11 @@ func BuiltIn() []*Description {
 			Fields: []Field{{Name: "checksum", Type: Uint32, Count: 1, CountParameter: -1, Hex: true, BareJSON: true, BareColumn: true}},
 		},
 		{
-			Name: "minhash", Version: 1, Form: Library,
+			Name: "minhash", Version: 2, Form: Library,
 			Parameters: []Parameter{
 				{Name: "k", Type: Uint32, Shown: true, Default: 24, Min: 1, Max: 256},
 				{Name: "hashes", Type: Uint32, Default: 128, Min: 1, Max: 1024},
-				{Name: "seed", Type: Uint64, Shown: true, Default: 1, Max: math.MaxUint64},
+				{Name: "seed", Type: Uint32, Shown: true, Default: 42, Max: math.MaxUint32},
 			},
 			Fields: []Field{{Name: "signature", Type: Uint32, Array: true, CountParameter: 1, BareColumn: true}},
 		},
