@@ -119,11 +119,11 @@ func crcRecords(rows [][]byte) []byte {
 	return all
 }
 
-// minhashParams returns minhash's parameter block: k and hashes as uint32, seed as uint64, little-endian.
-func minhashParams(k, hashes uint32, seed uint64) []byte {
+// minhashParams returns minhash's parameter block, three little-endian uint32.
+func minhashParams(k, hashes, seed uint32) []byte {
 	block := binary.LittleEndian.AppendUint32(nil, k)
 	block = binary.LittleEndian.AppendUint32(block, hashes)
-	return binary.LittleEndian.AppendUint64(block, seed)
+	return binary.LittleEndian.AppendUint32(block, seed)
 }
 
 // text returns rows of lower-case words with the given lengths in bytes.

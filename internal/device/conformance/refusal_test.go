@@ -60,13 +60,13 @@ func invalidKernels(r *rig) {
 	r.fails("crc32c with a parameter", failure(r.dev.Kernel("crc32c", []byte{0})), device.ErrInvalid)
 	good := minhashParams(24, 128, 1)
 	for what, block := range map[string][]byte{
-		"no parameters": nil, "half a block": good[:8], "a byte short": good[:15], "a byte long": append(good[:16:16], 0),
+		"no parameters": nil, "half a block": good[:8], "a byte short": good[:11], "a byte long": append(good[:12:12], 0),
 		"k 0": minhashParams(0, 128, 1), "k 257": minhashParams(257, 128, 1),
 		"hashes 0": minhashParams(24, 0, 1), "hashes 1025": minhashParams(24, 1025, 1),
 	} {
 		r.fails("minhash with "+what, failure(r.dev.Kernel("minhash", block)), device.ErrInvalid)
 	}
-	r.kernel("minhash", minhashParams(256, 1024, 1<<63)) // the largest permitted values
+	r.kernel("minhash", minhashParams(256, 1024, 1<<32-1)) // the largest permitted values
 }
 
 // invalidLaunches checks that a launch with too little memory of any kind is refused. The same launch with enough
