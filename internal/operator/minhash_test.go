@@ -173,3 +173,20 @@ func TestMinhashEstimatesSimilarity(t *testing.T) {
 		t.Errorf("estimated similarity %.3f, want about 0.6", got)
 	}
 }
+
+// FuzzMinhash compares every variant of the host kernel with the reference. The text is split into two rows, and these into pieces.
+func FuzzMinhash(f *testing.F) {
+	f.Add([]byte("The quick brown fox jumps over the lazy dog"), uint16(10), uint8(4), uint8(20), uint16(7))
+	f.Add([]byte(strings.Repeat("größer 水車 plain text 🌊", 20)), uint16(100), uint8(24), uint8(128), uint16(300))
+	f.Add(slices.Concat(asciiText(1, 400), []byte{0x80}, asciiText(2, 400)), uint16(3), uint8(0), uint8(17), uint16(1000))
+	f.Fuzz(func(t *testing.T, text []byte, cut uint16, k, hashes uint8, pieceUnits uint16) {
+		text = text[:min(len(text), 4<<10)]
+		at := int(cut) % (len(text) + 1)
+		set := [][]byte{text[:at], text[at:]}
+		op := parse(t, fmt.Sprintf("minhash?k=%d&hashes=%d&seed=9", int(k)+1, int(hashes)+1))
+		want := reference(op, set)
+		for _, kernel := range variants(t, op) {
+			compare(t, op, set, compute(t, cutAt(kernel, int(pieceUnits)+1), set, inOrder), want)
+		}
+	})
+}
