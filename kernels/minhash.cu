@@ -1,4 +1,4 @@
-// minhash: permuted MinHash over the character shingles of every row of a ragged batch.
+// minhash: NeMo Curator's MinHash over the character shingles of every row of a ragged batch.
 //
 // runtime/builtin.cpp declares it. Scratch: the tile index (ragged.cuh) and a tile counter.
 //
@@ -28,7 +28,8 @@ struct Minhash {
     MinhashVariant variant;
     ResultSize size;
     uint32_t k, hashes;
-    const PermutationWords *permutations; // on the device; `hashes` entries
+    uint32_t hash_seed;              // of the shingles' hashes
+    const Permutation *permutations; // on the device; `hashes` entries
 };
 
 // `minhash` runs the warp-specialized kernel for at least this many tiles, if the device supports it. These tiles are
@@ -43,21 +44,23 @@ MinhashVariant variant_for(const Minhash &instance, uint32_t tiles) {
     return specialized ? MinhashVariant::specialized : MinhashVariant::plain;
 }
 
-int32_t parse(const void *params, size_t bytes, Minhash *instance, uint64_t *seed, millrace_error *error) {
+int32_t parse(const void *params, size_t bytes, Minhash *instance, uint32_t *seed, millrace_error *error) {
     if (int32_t s = bind_block(&kMinhashDeclared.head, params, bytes, &instance->size, error)) return s;
     memcpy(&instance->k, params, 4);
     memcpy(&instance->hashes, static_cast<const char *>(params) + 4, 4);
-    memcpy(seed, static_cast<const char *>(params) + 8, 8);
+    memcpy(seed, static_cast<const char *>(params) + 8, 4);
     return MILLRACE_OK;
 }
 
-int32_t make_instance(Minhash *instance, uint64_t seed, millrace_error *error) {
+int32_t make_instance(Minhash *instance, uint32_t seed, millrace_error *error) {
     if (int32_t s = load_minhash(instance->device, error)) return s;
-    PermutationWords table[kMostHashes];
-    for (uint32_t i = 0; i < instance->hashes; i++) table[i] = permutation_words(next_permutation(&seed));
+    Permutation table[kMostHashes];
+    Permutations permutations(seed);
+    for (uint32_t i = 0; i < instance->hashes; i++) table[i] = permutations.next();
+    instance->hash_seed = table[0].a;
     void *copy = nullptr;
     if (int32_t s = upload(table, instance->hashes * sizeof table[0], &copy, error)) return s;
-    instance->permutations = static_cast<const PermutationWords *>(copy);
+    instance->permutations = static_cast<const Permutation *>(copy);
     return MILLRACE_OK;
 }
 
@@ -65,7 +68,7 @@ int32_t make_instance(Minhash *instance, uint64_t seed, millrace_error *error) {
 int32_t create_with(MinhashVariant variant, int32_t ordinal, const void *params, size_t bytes, void **out,
                     millrace_error *error) {
     Minhash parsed = {};
-    uint64_t seed = 0;
+    uint32_t seed = 0;
     if (int32_t s = parse(params, bytes, &parsed, &seed, error)) return s;
     if (int32_t s = find_device(ordinal, &parsed.device, error)) return s;
     parsed.variant = variant;
@@ -95,7 +98,7 @@ int32_t minhash_destroy(void *self, millrace_error *error) {
     Minhash *instance = static_cast<Minhash *>(self);
     int32_t status = check(error, cudaSetDevice(instance->device.ordinal), "cudaSetDevice");
     if (status == MILLRACE_OK) {
-        status = check(error, cudaFree(const_cast<PermutationWords *>(instance->permutations)), "cudaFree");
+        status = check(error, cudaFree(const_cast<Permutation *>(instance->permutations)), "cudaFree");
     }
     delete instance;
     return status;
@@ -117,7 +120,7 @@ MinhashWork work_of(const Minhash &instance, const millrace_launch &args) {
     work.bytes = static_cast<uint32_t>(args.bytes);
     work.tiles = tile_count(work.bytes, kMinhashTileBytes);
     work.k = instance.k, work.halo = halo_bytes(instance.k);
-    work.permutations = instance.permutations, work.hashes = instance.hashes;
+    work.seed = instance.hash_seed, work.permutations = instance.permutations, work.hashes = instance.hashes;
     work.index = reinterpret_cast<const uint32_t *>(args.scratch);
     work.taken = reinterpret_cast<uint32_t *>(args.scratch) + work.tiles + 1;
     work.result = reinterpret_cast<uint32_t *>(args.result);

@@ -35,16 +35,15 @@ struct ClusterSink {
     uint32_t first_tile; // first tile of the cluster
     ResultSink result;
 
-    __device__ void put(const TileInput &in, const Minimum &minimum) const {
-        bool before = begins_before(in, minimum.row);
-        if (!before && !ends_behind(in, minimum.row)) {
-            result.put(in, minimum);
+    __device__ void put(const SegmentPart &part, uint32_t permutation, uint32_t minimum) const {
+        if (!part.leaves) {
+            result.put(part, permutation, minimum);
             return;
         }
-        uint32_t begins = in.offsets[minimum.row] / kMinhashTileBytes;
+        uint32_t begins = part.row_begin / kMinhashTileBytes;
         uint32_t *minima = begins < first_tile ? cluster_peer(shared->entering, 0)
                                                : cluster_peer(shared->leaving, begins - first_tile);
-        atomicMin(&minima[minimum.permutation], minimum.value);
+        atomicMin(&minima[permutation], minimum);
     }
 };
 
@@ -52,8 +51,9 @@ struct ClusterSink {
 __device__ inline void write_leaving(const MinhashWork &work, const TileInput &in, const ClusterShared *shared,
                                      uint32_t cluster_end) {
     uint32_t row = in.last_row; // a row that leaves contains the next tile's first byte
-    if (begins_before(in, row) || work.offsets[row] >= in.start + in.length || !ends_behind(in, row)) return;
-    bool ends_here = work.offsets[row + 1] <= cluster_end; // if true, no other cluster has a part of the row
+    uint32_t begin = work.offsets[row], end = work.offsets[row + 1], tile_end = in.start + in.length;
+    if (begin < in.start || begin >= tile_end || end <= tile_end) return;
+    bool ends_here = end <= cluster_end; // if true, no other cluster has a part of the row
     uint32_t *values = work.result + static_cast<uint64_t>(row) * work.hashes;
     for (uint32_t i = threadIdx.x; i < work.hashes; i += kMinhashThreads) {
         if (ends_here) {
@@ -66,7 +66,7 @@ __device__ inline void write_leaving(const MinhashWork &work, const TileInput &i
 
 // Writes the row that enters the cluster. Only block 0 calls it.
 __device__ inline void write_entering(const MinhashWork &work, const TileInput &in, const ClusterShared *shared) {
-    if (!begins_before(in, in.first_row)) return;
+    if (work.offsets[in.first_row] >= in.start) return;
     uint32_t *values = work.result + static_cast<uint64_t>(in.first_row) * work.hashes;
     for (uint32_t i = threadIdx.x; i < work.hashes; i += kMinhashThreads) atomicMin(&values[i], shared->entering[i]);
 }
@@ -76,7 +76,7 @@ __device__ inline void write_entering(const MinhashWork &work, const TileInput &
 __device__ inline void cluster_block(const MinhashWork &work, ClusterShared *shared) {
     uint32_t tile = blockIdx.x, first_tile = tile - cluster_rank();
     for (uint32_t i = threadIdx.x; i < work.hashes; i += kMinhashThreads) {
-        shared->leaving[i] = kNoShingle, shared->entering[i] = kNoShingle;
+        shared->leaving[i] = kNoMinimum, shared->entering[i] = kNoMinimum;
     }
     cluster_arrive();
     TileInput in = {};

@@ -19,8 +19,9 @@
 // minus the FMA-heavy pipe's share for hashing the shingles.
 #pragma once
 
+#include "minhash_bytes.cuh"
+#include "minhash_characters.cuh"
 #include "minhash_sign.cuh"
-#include "minhash_tile.cuh"
 
 namespace millrace {
 
@@ -40,14 +41,25 @@ using MinhashTeam = BlockTeam<kMinhashThreads>;
 template <class Team>
 __device__ inline void hash_tile(const TileInput &in, TileBytes *tile, TileState *state) {
     mark_rows<Team>(in, state);
+    scramble_blocks<Team>(in, tile, state);
     Team::sync();
-    find_characters<Team>(in, tile, state);
+    count_rows<Team>(state);
+    bool multibyte = state->multibyte;
+    if (multibyte) {
+        find_characters<Team>(in, tile, state);
+    } else if (Team::rank() == 0) {
+        state->tile_characters = in.length;
+    }
     Team::sync();
     if (state->tile_characters == 0) return; // no character starts here: the tile is inside one very long character
     list_segments<Team>(in, state);
-    find_far_characters<Team>(in, state);
+    if (multibyte) find_far_characters<Team>(in, tile, state);
     Team::sync();
-    hash_shingles<Team>(in, *tile, state);
+    if (multibyte) {
+        hash_shingles<Team>(in, *tile, state);
+    } else {
+        hash_single_bytes<Team>(in, *tile, state);
+    }
 }
 
 // Processes one tile with one block. If a block processes several tiles, a barrier must separate them.
@@ -67,23 +79,28 @@ static __global__ void __launch_bounds__(kMinhashThreads, kMinhashBlocks) minhas
     minhash_tile(work, blockIdx.x, &tile, &state);
 }
 
-// Fills in the tile index, sets the tile counter to 0, and initializes every signature to the signature of an empty
-// row. Thread number `first` of `stride` threads calls it.
+// Fills in the tile index, sets the tile counter to 0, and initializes the values of every row: to those of an empty row,
+// or to the minimum of no values. Thread number `first` of `stride` threads calls it.
 __device__ inline void minhash_begin(const uint32_t *offsets, uint32_t rows, uint32_t bytes, uint32_t entries,
-                                     uint64_t values, uint32_t *index, uint32_t *taken, uint32_t *result, uint64_t first,
-                                     uint64_t stride) {
+                                     uint32_t hashes, uint32_t *index, uint32_t *taken, uint32_t *result,
+                                     uint32_t first, uint32_t stride) {
     if (first == 0 && entries != 0) *taken = 0;
-    for (uint64_t i = first; i < values; i += stride) result[i] = kNoShingle;
-    for (uint64_t i = first; i < entries; i += stride) {
-        index[i] = tile_index_entry(offsets, rows, bytes, kMinhashTileBytes, static_cast<uint32_t>(i));
+    uint32_t row = first / hashes, value = first % hashes, rows_each = stride / hashes, values_each = stride % hashes;
+    while (row < rows) {
+        bool empty = offsets[row] == offsets[row + 1];
+        result[static_cast<uint64_t>(row) * hashes + value] = empty ? kEmptyRow : kNoMinimum;
+        row += rows_each, value += values_each;
+        if (value >= hashes) row++, value -= hashes;
+    }
+    for (uint32_t i = first; i < entries; i += stride) {
+        index[i] = tile_index_entry(offsets, rows, bytes, kMinhashTileBytes, i);
     }
 }
 
 static __global__ void minhash_prepare(const uint32_t *offsets, uint32_t rows, uint32_t bytes, uint32_t entries,
-                                       uint64_t values, uint32_t *index, uint32_t *taken, uint32_t *result) {
-    minhash_begin(offsets, rows, bytes, entries, values, index, taken, result,
-                  static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x,
-                  static_cast<uint64_t>(gridDim.x) * blockDim.x);
+                                       uint32_t hashes, uint32_t *index, uint32_t *taken, uint32_t *result) {
+    minhash_begin(offsets, rows, bytes, entries, hashes, index, taken, result, blockIdx.x * blockDim.x + threadIdx.x,
+                  gridDim.x * blockDim.x);
 }
 
 } // namespace millrace

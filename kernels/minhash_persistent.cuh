@@ -7,14 +7,14 @@
 namespace millrace {
 
 static __global__ void __launch_bounds__(kMinhashThreads)
-    minhash_persistent(uint32_t k, uint32_t halo, const PermutationWords *permutations, uint32_t hashes,
+    minhash_persistent(uint32_t k, uint32_t halo, const Permutation *permutations, uint32_t hashes,
                        PersistentMemory memory) {
     __shared__ TileBytes tile;
     __shared__ TileState state;
     serve_mailbox(memory, hashes, [&](uint32_t bytes) {
         uint32_t tiles = tile_count(bytes, kMinhashTileBytes), entries = bytes == 0 ? 0 : tiles + 1;
-        MinhashWork work = {memory.payload, memory.offsets, bytes, tiles, k, halo, permutations, hashes,
-                            memory.scratch, memory.scratch + entries, memory.result};
+        MinhashWork work = {memory.payload, memory.offsets, bytes, tiles, k, halo, permutations->a,
+                            permutations, hashes, memory.scratch, memory.scratch + entries, memory.result};
         minhash_begin(memory.offsets, 1, bytes, entries, hashes, memory.scratch, work.taken, memory.result, threadIdx.x,
                       blockDim.x);
         __syncthreads();

@@ -1,10 +1,8 @@
-// One tile of minhash: the steps from its bytes to the hashes of the shingles that start in it.
+// One tile of minhash: its bytes in shared memory, its rows, and the parts into which a team divides its characters.
 //
-// A team of threads (team.cuh) stages the tile and a halo after it in shared memory, finds the starts of rows and
-// characters, and hashes every shingle that starts in the tile. Positions count from the start of the tile. A
-// shingle of valid UTF-8 ends within the halo (k characters of at most four bytes). In input that consists mostly of
-// 10xxxxxx bytes, a shingle may end after the halo. Such shingles are found and hashed in global memory, which is
-// slower.
+// A team of threads (team.cuh) stages the tile and a halo after it in shared memory, finds the rows, and hashes every
+// shingle that starts in the tile. In most tiles every byte starts a character; minhash_bytes.cuh hashes these tiles.
+// minhash_characters.cuh hashes all others. Positions count from the start of the tile.
 #pragma once
 
 #include "load.cuh"
@@ -19,6 +17,8 @@ namespace millrace {
 constexpr uint32_t kMinhashTileBytes = 2048;
 constexpr uint32_t kMostHaloBytes = 4 * kMostShingleCharacters;
 constexpr uint32_t kMostTeamWarps = 8;
+constexpr uint32_t kEmptyRow = 0;             // the values of a row without shingles
+constexpr uint32_t kNoMinimum = 0xffffffffu;  // the minimum of no values
 
 // The number of bytes staged after a tile.
 inline uint32_t halo_bytes(uint32_t k) { return (4 * k + 15) / 16 * 16; }
@@ -31,7 +31,8 @@ struct MinhashWork {
     uint32_t tiles;
     uint32_t k;
     uint32_t halo; // halo_bytes(k)
-    const PermutationWords *permutations;
+    uint32_t seed; // of the shingles' hashes: a of the first permutation
+    const Permutation *permutations;
     uint32_t hashes;       // number of permutations
     const uint32_t *index; // the tile index (ragged.cuh)
     uint32_t *taken;       // tile counter, initially 0, for kernels whose blocks process several tiles
@@ -44,6 +45,7 @@ struct TileInput {
     const uint32_t *offsets;
     uint32_t bytes;               // size of the batch
     uint32_t k;
+    uint32_t seed;                // of the shingles' hashes
     uint32_t start;               // start of the tile in the batch
     uint32_t length;              // length of the tile
     uint32_t staged;              // number of bytes in tile and halo
@@ -52,7 +54,7 @@ struct TileInput {
 
 __device__ inline TileInput tile_input(const MinhashWork &work, uint32_t tile) {
     TileInput in;
-    in.batch = work.batch, in.offsets = work.offsets, in.bytes = work.bytes, in.k = work.k;
+    in.batch = work.batch, in.offsets = work.offsets, in.bytes = work.bytes, in.k = work.k, in.seed = work.seed;
     in.start = tile * kMinhashTileBytes;
     in.length = min(work.bytes - in.start, kMinhashTileBytes);
     in.staged = min(work.bytes - in.start, kMinhashTileBytes + work.halo);
@@ -68,39 +70,28 @@ struct TileState {
     uint16_t segment_first[kMinhashTileBytes];        // the segment's shingles start with the characters from first to
     uint16_t segment_limit[kMinhashTileBytes];        // limit - 1; no shingles if limit <= first
     PositionSet<kMinhashTileBytes> row_starts;        // starts of non-empty rows
-    uint32_t far[kMostShingleCharacters];             // positions of characters after the halo, if any are needed
-    uint32_t far_characters;
-    uint32_t characters;                              // number of characters that start in tile and halo
+    uint32_t multibyte;                               // whether some byte that matters doesn't start a character
+    uint32_t characters;                              // number of characters that start in tile and halo, if multibyte
     uint32_t tile_characters;                         // number of characters that start in the tile
+    uint32_t far_characters;                          // number of positions in TileCharacters::far
     uint32_t warp_totals[kMostTeamWarps];
 };
 
-// The staged bytes, and the starts of characters in them. Sixteen additional bytes allow a read of a word past the end.
-struct TileBytes {
-    alignas(16) uint32_t words[(kMinhashTileBytes + kMostHaloBytes + 16) / 4];
-    uint16_t positions[kMinhashTileBytes + kMostHaloBytes];
+// The starts of characters, for tiles with characters of several bytes.
+struct TileCharacters {
+    uint16_t positions[kMinhashTileBytes + kMostHaloBytes]; // in tile and halo
+    uint32_t far[kMostShingleCharacters];                   // after the halo, if any are needed
 };
 
-// Returns the sum of the values of the threads before this one, and the sum over all threads in *total.
-template <class Team>
-__device__ inline uint32_t team_scan(uint32_t value, uint32_t *warp_totals, uint32_t *total) {
-    uint32_t lane = Team::rank() % 32, warp = Team::rank() / 32;
-    uint32_t sum = value;
-    for (uint32_t distance = 1; distance < 32; distance *= 2) {
-        uint32_t before = __shfl_up_sync(0xffffffffu, sum, distance);
-        if (lane >= distance) sum += before;
-    }
-    if (lane == 31) warp_totals[warp] = sum;
-    Team::sync();
-    uint32_t preceding = 0, all = 0;
-    for (uint32_t w = 0; w < Team::kThreads / 32; w++) {
-        if (w < warp) preceding += warp_totals[w];
-        all += warp_totals[w];
-    }
-    Team::sync(); // before warp_totals is used again
-    *total = all;
-    return preceding + sum - value;
-}
+// The staged bytes. Sixteen additional bytes allow a read of a word past the end.
+struct TileBytes {
+    alignas(16) uint32_t words[(kMinhashTileBytes + kMostHaloBytes + 16) / 4];
+    union {
+        TileCharacters starts;
+        // For other tiles, the scrambled block of hash input that starts at each position.
+        alignas(16) uint32_t scrambled[kMinhashTileBytes + kMostShingleCharacters];
+    };
+};
 
 // Stages sixteen bytes of the tile, at a multiple of 16.
 __device__ inline void stage_16(const TileInput &in, TileBytes *tile, uint32_t at) {
@@ -117,6 +108,7 @@ __device__ inline void stage_bytes(const TileInput &in, TileBytes *tile) {
 template <class Team>
 __device__ inline void clear_rows(TileState *state) {
     for (uint32_t w = Team::rank(); w < state->row_starts.kWords; w += Team::kThreads) state->row_starts.bits[w] = 0;
+    if (Team::rank() == 0) state->multibyte = 0;
 }
 
 // Marks the starts of the tile's non-empty rows. It skips empty rows, 256 at a time.
@@ -130,57 +122,25 @@ __device__ inline void mark_rows(const TileInput &in, TileState *state) {
     }
 }
 
-// Returns the starts of characters in a staged word as bits 7, 15, 23 and 31. The start of a row also starts a
-// character.
-__device__ inline uint32_t word_starts(const TileInput &in, const TileBytes &tile, const TileState *state,
-                                       uint32_t word) {
-    uint32_t starts = character_starts(tile.words[word]);
-    uint32_t position = word * 4;
-    if (position < kMinhashTileBytes) {
-        uint32_t rows = state->row_starts.bits[position / 32] >> (position % 32) & 15;
-        starts |= (rows & 1) << 7 | (rows & 2) << 14 | (rows & 4) << 21 | (rows & 8) << 28;
+// Returns the sum of the values of the warp's lanes up to this one.
+__device__ inline uint32_t warp_scan(uint32_t value) {
+    for (uint32_t distance = 1; distance < 32; distance *= 2) {
+        uint32_t before = __shfl_up_sync(0xffffffffu, value, distance);
+        if (threadIdx.x % 32 >= distance) value += before;
     }
-    uint32_t left = in.staged - position;
-    return left >= 4 ? starts : starts & ((1u << 8 * left) - 1);
+    return value;
 }
 
-// Lists the characters that start in the word at a position, and returns the new length of the list. In most texts,
-// most words contain four characters.
-__device__ inline uint32_t list_starts(uint32_t starts, uint32_t position, uint16_t *positions, uint32_t next) {
-    if (starts == 0x80808080u) {
-        for (uint32_t byte = 0; byte < 4; byte++) positions[next + byte] = static_cast<uint16_t>(position + byte);
-        return next + 4;
-    }
-    for (; starts != 0; starts &= starts - 1) {
-        uint32_t byte = static_cast<uint32_t>(__ffs(static_cast<int>(starts)) - 1) / 8;
-        positions[next++] = static_cast<uint16_t>(position + byte);
-    }
-    return next;
-}
-
-// Lists the starts of characters in tile and halo, and counts row starts up to each word of their set.
+// Counts the row starts before each word of their set. The team's first warp does it.
 template <class Team>
-__device__ inline void find_characters(const TileInput &in, TileBytes *tile, TileState *state) {
-    uint32_t words = (in.staged + 3) / 4, each = (words + Team::kThreads - 1) / Team::kThreads;
-    uint32_t from = Team::rank() * each, to = min(from + each, words);
-    uint32_t characters = 0;
-    for (uint32_t w = from; w < to; w++) characters += __popc(word_starts(in, *tile, state, w));
-    uint32_t rows = Team::rank() < state->row_starts.kWords ? __popc(state->row_starts.bits[Team::rank()]) : 0;
-
-    // One scan sums both counts, because neither exceeds 16 bits.
-    uint32_t total;
-    uint32_t before = team_scan<Team>(characters | rows << 16, state->warp_totals, &total);
-    if (Team::rank() < state->row_starts.kWords) state->row_starts.before[Team::rank()] = before >> 16;
-    uint32_t next = before & 0xffff;
-    for (uint32_t w = from; w < to; w++) {
-        if (w == kMinhashTileBytes / 4) state->tile_characters = next;
-        next = list_starts(word_starts(in, *tile, state, w), w * 4, tile->positions, next);
-    }
-    if (Team::rank() == 0) {
-        state->characters = total & 0xffff;
-        state->far_characters = 0;
-        if (words <= kMinhashTileBytes / 4) state->tile_characters = total & 0xffff;
-    }
+__device__ inline void count_rows(TileState *state) {
+    auto &rows = state->row_starts;
+    static_assert(rows.kWords == 64, "two words for each lane");
+    uint32_t lane = Team::rank();
+    if (lane >= 32) return;
+    uint32_t low = __popc(rows.bits[2 * lane]), both = low + __popc(rows.bits[2 * lane + 1]);
+    uint32_t before = warp_scan(both) - both;
+    rows.before[2 * lane] = before, rows.before[2 * lane + 1] = before + low;
 }
 
 // Returns the segment that contains a position of the tile. Segment 0 has no row start if its row began in an earlier
@@ -189,109 +149,39 @@ __device__ inline uint32_t segment_at(const TileState *state, uint32_t position)
     return state->row_starts.rank(position) - (state->row_starts.has(0) ? 1 : 0);
 }
 
+// Lists the segments. If every byte starts a character, it also finds the range of each segment's shingles.
 template <class Team>
 __device__ inline void list_segments(const TileInput &in, TileState *state) {
     for (uint32_t row = in.first_row + Team::rank(); row <= in.last_row; row += Team::kThreads) {
         uint32_t from = in.offsets[row], to = in.offsets[row + 1];
         if (from == to || to <= in.start || from >= in.start + in.length) continue;
-        uint32_t segment = from < in.start ? 0 : segment_at(state, from - in.start);
+        bool begins = from >= in.start;
+        uint32_t first = begins ? from - in.start : 0, end = to - in.start;
+        uint32_t limit = end >= in.k ? min(end - in.k + 1, in.length) : 0;
+        if (begins && limit <= first) limit = first + 1; // the row has fewer than k characters
+        uint32_t segment = begins ? segment_at(state, first) : 0;
         state->segment_row[segment] = row;
-        state->segment_first[segment] = 0;
-        state->segment_limit[segment] = 0;
+        state->segment_first[segment] = state->multibyte ? 0 : static_cast<uint16_t>(first);
+        state->segment_limit[segment] = state->multibyte ? 0 : static_cast<uint16_t>(limit);
     }
 }
 
-// Returns the end in the batch of the row that contains the tile's last byte. The last of the tile's rows may begin in
-// the next tile.
-__device__ inline uint32_t end_of_last_row(const TileInput &in) {
-    uint32_t tile_end = in.start + in.length;
-    return in.offsets[in.last_row] < tile_end ? in.offsets[in.last_row + 1] : tile_end;
-}
-
-// Finds the characters after the halo that the tile's last shingle needs. All threads call it.
-template <class Team>
-__device__ inline void find_far_characters(const TileInput &in, TileState *state) {
-    uint32_t row_end = end_of_last_row(in);
-    uint32_t at = in.start + in.staged;
-    uint32_t wanted = state->tile_characters + in.k;
-    if (state->tile_characters == 0 || row_end <= at || state->characters >= wanted) return;
-    uint32_t need = wanted - state->characters, found = 0;
-    for (; at < row_end && found < need; at += Team::kThreads * 16) {
-        uint32_t position = at + Team::rank() * 16;
-        uint32_t words[4] = {0, 0, 0, 0}, starts[4] = {0, 0, 0, 0}, count = 0;
-        if (position < row_end) load_16(in.batch, position, row_end, words);
-        for (uint32_t w = 0; w < 4 && position + w * 4 < row_end; w++) {
-            uint32_t left = row_end - position - w * 4;
-            starts[w] = character_starts(words[w]) & (left >= 4 ? 0xffffffffu : (1u << 8 * left) - 1);
-            count += __popc(starts[w]);
-        }
-        uint32_t total;
-        uint32_t next = found + team_scan<Team>(count, state->warp_totals, &total);
-        for (uint32_t i = 0; i < 16; i++) {
-            if (starts[i / 4] >> (i % 4 * 8 + 7) & 1) {
-                if (next < need) state->far[next] = position + i - in.start;
-                next++;
-            }
-        }
-        found += total;
-    }
-    if (Team::rank() == 0) state->far_characters = min(found, need);
-}
-
-// The blocks of a shingle in shared memory. They are requested in order, so each word is read once.
-struct StagedBlocks {
-    const uint32_t *next;
-    uint32_t shift, word;
-
-    __device__ StagedBlocks(const uint32_t *words, uint32_t position)
-        : next(words + position / 4 + 1), shift(position % 4 * 8), word(words[position / 4]) {}
-
-    __device__ uint32_t operator()(uint32_t) {
-        uint32_t low = word;
-        word = *next++;
-        return __funnelshift_r(low, word, shift);
-    }
-};
-
-// The blocks of a shingle that continues after the halo, read from global memory and not beyond its end.
-struct FarBlocks {
-    const uint8_t *batch;
-    uint32_t position, end;
-
-    __device__ uint32_t operator()(uint32_t i) const {
-        uint32_t block = 0, from = position + i * 4;
-        for (uint32_t j = 0; j < 4; j++) {
-            if (from + j < end) block |= static_cast<uint32_t>(batch[from + j]) << (j * 8);
-        }
-        return block;
-    }
-};
-
-__device__ inline uint32_t hash_shingle(const TileInput &in, const TileBytes &tile, uint32_t from, uint32_t to) {
-    if (to <= in.staged) return murmur3(to - from, StagedBlocks(tile.words, from));
-    return murmur3(to - from, FarBlocks{in.batch, in.start + from, in.start + to});
-}
-
-// Hashes the shingles that start in the tile, and records the range of each segment's shingles.
-template <class Team>
-__device__ inline void hash_shingles(const TileInput &in, const TileBytes &tile, TileState *state) {
-    auto start_of = [&](uint32_t character) -> uint32_t {
-        if (character < state->characters) return tile.positions[character];
-        uint32_t far = character - state->characters;
-        return far < state->far_characters ? state->far[far] : kNoCharacter;
+// Divides the tile's characters among the team's warps, and calls part(segment, first, limit) for the shingles of each
+// segment that start with this warp's characters, from first to limit - 1. All lanes of a warp make the same calls.
+template <class Team, class Part>
+__device__ inline void for_each_part(const TileBytes &tile, const TileState *state, Part part) {
+    constexpr uint32_t kWarps = Team::kThreads / 32, kUnit = 4; // hashes are read four at a time
+    uint32_t each = (state->tile_characters + kWarps * kUnit - 1) / (kWarps * kUnit) * kUnit;
+    uint32_t from = Team::rank() / 32 * each, to = min(from + each, state->tile_characters);
+    if (from >= to) return;
+    auto segment_of = [&](uint32_t character) {
+        return segment_at(state, state->multibyte ? tile.starts.positions[character] : character);
     };
-    for (uint32_t c = Team::rank(); c < state->tile_characters; c += Team::kThreads) {
-        uint32_t position = tile.positions[c], segment = segment_at(state, position);
-        uint32_t row_end = in.offsets[state->segment_row[segment] + 1] - in.start;
-        bool first = state->row_starts.has(position);
-        if (first || c == 0) state->segment_first[segment] = static_cast<uint16_t>(c);
-        uint32_t end = shingle_end(start_of, c, in.k, row_end, first);
-        if (end == kNoCharacter) continue;
-        state->hashes[c] = hash_shingle(in, tile, position, end);
-        // A shingle that ends with its row is the row's last.
-        if (end == row_end || c + 1 == state->tile_characters) {
-            state->segment_limit[segment] = static_cast<uint16_t>(c + 1);
-        }
+    uint32_t last = segment_of(to - 1);
+    for (uint32_t segment = segment_of(from); segment <= last; segment++) {
+        uint32_t first = max(from, static_cast<uint32_t>(state->segment_first[segment]));
+        uint32_t limit = min(to, static_cast<uint32_t>(state->segment_limit[segment]));
+        if (first < limit) part(segment, first, limit);
     }
 }
 

@@ -89,7 +89,7 @@ inline int32_t launch_prepare(const MinhashDevice &device, const MinhashWork &wo
     uint64_t values = rows * work.hashes;
     uint32_t blocks = blocks_for(values > entries ? values : entries, kMinhashThreads, device.multiprocessors * kBlocks);
     minhash_prepare<<<blocks, kMinhashThreads, 0, stream>>>(work.offsets, static_cast<uint32_t>(rows), work.bytes,
-                                                            entries, values, const_cast<uint32_t *>(work.index),
+                                                            entries, work.hashes, const_cast<uint32_t *>(work.index),
                                                             work.taken, work.result);
     return check_launch(error, "minhash_prepare");
 }

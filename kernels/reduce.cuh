@@ -25,4 +25,22 @@ __device__ inline uint32_t reduce_xor(uint32_t mask, uint32_t value) {
 #endif
 }
 
+// Returns the least value of the warp, on GPUs that have no instruction for it. All lanes call it.
+__device__ inline uint32_t reduce_min_by_shuffles(uint32_t value) {
+    for (uint32_t distance = 1; distance < 32; distance *= 2) {
+        uint32_t other = __shfl_sync(0xffffffffu, value, static_cast<int>(threadIdx.x % 32 ^ distance));
+        value = min(value, other);
+    }
+    return value;
+}
+
+// Returns the same value. From compute capability 8.0 on, it uses one instruction.
+__device__ inline uint32_t reduce_min(uint32_t value) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+    return reduce_min_by_shuffles(value);
+#else
+    return __reduce_min_sync(0xffffffffu, value);
+#endif
+}
+
 } // namespace millrace

@@ -8,3 +8,11 @@
 #else
 #define MILLRACE_BOTH inline
 #endif
+
+// Unrolls the loop that follows, on the GPU.
+#ifdef __CUDA_ARCH__
+#define UNROLL_PRAGMA(text) _Pragma(#text)
+#define UNROLL(times) UNROLL_PRAGMA(unroll times)
+#else
+#define UNROLL(times)
+#endif

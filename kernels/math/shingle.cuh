@@ -2,6 +2,8 @@
 //
 // A character starts at a row's first byte and at every byte that is not 10xxxxxx, whether or not the row is valid
 // UTF-8. A row of fewer than k characters is one shingle. An empty row has no shingle.
+//
+// A shingle's hash is its MurmurHash3, but at least 1. The seed is `a` of the first permutation (permutation.cuh).
 #pragma once
 
 #include "both.cuh"
@@ -15,6 +17,9 @@ MILLRACE_BOTH bool starts_character(uint8_t byte) { return (byte & 0xc0) != 0x80
 
 // Returns a set bit for each byte of a word that starts a character. The bits are 7, 15, 23 and 31.
 MILLRACE_BOTH uint32_t character_starts(uint32_t word) { return (~word | word << 1) & 0x80808080u; }
+
+// Returns the hash of a shingle with that MurmurHash3.
+MILLRACE_BOTH uint32_t shingle_hash(uint32_t murmur3) { return murmur3 == 0 ? 1 : murmur3; }
 
 // The position of a character that doesn't exist.
 constexpr uint32_t kNoCharacter = 0xffffffffu;

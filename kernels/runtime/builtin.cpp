@@ -51,10 +51,10 @@ struct Hashes {
 };
 
 constexpr Declared minhash() {
-    Declared all = named("minhash", 1);
+    Declared all = named("minhash", 2);
     add_parameter<uint32_t>(&all, "k", 24, 1, kMostShingleCharacters, shown);
     add_parameter<uint32_t>(&all, "hashes", 128, 1, kMostHashes, 0);
-    add_parameter<uint64_t>(&all, "seed", 1, 0, UINT64_MAX, shown);
+    add_parameter<uint32_t>(&all, "seed", 42, 0, UINT32_MAX, shown);
     add_field<ArrayField<uint32_t, Hashes>>(&all, "signature", bare_column);
     return all;
 }

@@ -51,5 +51,5 @@ void check_yardstick();
 
 // Slow and simple references.
 uint32_t slow_crc32c(const std::string &row);
-uint32_t slow_murmur3(const std::string &bytes);
-std::vector<uint32_t> slow_minhash(const std::string &row, uint32_t k, uint32_t hashes, uint64_t seed);
+uint32_t slow_murmur3(uint32_t seed, const std::string &bytes);
+std::vector<uint32_t> slow_minhash(const std::string &row, uint32_t k, uint32_t hashes, uint32_t seed);

@@ -240,6 +240,14 @@ inline uint32_t __reduce_xor_sync(uint32_t mask, uint32_t value) {
     });
 }
 
+inline uint32_t __reduce_min_sync(uint32_t, uint32_t value) {
+    return emulator::exchange(value, [=](const emulator::Fiber *warp) {
+        uint32_t least = warp[0].exchanged;
+        for (uint32_t lane = 1; lane < 32; lane++) least = min(least, warp[lane].exchanged);
+        return least;
+    });
+}
+
 // The state that a persistent kernel shares with the host (system.cuh). The host runs when the kernel pauses.
 namespace emulator {
 inline std::function<void()> host_turn;

@@ -96,12 +96,12 @@ static void run_crc32c(Host *host) {
 }
 
 static void run_minhash(Host *host, uint32_t k, uint32_t hashes) {
-    uint64_t state = 1;
-    std::vector<PermutationWords> permutations;
-    for (uint32_t i = 0; i < hashes; i++) permutations.push_back(permutation_words(next_permutation(&state)));
+    Permutations generator(1);
+    std::vector<Permutation> permutations;
+    for (uint32_t i = 0; i < hashes; i++) permutations.push_back(generator.next());
     run(host, 40, [&](const PersistentMemory &memory) {
         emulator::launch(1, kMinhashThreads, minhash_persistent, k, halo_bytes(k),
-                         static_cast<const PermutationWords *>(permutations.data()), hashes, memory);
+                         static_cast<const Permutation *>(permutations.data()), hashes, memory);
     });
     for (size_t p = 0; p < host->payloads.size(); p++) {
         std::vector<uint32_t> want = slow_minhash(host->payloads[p], k, hashes, 1);

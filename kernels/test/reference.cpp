@@ -1,4 +1,6 @@
 // References that share no code with the kernels' arithmetic.
+#include <algorithm>
+
 #include "check.hpp"
 
 uint32_t slow_crc32c(const std::string &row) {
@@ -12,8 +14,8 @@ uint32_t slow_crc32c(const std::string &row) {
 
 static uint32_t rotate(uint32_t v, int n) { return v << n | v >> (32 - n); }
 
-uint32_t slow_murmur3(const std::string &bytes) {
-    uint32_t h = 0, k = 0;
+uint32_t slow_murmur3(uint32_t seed, const std::string &bytes) {
+    uint32_t h = seed, k = 0;
     size_t i = 0;
     auto at = [&](size_t j) { return static_cast<uint32_t>(static_cast<unsigned char>(bytes[j])); };
     for (; i + 4 <= bytes.size(); i += 4) {
@@ -29,33 +31,50 @@ uint32_t slow_murmur3(const std::string &bytes) {
     return h;
 }
 
-static uint64_t slow_splitmix64(uint64_t &state) {
-    uint64_t z = (state += 0x9e3779b97f4a7c15);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-    return z ^ (z >> 31);
-}
+// MT19937 (Matsumoto, Nishimura 1998) with the seeding of its authors, as in numpy's RandomState.
+struct SlowTwister {
+    std::vector<uint32_t> state;
+    explicit SlowTwister(uint32_t seed) : state{seed} {
+        for (uint32_t i = 1; i < 624; i++) state.push_back(1812433253u * (state[i - 1] ^ state[i - 1] >> 30) + i);
+    }
 
-std::vector<uint32_t> slow_minhash(const std::string &row, uint32_t k, uint32_t hashes, uint64_t seed) {
+    uint32_t next() {
+        uint32_t mixed = (state[0] & 0x80000000u) | (state[1] & 0x7fffffffu);
+        uint32_t y = state[397] ^ mixed >> 1 ^ (mixed % 2 ? 0x9908b0dfu : 0);
+        state.erase(state.begin());
+        state.push_back(y);
+        y ^= y >> 11, y ^= y << 7 & 0x9d2c5680u, y ^= y << 15 & 0xefc60000u;
+        return y ^ y >> 18;
+    }
+
+    // numpy's randint(low, high), by masked rejection.
+    uint32_t randint(uint32_t low, uint32_t high) {
+        uint32_t most = high - 1 - low, mask = 1;
+        while (mask < most) mask = mask * 2 + 1;
+        uint32_t value = next() & mask;
+        while (value > most) value = next() & mask;
+        return low + value;
+    }
+};
+
+std::vector<uint32_t> slow_minhash(const std::string &row, uint32_t k, uint32_t hashes, uint32_t seed) {
+    SlowTwister random(seed);
+    std::vector<uint32_t> a, b, shingles, signature;
+    for (uint32_t i = 0; i < hashes; i++) a.push_back(random.randint(1, 0x7fffffff)), b.push_back(random.randint(0, 0x7fffffff));
     std::vector<size_t> starts;
     for (size_t i = 0; i < row.size(); i++) {
         if (i == 0 || (row[i] & 0xc0) != 0x80) starts.push_back(i);
     }
-    std::vector<uint32_t> shingles;
-    if (!row.empty() && starts.size() < k) shingles.push_back(slow_murmur3(row));
+    auto add = [&](const std::string &shingle) { shingles.push_back(std::max(slow_murmur3(a[0], shingle), 1u)); };
+    if (!row.empty() && starts.size() < k) add(row);
     for (size_t c = 0; c + k <= starts.size(); c++) {
         size_t end = c + k < starts.size() ? starts[c + k] : row.size();
-        shingles.push_back(slow_murmur3(row.substr(starts[c], end - starts[c])));
+        add(row.substr(starts[c], end - starts[c]));
     }
-    const unsigned __int128 p = (static_cast<unsigned __int128>(1) << 61) - 1;
-    std::vector<uint32_t> signature(hashes, 0xffffffffu);
-    for (uint32_t &value : signature) {
-        uint64_t a = slow_splitmix64(seed) % static_cast<uint64_t>(p - 1) + 1;
-        uint64_t b = slow_splitmix64(seed) % static_cast<uint64_t>(p);
-        for (uint32_t h : shingles) {
-            uint32_t v = static_cast<uint32_t>((static_cast<unsigned __int128>(a) * h + b) % p);
-            if (v < value) value = v;
-        }
+    for (uint32_t i = 0; i < hashes; i++) {
+        uint32_t least = shingles.empty() ? 0 : 0xffffffffu;
+        for (uint32_t h : shingles) least = std::min(least, static_cast<uint32_t>(uint64_t{h} * a[i] + b[i]));
+        signature.push_back(least);
     }
     return signature;
 }
