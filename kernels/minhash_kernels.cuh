@@ -1,22 +1,23 @@
 // The kernels of minhash.
 //
-// A block processes a tile of 2 KiB. It hashes the shingles that start in the tile (minhash_tile.cuh), and then
-// computes signatures from the hashes (minhash_sign.cuh).
+// A block processes a tile of 2 KiB. It hashes the shingles that start in the tile (minhash_bytes.cuh and
+// minhash_characters.cuh), and then computes signatures from the hashes (minhash_sign.cuh).
 //
 // The theoretical limit is for k=24, 128 permutations and ASCII, with one shingle per byte. It is derived from the
-// sm_90 code of the loop (cuobjdump --dump-sass), which has 56 instructions for each eight shingles of a permutation.
-// For one shingle:
+// sm_90 code (cuobjdump --dump-sass). A warp's instructions for one shingle:
 //
-//     2 IMAD.WIDE.U32              the products                        FMA-heavy pipe
-//     1/2 IMAD.X, 1/2 IADD3.X      the result (kSumsMoved)             FMA-heavy, ALU pipe
-//     IADD3, SHF                   the middle words' sum, its shift    ALU pipe
-//     1/2 + 1/2 VIMNMX3            minimum, greatest word 1            ALU pipe, two values at a time
-//     1/4 LDS.128, 3/4 others      four hashes at once, the loop
+//                              IMAD    VIMNMX3   others   all    FMA-heavy pipe
+//     the loop of minhash_sign    4.03    2         0.38     6.4    8.1 clocks
+//     hashing the shingle         0.31              1.0      1.3    0.6
+//     scrambling its block        0.09              0.18     0.27   0.2
 //
-// Each of an SM's four schedulers has 16 lanes of either pipe, so an instruction occupies a warp for 2 clocks, and a
-// wide multiply-add for 4. The total is 9 clocks of the FMA-heavy pipe and 7 of the ALU pipe. An H100 SXM has 132 * 4
-// schedulers at 1.755 GHz (boost 1.98): 132 * 4 * 32 * 1.755e9 / (128 * 9) = 25.7e9 shingles per second, so 25.7 GB/s,
-// minus the FMA-heavy pipe's share for hashing the shingles.
+// The loop has 205 instructions for 32 shingles. Each of a lane's four permutations takes an IMAD for each shingle, and a
+// VIMNMX3 for two. Each of an SM's four schedulers issues an instruction per clock, and has 16 lanes of the FMA-heavy
+// pipe, which processes IMAD. So an IMAD occupies a warp for 2 clocks. The total is 8.9 clocks of that pipe and 8.0 of
+// the scheduler. An H100 SXM has 132 * 4 schedulers at 1.755 GHz (boost 1.98): 132 * 4 * 1.755e9 / 8.9 = 104e9 shingles
+// per second, so 104 GB/s. The schedulers also issue the rest of a tile's instructions: staging, finding rows, merging
+// minima. With 260 permutations the limit is 54 GB/s: two turns of the loop, and an IMAD per lane, permutation and 32
+// shingles for the last four.
 #pragma once
 
 #include "minhash_bytes.cuh"
@@ -25,7 +26,12 @@
 
 namespace millrace {
 
-constexpr uint32_t kMinhashThreads = 256;
+// The threads of a block, 128 or 256. Blocks of 128 threads need fewer instructions for each tile, but give a multiprocessor
+// fewer warps. make NVCC='nvcc -DMILLRACE_MINHASH_THREADS=128' builds a library with the other number, for measurements.
+#ifndef MILLRACE_MINHASH_THREADS
+#define MILLRACE_MINHASH_THREADS 256
+#endif
+constexpr uint32_t kMinhashThreads = MILLRACE_MINHASH_THREADS;
 
 // The number of blocks that a multiprocessor must be able to hold at once. Before compute capability 8.0, it holds
 // 1,024 threads.

@@ -13,9 +13,9 @@
 // copy engine loads them (cp.async.bulk). Otherwise, and for the last few bytes, the producers load them. Only the
 // producers wait for that load, and it may take a whole turn of the ring.
 //
-// The split: finding and hashing a shingle takes about 150 to 200 instructions, and the loop over 128 permutations
-// takes 896. So the producers have a sixth of the work, in long chains of dependent instructions. They have a third of
-// the warps, so that the loop always has work. Blocks process the whole batch, three on each multiprocessor. They get
+// The split: for 32 shingles, finding and hashing takes about 60 instructions of a warp, and the loop over 128
+// permutations takes 205. So the producers have a fifth of the work, in long chains of dependent instructions. They have
+// a third of the warps, so that the loop always has work. Blocks process the whole batch, three on each multiprocessor. They get
 // tiles from a counter, so that no block finishes long before the others.
 #pragma once
 

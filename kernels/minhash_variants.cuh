@@ -74,7 +74,7 @@ int32_t load_sharing(Kernel *kernel, size_t shared, const char *name, millrace_e
 // Loads the kernels of every variant that the current device supports.
 inline int32_t load_minhash(const MinhashDevice &device, millrace_error *error) {
     if (int32_t s = load_kernel(minhash_prepare, "loading minhash_prepare", error)) return s;
-    if (int32_t s = load_kernel(minhash_tiles, "loading minhash_tiles", error)) return s;
+    if (int32_t s = load_sharing(minhash_tiles, 0, "loading minhash_tiles", error)) return s;
     if (!available(device, MinhashVariant::specialized)) return MILLRACE_OK;
     if (int32_t s = load_sharing(minhash_specialized, sizeof(SpecializedShared), "loading minhash_specialized", error)) {
         return s;

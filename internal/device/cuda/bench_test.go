@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -23,42 +24,46 @@ const (
 )
 
 // BenchmarkVariants measures minhash's kernels alone, with device events, over 16 MiB of random ASCII in 8192 payloads.
-// The payloads are 2 KiB each, or have log-normal sizes and one payload of a hundred times the median. Before the
-// measurement, every variant must give the same bytes as the plain kernel.
+// The payloads are 2 KiB each, or have log-normal sizes and one payload of a hundred times the median. The signatures
+// have 128 or 260 values. Before the measurement, every variant must give the same bytes as the plain kernel.
 //
 //	go test ./internal/device/cuda -run xxx -bench Variants
 func BenchmarkVariants(b *testing.B) {
 	dev := benchGPU(b)
-	op, err := operator.Parse("minhash?k=24&hashes=128&seed=42")
-	if err != nil {
-		b.Fatal(err)
-	}
 	for _, shape := range []struct {
 		name  string
 		sizes []int
 	}{{"uniform", uniformSizes()}, {"ragged", raggedSizes()}} {
 		in := newBenchBatch(b, dev, shape.sizes)
-		var want []byte
-		for _, name := range []string{"minhash:plain", "minhash:warp-specialized", "minhash:cluster"} {
-			b.Run(shape.name+"/"+name, func(b *testing.B) {
-				k, err := dev.Kernel(name, op.Params())
-				if errors.Is(err, device.ErrUnavailable) {
-					b.Skipf("SKIPPED: THE GPU HAS NOT WHAT THIS VARIANT NEEDS: %v", err)
-				}
-				check(b, err)
-				defer func() { check(b, k.Close()) }()
-				run := in.bind(b, k)
-				run.once(b)
-				got := run.results(b)
-				if want == nil {
-					want = got // the plain kernel runs first
-				}
-				if !bytes.Equal(got, want) {
-					b.Fatal("the results are not the plain kernel's")
-				}
-				run.measure(b)
-			})
+		for _, hashes := range []int{128, 260} {
+			in.compareVariants(b, fmt.Sprintf("%s/%d", shape.name, hashes), fmt.Sprintf("minhash?k=24&hashes=%d", hashes))
 		}
+	}
+}
+
+func (in *benchBatch) compareVariants(b *testing.B, prefix, spec string) {
+	op, err := operator.Parse(spec)
+	check(b, err)
+	var want []byte
+	for _, name := range []string{"minhash:plain", "minhash:warp-specialized", "minhash:cluster"} {
+		b.Run(prefix+"/"+name, func(b *testing.B) {
+			k, err := in.dev.Kernel(name, op.Params())
+			if errors.Is(err, device.ErrUnavailable) {
+				b.Skipf("SKIPPED: THE GPU HAS NOT WHAT THIS VARIANT NEEDS: %v", err)
+			}
+			check(b, err)
+			defer func() { check(b, k.Close()) }()
+			run := in.bind(b, k)
+			run.once(b)
+			got := run.results(b)
+			if want == nil {
+				want = got // the plain kernel runs first
+			}
+			if !bytes.Equal(got, want) {
+				b.Fatal("the results are not the plain kernel's")
+			}
+			run.measure(b)
+		})
 	}
 }
 
