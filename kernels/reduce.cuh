@@ -43,4 +43,24 @@ __device__ inline uint32_t reduce_min(uint32_t value) {
 #endif
 }
 
+// Returns the sum of `value` over all lanes.
+__device__ inline uint32_t reduce_add(uint32_t value) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+    for (int distance = 16; distance > 0; distance /= 2) value += __shfl_xor_sync(0xffffffffu, value, distance);
+    return value;
+#else
+    return __reduce_add_sync(0xffffffffu, value);
+#endif
+}
+
+// Returns the maximum of `value` over all lanes.
+__device__ inline uint32_t reduce_max(uint32_t value) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+    for (int distance = 16; distance > 0; distance /= 2) value = max(value, __shfl_xor_sync(0xffffffffu, value, distance));
+    return value;
+#else
+    return __reduce_max_sync(0xffffffffu, value);
+#endif
+}
+
 } // namespace millrace

@@ -22,7 +22,7 @@ constexpr Declared named(const char *name, uint32_t version) {
     head.version = version, head.form = MILLRACE_LIBRARY;
     head.parameter_size = sizeof(millrace_parameter), head.parameters_at = offsetof(Declared, parameters);
     head.field_size = sizeof(millrace_field), head.fields_at = offsetof(Declared, fields);
-    head.reason_size = sizeof(millrace_reason), head.reasons_at = sizeof all;
+    head.reason_size = sizeof(millrace_reason), head.reasons_at = offsetof(Declared, reasons);
     head.pass_size = sizeof(millrace_pass), head.passes_at = sizeof all;
     return all;
 }
@@ -59,9 +59,17 @@ constexpr Declared minhash() {
     return all;
 }
 
+constexpr Declared quality() {
+    Declared all = named("quality", 1);
+    for (const char *name : kQualityNames) add_field<NumberField<uint32_t>>(&all, name, 0);
+    copy_text(all.reasons[all.head.reasons++].text, "invalid UTF-8");
+    return all;
+}
+
 } // namespace
 
 constexpr Declared kCrc32cDeclared = crc32c();
 constexpr Declared kMinhashDeclared = minhash();
+constexpr Declared kQualityDeclared = quality();
 
 } // namespace millrace

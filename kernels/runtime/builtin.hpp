@@ -2,6 +2,7 @@
 // size of a result.
 #pragma once
 
+#include "../math/quality_fields.cuh"
 #include "millrace/description.h"
 
 namespace millrace {
@@ -10,10 +11,12 @@ namespace millrace {
 struct Declared {
     millrace_description head;
     millrace_parameter parameters[3];
-    millrace_field fields[1];
+    millrace_field fields[kQualityFields];
+    millrace_reason reasons[1];
 };
 
 extern const Declared kCrc32cDeclared;
 extern const Declared kMinhashDeclared;
+extern const Declared kQualityDeclared;
 
 } // namespace millrace

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -47,9 +48,11 @@ void check_arithmetic();
 void check_kernels();
 void check_mix();
 void check_persistent();
+void check_quality();
 void check_yardstick();
 
-// Slow and simple references.
+// Slow and simple references. slow_quality returns false for text that isn't UTF-8, with no counters.
+bool slow_quality(const std::string &row, std::map<std::string, uint32_t> *counters);
 uint32_t slow_crc32c(const std::string &row);
 uint32_t slow_murmur3(uint32_t seed, const std::string &bytes);
 std::vector<uint32_t> slow_minhash(const std::string &row, uint32_t k, uint32_t hashes, uint32_t seed);

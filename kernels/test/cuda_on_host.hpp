@@ -39,6 +39,7 @@ T min(T a, T b) { return a < b ? a : b; }
 template <class T>
 T max(T a, T b) { return a > b ? a : b; }
 
+inline int __clz(int v) { return v == 0 ? 32 : __builtin_clz(static_cast<uint32_t>(v)); }
 inline int __popc(uint32_t v) { return __builtin_popcount(v); }
 inline int __ffs(int v) { return __builtin_ffs(v); }
 inline uint32_t __funnelshift_r(uint32_t low, uint32_t high, uint32_t shift) {
@@ -47,6 +48,12 @@ inline uint32_t __funnelshift_r(uint32_t low, uint32_t high, uint32_t shift) {
 inline uint32_t atomicOr(uint32_t *at, uint32_t v) { uint32_t old = *at; *at |= v; return old; }
 inline uint32_t atomicAdd(uint32_t *at, uint32_t v) { uint32_t old = *at; *at += v; return old; }
 inline uint32_t atomicXor(uint32_t *at, uint32_t v) { uint32_t old = *at; *at ^= v; return old; }
+inline uint32_t atomicMax(uint32_t *at, uint32_t v) { uint32_t old = *at; if (v > old) *at = v; return old; }
+inline unsigned long long atomicCAS(unsigned long long *at, unsigned long long expected, unsigned long long v) {
+    unsigned long long old = *at;
+    if (old == expected) *at = v;
+    return old;
+}
 inline uint32_t atomicMin(uint32_t *at, uint32_t v) { uint32_t old = *at; if (v < old) *at = v; return old; }
 
 namespace emulator {
@@ -229,6 +236,30 @@ inline uint32_t __match_any_sync(uint32_t, uint32_t value) {
         uint32_t same = 0;
         for (uint32_t lane = 0; lane < 32; lane++) same |= static_cast<uint32_t>(warp[lane].exchanged == value) << lane;
         return same;
+    });
+}
+
+inline uint32_t __ballot_sync(uint32_t, bool value) {
+    return emulator::exchange(value, [=](const emulator::Fiber *warp) {
+        uint32_t mask = 0;
+        for (uint32_t lane = 0; lane < 32; lane++) mask |= warp[lane].exchanged << lane;
+        return mask;
+    });
+}
+
+inline uint32_t __reduce_add_sync(uint32_t, uint32_t value) {
+    return emulator::exchange(value, [=](const emulator::Fiber *warp) {
+        uint32_t sum = 0;
+        for (uint32_t lane = 0; lane < 32; lane++) sum += warp[lane].exchanged;
+        return sum;
+    });
+}
+
+inline uint32_t __reduce_max_sync(uint32_t, uint32_t value) {
+    return emulator::exchange(value, [=](const emulator::Fiber *warp) {
+        uint32_t most = 0;
+        for (uint32_t lane = 0; lane < 32; lane++) most = max(most, warp[lane].exchanged);
+        return most;
     });
 }
 

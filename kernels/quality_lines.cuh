@@ -1,0 +1,83 @@
+// Lines of 32 bytes of text: Curator's lines, between newlines, and datatrove's, as str.splitlines of Python has them.
+#pragma once
+
+#include "quality_words.cuh"
+
+namespace millrace {
+
+constexpr uint32_t kNowhere = 0xffffffffu; // no position
+constexpr uint32_t kMostShort = 30, kLeastLong = 200; // characters of short_lines and long_lines
+
+// The beginning of the line that continues in the next 32 bytes.
+struct QualityLine {
+    uint32_t characters;
+    uint32_t first, last; // positions of the first and the last byte that is no space, or kNowhere
+
+    // Adds the bytes of `range` to the beginning.
+    __device__ void extend(uint32_t start, const QualityMasks &masks, uint32_t range) {
+        uint32_t letters = ~masks.spaces & range;
+        characters += count_bits(masks.characters & range);
+        if (letters == 0) return;
+        if (first == kNowhere) first = start + lowest_bit(letters);
+        last = start + highest_bit(letters);
+    }
+};
+
+// Returns the line that ends before this lane's byte, if the bits of `breaks` end lines.
+__device__ inline QualityLine line_before(uint32_t start, const QualityMasks &masks, uint32_t breaks, const QualityLine &begun) {
+    uint32_t below = bits_below(lane_id()), earlier_breaks = breaks & below;
+    QualityLine line = begun;
+    if (earlier_breaks != 0) line = {0, kNowhere, kNowhere};
+    line.extend(start, masks, below & bits_after(earlier_breaks));
+    return line;
+}
+
+// Moves to the line that continues after the 32 bytes.
+__device__ inline void continue_line(uint32_t start, const QualityMasks &masks, uint32_t breaks, QualityLine *line) {
+    if (breaks != 0) *line = {0, kNowhere, kNowhere};
+    line->extend(start, masks, bits_after(breaks));
+}
+
+// Counts a line of Curator, which ends before `end`.
+__device__ inline void count_line(const QualityText &text, const QualityLine &line, uint32_t end, QualityTally *tally) {
+    if (line.characters >= kLeastLong) tally->more_lines += 1u << 16;
+    if (line.first == kNowhere) return;
+    tally->line_chars += line.characters;
+    tally->lines += 1 + (is_bullet(character_at(text, line.first)) ? 1u << 8 : 0) +
+                    (is_end_mark(text.at(line.last)) ? 1u << 16 : 0) + (ends_in_ellipsis(text, line.last) ? 1u << 24 : 0);
+    tally->more_lines += (is_terminal(character_ending_at(text, end - 1)) ? 1 : 0) + (line.characters <= kMostShort ? 1u << 8 : 0);
+}
+
+// Counts a line of datatrove.
+__device__ inline void count_dt_line(const QualityText &text, const QualityLine &line, QualityTally *tally) {
+    tally->more_lines += 1u << 24;
+    if (line.first == kNowhere) return;
+    uint32_t first = character_at(text, line.first);
+    tally->dt += (first == 0x2022 || first == '-' ? 1 : 0) +
+                 (three_dots(text, line.last) || dots_character(text, line.last) ? 1u << 8 : 0);
+}
+
+// Both kinds of lines.
+struct QualityLines {
+    QualityLine line, dt;
+
+    // Counts the lines that end in the 32 bytes from `start` on. `end_of_text` is the bit of the end of the text, or 0.
+    __device__ void count(const QualityText &text, uint32_t start, const QualityMasks &masks, uint32_t end_of_text,
+                          QualityTally *tally) {
+        uint32_t breaks = masks.newlines | end_of_text, dt_breaks = masks.line_ends | end_of_text, lane = lane_id();
+        if ((breaks | dt_breaks) == 0) {
+            line.extend(start, masks, kWholeWarp), dt.extend(start, masks, kWholeWarp);
+            return;
+        }
+        if (breaks >> lane & 1) count_line(text, line_before(start, masks, breaks, line), start + lane, tally);
+        if (dt_breaks >> lane & 1) {
+            QualityLine before = line_before(start, masks, dt_breaks, dt);
+            // After the last line end, there is a line only if characters follow.
+            if (before.characters != 0 || (masks.line_ends >> lane & 1)) count_dt_line(text, before, tally);
+        }
+        continue_line(start, masks, breaks, &line);
+        continue_line(start, masks, dt_breaks, &dt);
+    }
+};
+
+} // namespace millrace
