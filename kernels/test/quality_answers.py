@@ -8,9 +8,10 @@ import sys
 
 
 def literal(data):
-    """Bytes as C++ string literals. A literal ends where its next character could extend an escape."""
-    lines = [data[i:i + 48] for i in range(0, len(data), 48)] or [b""]
-    return "\n     ".join('"' + "".join("\\%03o" % b for b in line) + '"' for line in lines)
+    """Bytes as C++ string literals. An octal escape has three digits, so the next character can't extend it."""
+    plain = set(range(0x20, 0x7f)) - set(b'"\\')
+    lines = [data[i:i + 120] for i in range(0, len(data), 120)] or [b""]
+    return "\n     ".join('"' + "".join(chr(b) if b in plain else "\\%03o" % b for b in line) + '"' for line in lines)
 
 
 def main():
