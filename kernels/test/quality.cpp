@@ -82,7 +82,7 @@ static const char *const pieces[] = {
     "\n\n", "\n\n\n", "\n\n\n\n", "\x1c", "\x1f", "\b", "\v", "\u0085", "\u00a0", "\u2003", "\u2028", "\u3000", "\u200b", "é", "中文", "😀", "\U0001e900",
     "\u0903", "٠", "。", "\u1362", "7", "42", "(", "]", "⟨", "http", "https", "://", "http://", "https://a.b/c", "http://x%41%4g", "%", "%2", "porn",
     "http://porn", "lorem ipsum", "Lorem", " ipsum", "terms of use", "Privacy Policy", "coo\u212aie policy", "use cookies", "uses cookies",
-    "use of coo\u212aie", "s", "privacy & cookies policy", "any cookies", "word", "same line", "same line\n", "x\n\nx\n\n", "\u0130", "K", "\u212a",
+    "use of coo\u212aie", "s", "privacy & cookies policy", "any cookies", "word", "中\n", "\x01\n", "same line", "same line\n", "x\n\nx\n\n", "\u0130", "K", "\u212a",
 };
 
 static std::string random_text(Random &random, uint32_t count) {
@@ -103,6 +103,7 @@ static Rows invalid_texts(Random &random) {
         rows.push_back(std::string(27 + random.below(7), 'x') + bad);
         rows.push_back(random_text(random, 10) + bad + random_text(random, 10));
     }
+    for (uint32_t before = 28; before < 33; before++) rows.push_back(std::string(before, 'x') + "\xe4\xb8" + "only ASCII in the next step");
     for (const char *good : {"\u0080", "\u07ff", "\u0800", "\ud7ff", "\ue000", "\uffff", "\U00010000", "\U0010ffff"}) rows.push_back(good);
     return rows;
 }
@@ -118,13 +119,13 @@ static Rows shifted(const std::string &pattern) {
 
 static void check_edges() {
     for (const char *pattern : {"the", "[...]", "[…]", "\nend [...]\n", "http://porn%41b", "\n\n\n\nlorem ipsum\n\n", "coo\u212aie policy", "read more..\n",
-                                "\u3000•x", "\r\n", "#a#b#", "\u2028", "a\n\n\na\n\n\na\n"}) {
+                                "\u3000•x", "\r\n", "#a#b#", "##", "\u2028", "a\n\n\na\n\n\na\n"}) {
         check_texts("a shifted pattern", shifted(pattern), 3, divisions[0]);
     }
 }
 
 static void check_adversaries() {
-    Rows rows = {std::string(3000, '\n'), std::string(3000, ' '), std::string(1025, 'a'), std::string(900, '#'), "\n" + std::string(70, '\n') + "x"};
+    Rows rows = {std::string(3000, '\n'), std::string(3000, ' '), std::string(9000, 'a'), std::string(900, '#'), "\n" + std::string(70, '\n') + "x"};
     std::string lines, paragraphs, urls, words;
     for (int i = 0; i < 700; i++) lines += "a\n", paragraphs += "b\n\n", words += "any ";
     for (int i = 0; i < 60; i++) urls += "http://", urls += i % 7 == 0 ? " " : "";
