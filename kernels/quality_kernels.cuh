@@ -107,21 +107,20 @@ __device__ inline void add_segment(const QualityWork &work, const QualityPart &p
 }
 
 __device__ inline void scan_part(const QualityWork &work, const QualityPart &part, const uint32_t *classes) {
-    QualityScan scan(part.text, classes);
-    if (part.whole) {
-        scan.run(part.text.begin, part.text.end);
-        store_whole(work, part.row, &scan);
-        return;
-    }
     bool first = part.range.from == part.text.begin;
-    uint32_t *ends = work.ends + 2 * work.tile_of(part.range.from) + (first ? 1 : 0);
+    uint32_t *ends = part.whole ? nullptr : work.ends + 2 * work.tile_of(part.range.from) + (first ? 1 : 0);
     uint32_t from = first ? part.range.from : segment_start(part.text, part.range);
     if (from == kNowhere) { // the segment before continues
         if (lane_id() == 0) *ends = 0;
         return;
     }
+    QualityScan scan(part.text, classes);
     scan.run(from, part.range.to);
-    add_segment(work, part, &scan, ends);
+    if (part.whole) {
+        store_whole(work, part.row, &scan);
+    } else {
+        add_segment(work, part, &scan, ends);
+    }
 }
 
 static __global__ void __launch_bounds__(kQualityThreads) quality_scan(QualityWork work) {

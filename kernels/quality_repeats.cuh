@@ -59,6 +59,8 @@ public:
     }
 
 private:
+    static constexpr uint32_t kAhead = 3;
+
     const QualityText text_;
     const QualitySet set_;
     QualityHash hash_;
@@ -96,8 +98,12 @@ private:
     // text. *visible becomes true if one of them is visible ASCII.
     template <class Ends>
     __device__ QualityPiece hash_until(uint32_t from, bool *visible, Ends ends) {
+        uint32_t ahead[kAhead]; // the bytes of the next steps, so that their loads overlap
+        for (uint32_t i = 0; i < kAhead; i++) ahead[i] = text_.at(from + i * 32 + lane_id());
         for (uint32_t start = from;; start += 32) {
-            uint32_t position = start + lane_id(), byte = text_.at(position);
+            uint32_t position = start + lane_id(), byte = ahead[0];
+            for (uint32_t i = 0; i + 1 < kAhead; i++) ahead[i] = ahead[i + 1];
+            ahead[kAhead - 1] = text_.at(position + kAhead * 32);
             uint32_t stops = ballot(position >= text_.end || ends(position, byte));
             bool in_piece = (stops & (bits_below(lane_id()) | 1u << lane_id())) == 0;
             if (in_piece) hash_.add(byte);

@@ -103,7 +103,7 @@ private:
     QualityUrls urls_;
     uint32_t byte_, pair_, quad_; // of the previous step
 
-    __device__ uint32_t load(uint32_t position) const { return position < text_.end ? text_.batch[position] : 0; }
+    __device__ uint32_t load(uint32_t position) const { return position < text_.end ? byte_at(text_.batch + position) : 0; }
 
     __device__ uint32_t segment_end(uint32_t byte, uint32_t start, uint32_t limit) const {
         uint32_t position = start + lane_id(), newlines = ballot(byte == '\n');

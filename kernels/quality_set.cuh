@@ -59,7 +59,7 @@ struct QualityPiece {
 __device__ inline bool equal_bytes(const uint8_t *batch, uint32_t a, uint32_t b, uint32_t bytes) {
     for (uint32_t i = 0; i < bytes; i += 32) {
         uint32_t at = i + lane_id();
-        if (ballot(at < bytes && batch[a + at] != batch[b + at]) != 0) return false;
+        if (ballot(at < bytes && byte_at(batch + a + at) != byte_at(batch + b + at)) != 0) return false;
     }
     return true;
 }

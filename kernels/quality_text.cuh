@@ -12,13 +12,22 @@ namespace millrace {
 
 static __device__ const QualityTables quality_tables = kQualityTables;
 
+// Reads a byte of the batch through the cache for constant data.
+__device__ inline uint32_t byte_at(const uint8_t *from) {
+#ifdef __CUDA_ARCH__
+    return __ldg(from);
+#else
+    return *from;
+#endif
+}
+
 // Record [begin, end) of a batch. Positions count from the start of the batch.
 struct QualityText {
     const uint8_t *batch;
     uint32_t begin, end;
 
     // Returns the byte at a position, or 0 outside of the record. No pattern contains the byte 0.
-    __device__ uint32_t at(uint32_t position) const { return position - begin < end - begin ? batch[position] : 0; }
+    __device__ uint32_t at(uint32_t position) const { return position - begin < end - begin ? byte_at(batch + position) : 0; }
 };
 
 // Returns the number of bytes of the character that starts with this byte.

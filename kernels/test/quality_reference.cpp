@@ -155,8 +155,10 @@ static void count_word(const Text &word, Counters &c) {
         runs += word[i] == '#' && (i == 0 || word[i - 1] != '#');
         alpha = alpha || alphabetic(word[i]);
     }
-    for (const char *mark : {"...", "[...]", "…", "(...)", "[…]", "-»"}) symbol = symbol || word == of(mark);
-    for (const char *w : {"the", "be", "to", "of", "and", "that", "have", "with"}) common = common || word == of(w);
+    static const Pieces marks = {of("..."), of("[...]"), of("…"), of("(...)"), of("[…]"), of("-»")};
+    static const Pieces words = {of("the"), of("be"), of("to"), of("of"), of("and"), of("that"), of("have"), of("with")};
+    for (const Text &mark : marks) symbol = symbol || word == mark;
+    for (const Text &other : words) common = common || word == other;
     c["words"]++, c["word_chars"] += length, c["alpha_words"] += alpha, c["common_words"] += common;
     c["symbol_words"] += symbol || 2 * runs > length;
     if (length > c["longest_word"]) c["longest_word"] = length;
@@ -175,8 +177,9 @@ static void count_words(const Text &text, Counters &c) {
 }
 
 static void count_urls(const Text &text, Counters &c) {
+    static const Text http = of("http://"), https = of("https://");
     for (size_t i = 0; i < text.size(); i++) {
-        size_t start = same(text, i, of("https://")) ? i + 8 : same(text, i, of("http://")) ? i + 7 : 0, j = start;
+        size_t start = same(text, i, https) ? i + 8 : same(text, i, http) ? i + 7 : 0, j = start;
         if (start == 0) continue;
         for (;;) {
             if (j < text.size() && url_byte(text[j])) {
