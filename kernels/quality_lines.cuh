@@ -42,19 +42,19 @@ __device__ inline void continue_line(uint32_t start, const QualityMasks &masks, 
 __device__ inline void count_line(const QualityText &text, const QualityLine &line, uint32_t end, QualityTally *tally) {
     if (line.characters >= kLeastLong) tally->more_lines += 1u << 16;
     if (line.first == kNowhere) return;
+    uint32_t first = text.at(line.first), last = text.at(line.last), final = line.last == end - 1 ? last : text.at(end - 1);
     tally->line_chars += line.characters;
-    tally->lines += 1 + (is_bullet(character_at(text, line.first)) ? 1u << 8 : 0) +
-                    (is_end_mark(text.at(line.last)) ? 1u << 16 : 0) + (ends_in_ellipsis(text, line.last) ? 1u << 24 : 0);
-    tally->more_lines += (is_terminal(character_ending_at(text, end - 1)) ? 1 : 0) + (line.characters <= kMostShort ? 1u << 8 : 0);
+    tally->lines += 1 + (bullet_at(text, line.first, first) ? 1u << 8 : 0) + (is_end_mark(last) ? 1u << 16 : 0) +
+                    (ends_in_ellipsis(text, line.last, last) ? 1u << 24 : 0);
+    tally->more_lines += (terminal_ending_at(text, end - 1, final) ? 1 : 0) + (line.characters <= kMostShort ? 1u << 8 : 0);
 }
 
 // Counts a line of datatrove.
 __device__ inline void count_dt_line(const QualityText &text, const QualityLine &line, QualityTally *tally) {
     tally->more_lines += 1u << 24;
     if (line.first == kNowhere) return;
-    uint32_t first = character_at(text, line.first);
-    tally->dt += (first == 0x2022 || first == '-' ? 1 : 0) +
-                 (three_dots(text, line.last) || dots_character(text, line.last) ? 1u << 8 : 0);
+    tally->dt += (dt_bullet_at(text, line.first, text.at(line.first)) ? 1 : 0) +
+                 (ends_in_dots(text, line.last, text.at(line.last)) ? 1u << 8 : 0);
 }
 
 // Both kinds of lines.

@@ -89,53 +89,76 @@ __device__ bool in_list(const uint32_t (&list)[kCount], uint32_t u) {
     return low < kCount && list[low] == u;
 }
 
-__device__ inline bool is_bullet(uint32_t u) { return u >= 0x80 && in_list(quality_tables.bullet, u); }
+// The next functions take a byte that the caller has read. Most bytes are ASCII, so they rarely read others.
 
-__device__ inline bool is_terminal(uint32_t u) {
-    if (u < 0x80) return u == '.' || u == '?' || u == '!';
-    return in_list(quality_tables.terminal, u);
+// Returns whether the character at a position, which begins with this byte, is a bullet of bullet_lines.
+__device__ inline bool bullet_at(const QualityText &text, uint32_t position, uint32_t byte) {
+    return byte >= 0x80 && in_list(quality_tables.bullet, character_at(text, position));
+}
+
+// Returns the same for a bullet of dt_bullet_lines.
+__device__ inline bool dt_bullet_at(const QualityText &text, uint32_t position, uint32_t byte) {
+    return byte == '-' || (byte == 0xe2 && text.at(position + 1) == 0x80 && text.at(position + 2) == 0xa2);
+}
+
+// Returns whether the character that ends at a position, with this byte, is one of terminal_lines.
+__device__ inline bool terminal_ending_at(const QualityText &text, uint32_t position, uint32_t byte) {
+    if (byte < 0x80) return byte == '.' || byte == '?' || byte == '!';
+    return in_list(quality_tables.terminal, character_ending_at(text, position));
 }
 
 __device__ inline bool is_end_mark(uint32_t u) { return u == '.' || u == '?' || u == '!' || u == '"' || u == '\''; }
 
+// Returns whether three dots end at a position whose byte is a dot.
 __device__ inline bool three_dots(const QualityText &text, uint32_t last) {
-    return text.at(last) == '.' && text.at(last - 1) == '.' && text.at(last - 2) == '.';
+    return text.at(last - 1) == '.' && text.at(last - 2) == '.';
 }
 
-// Returns whether U+2026, the character for three dots, ends at a position.
+// Returns whether U+2026, the character for three dots, ends at a position whose byte is 0xa6.
 __device__ inline bool dots_character(const QualityText &text, uint32_t last) {
-    return text.at(last) == 0xa6 && text.at(last - 1) == 0x80 && text.at(last - 2) == 0xe2;
+    return text.at(last - 1) == 0x80 && text.at(last - 2) == 0xe2;
 }
 
-// Returns the number of characters of the ellipsis mark that ends at a position, or 0. The marks are "...", "[...]",
-// "(...)", U+2026 alone or in square brackets, and "-" with U+00BB.
-__device__ inline uint32_t mark_characters(const QualityText &text, uint32_t last) {
-    switch (text.at(last)) {
+__device__ inline bool ends_in_dots(const QualityText &text, uint32_t last, uint32_t byte) {
+    return byte == '.' ? three_dots(text, last) : byte == 0xa6 && dots_character(text, last);
+}
+
+// Returns the number of characters between the brackets of a mark that ends at a position, or 0 without dots there.
+__device__ inline uint32_t dots_before(const QualityText &text, uint32_t last) {
+    uint32_t byte = text.at(last - 1);
+    return !ends_in_dots(text, last - 1, byte) ? 0 : byte == '.' ? 3 : 1;
+}
+
+// Returns the number of characters of the ellipsis mark that ends at a position with this byte, or 0. The marks are
+// "...", "[...]", "(...)", U+2026 alone or in square brackets, and "-" with U+00BB.
+__device__ inline uint32_t mark_characters(const QualityText &text, uint32_t last, uint32_t byte) {
+    switch (byte) {
     case '.': return three_dots(text, last) ? 3 : 0;
-    case ')': return three_dots(text, last - 1) && text.at(last - 4) == '(' ? 5 : 0;
-    case ']':
-        if (text.at(last - 4) != '[') return 0;
-        return three_dots(text, last - 1) ? 5 : dots_character(text, last - 1) ? 3 : 0;
     case 0xa6: return dots_character(text, last) ? 1 : 0;
     case 0xbb: return text.at(last - 1) == 0xc2 && text.at(last - 2) == '-' ? 2 : 0;
+    case ')': return dots_before(text, last) == 3 && text.at(last - 4) == '(' ? 5 : 0;
+    case ']': {
+        uint32_t dots = dots_before(text, last);
+        return dots != 0 && text.at(last - 4) == '[' ? dots + 2 : 0;
+    }
     default: return 0;
     }
 }
 
 // Returns whether "read more" in any case ends at a position.
 __device__ inline bool read_more(const QualityText &text, uint32_t last) {
-    const char *phrase = "read more";
+    const char *phrase = "erom daer"; // from the end, because most lines differ there
     for (uint32_t i = 0; i < 9; i++) {
-        uint32_t byte = text.at(last - 8 + i), letter = byte - 'A' < 26 ? byte + 32 : byte;
+        uint32_t byte = text.at(last - i), letter = byte - 'A' < 26 ? byte + 32 : byte;
         if (letter != static_cast<uint8_t>(phrase[i])) return false;
     }
     return true;
 }
 
-// Returns whether a line whose last character that is no space ends at this position counts in ellipsis_lines.
-__device__ inline bool ends_in_ellipsis(const QualityText &text, uint32_t last) {
-    if (mark_characters(text, last) != 0) return true;
-    uint32_t byte = text.at(last);
+// Returns whether a line whose last character that is no space ends at this position, with this byte, counts in
+// ellipsis_lines.
+__device__ inline bool ends_in_ellipsis(const QualityText &text, uint32_t last, uint32_t byte) {
+    if (mark_characters(text, last, byte) != 0) return true;
     if (byte == '.') return text.at(last - 1) == '.' && read_more(text, last - 2);
     return (byte | 0x20) == 'e' && read_more(text, last);
 }

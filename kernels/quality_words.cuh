@@ -38,7 +38,7 @@ __device__ inline bool is_common_word(uint32_t characters, uint32_t quad) {
 __device__ inline bool is_mark(const QualityText &text, uint32_t characters, uint32_t last, uint32_t position) {
     if (characters > 5) return false;
     if (last != '.' && last != ')' && last != ']' && last != 0xa6 && last != 0xbb) return false;
-    return mark_characters(text, position) == characters;
+    return mark_characters(text, position, last) == characters;
 }
 
 // Counts the words that end in the 32 bytes from `start` on. A word ends at the lane of the first space after it.
