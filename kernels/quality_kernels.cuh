@@ -191,7 +191,7 @@ __device__ inline void repeats_of_part(const QualityWork &work, const QualityPar
         trimmed = {place[0], place[1]};
     }
     QualityRepeats repeats(part.text, set, work.seed, trimmed);
-    repeats.run(part.range);
+    repeats.run(part.range, fields[kParagraphs]);
     if (!counts) return;
     if (part.whole) {
         *own = repeats.total;

@@ -43,6 +43,13 @@ __device__ inline QualityRange trim(const QualityText &text) {
     return range;
 }
 
+// What a walk over lines has seen.
+struct QualityLineWalk {
+    QualityRange lines;  // from the first line that isn't empty to the last one
+    uint32_t paragraphs; // number of sequences of lines without an empty line between them
+    bool repeated;       // whether two lines are equal
+};
+
 class QualityRepeats {
 public:
     uint32_t total; // of field kScanFields + lane_id()
@@ -51,11 +58,16 @@ public:
         : total(0), text_(text), set_(set), hash_(seed), trimmed_(trimmed) {}
 
     // Counts the pieces that begin in `part`. The parts of a record don't overlap. The first one begins with the record,
-    // and the last one ends with it.
-    __device__ void run(QualityRange part) {
+    // and the last one ends with it. `all` is the number of the record's paragraphs.
+    __device__ void run(QualityRange part, uint32_t all) {
         if (part.from == text_.begin) count_once();
-        lines(part);
-        paragraphs(part);
+        QualityLineWalk walk = lines(part);
+        bool whole = part.from == text_.begin && part.to == text_.end;
+        if (whole && all_different(walk)) {
+            count_different(walk, all);
+        } else {
+            paragraphs(part);
+        }
     }
 
 private:
@@ -140,18 +152,37 @@ private:
         add(count, 1), add(count_characters, characters(piece));
     }
 
-    __device__ void lines(QualityRange part) {
+    __device__ QualityLineWalk lines(QualityRange part) {
         uint32_t from = part.from;
+        QualityLineWalk walk = {};
         if (from != text_.begin && !newline_at(from - 1)) from = next_newline(from, part.to);
         for (;;) {
             from = from < part.to ? after_newlines(from) : from;
-            if (from >= part.to) return;
+            if (from >= part.to) return walk;
             bool visible = false;
             QualityPiece line = hash_until(from, &visible, [](uint32_t, uint32_t byte) { return byte == '\n'; });
             add(kGrLines, 1);
-            if (set_.enter(text_.batch, QualityKind::line, line)) repeated_line(line, visible || has_nonspace(line));
-            from = line.to;
+            if (walk.paragraphs == 0) walk.lines.from = from;
+            if (walk.paragraphs == 0 || from - walk.lines.to >= 2) walk.paragraphs++;
+            walk.lines.to = from = line.to;
+            if (!set_.enter(text_.batch, QualityKind::line, line)) continue;
+            walk.repeated = true;
+            repeated_line(line, visible || has_nonspace(line));
         }
+    }
+
+    // Returns whether all paragraphs of the whole text that have content are different: equal ones begin with equal lines.
+    // The lines say nothing about paragraphs that lose spaces at an end of the text.
+    __device__ bool all_different(const QualityLineWalk &walk) const {
+        return walk.paragraphs != 0 && !walk.repeated && trimmed_.from == walk.lines.from && trimmed_.to == walk.lines.to;
+    }
+
+    // Counts the paragraphs of a text for which all_different is true. All but one of the empty paragraphs are repeated.
+    __device__ void count_different(const QualityLineWalk &walk, uint32_t all) {
+        uint32_t newlines = text_.end - walk.lines.to, last = newlines >= 2 && newlines % 2 == 1 ? 1 : 0; // a newline alone
+        uint32_t empty = all - walk.paragraphs - last;
+        add(kGrParagraphs, walk.paragraphs);
+        if (empty > 1) add(kRepeatedParagraphs, empty - 1);
     }
 
     __device__ void repeated_line(const QualityPiece &line, bool nonspace) {
