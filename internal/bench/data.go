@@ -150,9 +150,26 @@ func (l *load) verify(b *streams.Batch, seed uint64) error {
 			if err := equal(op, at, got[at:at+len(want)], want); err != nil {
 				return fmt.Errorf("part %d of %d: %w", i+1, len(parts), err)
 			}
+			if err := equalRefusal(op, b, o, i, parts[i]); err != nil {
+				return fmt.Errorf("part %d of %d: %w", i+1, len(parts), err)
+			}
 		}
 	}
 	return nil
+}
+
+// equalRefusal checks that the operator with index o refuses row i only if its reference refuses the payload.
+func equalRefusal(op operator.Operator, b *streams.Batch, o, i int, payload []byte) error {
+	r, ok := op.(operator.ReferenceRefuser)
+	if !ok {
+		return nil
+	}
+	got, want := r.Refusal(b.Results(o), b.Rows(), i), r.ReferenceRefusal(payload)
+	if got == want {
+		return nil
+	}
+	return errWrong{fmt.Errorf("WRONG RESULT: %s refuses a payload with the reason %q, want %q: "+
+		"do not use this device or this kernel library before the cause is known", op, got, want)}
 }
 
 // sample returns at most limit numbers from 0 to n-1: the last, the first, and random numbers in between.
