@@ -4,6 +4,7 @@
 //   LANES        numbers in a vector
 //   GROUP        vectors of permutations whose minima fit in registers, with their a and b
 //   LEAST(x, y)  the lesser of each pair of unsigned numbers
+//   WORDS(text)  the words of 4 bytes that start at `text` and at the LANES - 1 bytes after it
 
 #define VECTOR NAME(vector)
 #define INNER static inline __attribute__((always_inline)) TARGET
@@ -18,29 +19,25 @@ INNER VECTOR NAME(load)(const void *from) {
 
 INNER void NAME(store)(void *to, VECTOR v) { memcpy(to, &v, sizeof v); }
 
-// Stores the hashes of the 4*LANES shingles of k bytes that start at `text` and at the bytes after it. A vector has the shingles that are
-// 4 bytes apart, so that an unaligned load gives the next word of each. The order of the hashes doesn't matter.
-INNER void NAME(hash_block)(const uint8_t *text, uint32_t k, uint32_t seed, uint32_t *hashes) {
-    for (int first = 0; first < 4; first++) {
-        const uint8_t *words = text + first;
-        VECTOR hash = (VECTOR){0} + seed;
-        uint32_t rest = k;
-        for (; rest >= 4; rest -= 4, words += 4) {
-            hash ^= SCRAMBLE(NAME(load)(words));
-            hash = ROTATE(hash, 13) * 5 + 0xE6546B64u;
-        }
-        if (rest > 0) hash ^= SCRAMBLE(NAME(load)(words) & ((1u << 8 * rest) - 1));
-        hash ^= k;
-        FINISH(hash);
-        hash -= (VECTOR)(hash == 0); // a true comparison is -1
-        NAME(store)(hashes + first * LANES, hash);
+// Stores the hashes of LANES shingles of `size` bytes that start at `text` and at the bytes after it. WORDS loads up to LANES + 8 bytes.
+INNER void NAME(hash_block)(const uint8_t *text, size_t size, uint32_t seed, uint32_t *hashes) {
+    VECTOR hash = (VECTOR){0} + seed;
+    size_t rest = size;
+    for (; rest >= 4; rest -= 4, text += 4) {
+        hash ^= SCRAMBLE(WORDS(text));
+        hash = ROTATE(hash, 13) * 5 + 0xE6546B64u;
     }
+    if (rest > 0) hash ^= SCRAMBLE(WORDS(text) & ((1u << 8 * rest) - 1));
+    hash ^= (uint32_t)size;
+    FINISH(hash);
+    hash -= (VECTOR)(hash == 0); // a true comparison is -1
+    NAME(store)(hashes, hash);
 }
 
 // Stores the hashes of the shingles that start in row[low..high), and returns their number.
 INNER size_t NAME(hash_shingles)(const uint8_t *row, size_t size, size_t low, size_t high, uint32_t k, uint32_t seed, uint32_t *hashes) {
-    enum { BLOCK = 4 * LANES };
-    size_t start = character_start(row, size, low), end = start, plain = start, n = 0;
+    size_t start = character_start(row, size, low), end = start, n = 0;
+    size_t start_plain = 0, end_plain = 0; // from start and from end on, characters have one byte up to these positions
     if (start >= high) return 0;
     for (uint32_t characters = 0; characters < k; characters++) {
         if (end == size) { // a row with fewer than k characters is one shingle
@@ -50,13 +47,14 @@ INNER size_t NAME(hash_shingles)(const uint8_t *row, size_t size, size_t low, si
         end = character_start(row, size, end + 1);
     }
     while (start < high) {
-        if (plain <= start) plain = continuation(row, size, start);
-        // Before `plain`, every character has one byte. hash_block loads up to 3 bytes after the last shingle.
-        if (start + BLOCK <= high && start + BLOCK + k + 3 <= plain) {
-            NAME(hash_block)(row + start, k, seed, hashes + n);
-            n += BLOCK;
-            start += BLOCK;
-            end += BLOCK;
+        if (start_plain <= start) start_plain = continuation(row, size, start);
+        if (end_plain <= end) end_plain = continuation(row, size, end);
+        // While characters of one byte enter and leave, shingles have equally many bytes.
+        if (start + LANES <= high && start + LANES < start_plain && end + LANES < end_plain && end + LANES + 8 <= size) {
+            NAME(hash_block)(row + start, end - start, seed, hashes + n);
+            n += LANES;
+            start += LANES;
+            end += LANES;
             continue;
         }
         hashes[n++] = shingle_hash(row + start, end - start, seed);
@@ -98,5 +96,6 @@ TARGET void NAME(mr_minhash)(uint8_t *record, const uint8_t *row, size_t size, s
 #undef LANES
 #undef GROUP
 #undef LEAST
+#undef WORDS
 #undef VECTOR
 #undef INNER
