@@ -54,13 +54,13 @@ func TestMinhashStaysInsideItsPart(t *testing.T) {
 	for _, hashes := range []int{1, 15, 16, 17, 100, 128, 129, 1023} {
 		op := parse(t, fmt.Sprintf("minhash?hashes=%d", hashes))
 		want := op.AppendReference(nil, text[low:high+23]) // the shingles of 24 characters that start in the part
-		heap := bind(t, op).(minhashKernel).minhashParameters
-		guarded := &minhashParameters{k: heap.k, seed: heap.seed, a: numbersAtPageEnd(t, heap.a), b: numbersAtPageEnd(t, heap.b)}
+		p := bind(t, op).(minhashKernel).minhashParameters
+		a, b := numbersAtPageEnd(t, p.a), numbersAtPageEnd(t, p.b)
 		for _, v := range minhashVariants {
 			record, scratch := atPageEnd(t, op.Stride()), numbersAtPageEnd(t, make([]uint32, high-low))
-			v.sign(record, text, low, high, guarded, scratch[:high-low])
+			v.Sign(record, text, low, high, p.k, a, b, scratch)
 			if !bytes.Equal(record, want) {
-				t.Errorf("%d hashes with %s: %x, want %x", hashes, v.name, record, want)
+				t.Errorf("%d hashes with %s: %x, want %x", hashes, v.Name, record, want)
 			}
 		}
 	}

@@ -79,8 +79,8 @@ func variants(t testing.TB, op Operator) map[string]device.BoundHostKernel {
 	}
 	all := make(map[string]device.BoundHostKernel)
 	for _, v := range minhashVariants {
-		minhash.sign = v.sign
-		all[v.name] = minhash
+		minhash.sign = v.Sign
+		all[v.Name] = minhash
 	}
 	return all
 }

@@ -8,13 +8,13 @@ import (
 // minhashGroup is the number of permutations that leastPermuted processes at a time. It divides simd.Padding.
 const minhashGroup = 4
 
-// signMinhash is the variant of minhash's host kernel in pure Go. It hashes the shingles once. Then it iterates over the hashes for a group
-// of permutations at a time.
-func signMinhash(record, row []byte, low, high int, p *minhashParameters, scratch []uint32) {
-	hashes := appendShingleHashes(scratch[:0], row, low, high, p)
-	for i := 0; i < len(p.a); i += minhashGroup {
-		least := leastPermuted(hashes, [minhashGroup]uint32(p.a[i:i+minhashGroup]), [minhashGroup]uint32(p.b[i:i+minhashGroup]))
-		for j := range min(minhashGroup, len(p.a)-i) {
+// signMinhash is the variant of minhash's host kernel in pure Go, a simd.SignFunc. It hashes the shingles once. Then it iterates over the
+// hashes for a group of permutations at a time.
+func signMinhash(record, row []byte, low, high, k int, a, b, scratch []uint32) {
+	hashes := appendShingleHashes(scratch[:0], row, low, high, k, a[0])
+	for i := 0; i < len(a); i += minhashGroup {
+		least := leastPermuted(hashes, [minhashGroup]uint32(a[i:i+minhashGroup]), [minhashGroup]uint32(b[i:i+minhashGroup]))
+		for j := range min(minhashGroup, len(a)-i) {
 			binary.LittleEndian.PutUint32(record[4*(i+j):], least[j])
 		}
 	}
@@ -45,21 +45,21 @@ func leastPermuted(hashes []uint32, a, b [minhashGroup]uint32) [minhashGroup]uin
 
 // appendShingleHashes appends the hashes of the shingles that start in row[low:high]. A shingle may end after high.
 // Start and end of the shingle advance together, so each byte of row is examined twice.
-func appendShingleHashes(dst []uint32, row []byte, low, high int, p *minhashParameters) []uint32 {
+func appendShingleHashes(dst []uint32, row []byte, low, high, k int, seed uint32) []uint32 {
 	start := characterStart(row, low)
 	if start >= high {
 		return dst
 	}
 	end, characters := start, 0
-	for characters < p.k && end < len(row) {
+	for characters < k && end < len(row) {
 		end = characterStart(row, end+1)
 		characters++
 	}
-	if characters < p.k && start > 0 {
+	if characters < k && start > 0 {
 		return dst // only a row with fewer than k characters has a shorter shingle
 	}
 	for {
-		dst = append(dst, max(murmur3(row[start:end], p.seed), 1))
+		dst = append(dst, max(murmur3(row[start:end], seed), 1))
 		if end == len(row) {
 			return dst
 		}

@@ -13,25 +13,9 @@ import (
 // in a core's L1 cache while every permutation iterates over them.
 const minhashPieceUnits = 4 << 10
 
-// signFunc writes to record the signature of the shingles that start in row[low:high]. Without shingles, every entry is MaxUint32, which
-// doesn't change a minimum. scratch has an element for each byte of row[low:high].
-type signFunc func(record, row []byte, low, high int, p *minhashParameters, scratch []uint32)
-
-// minhashVariant is an implementation of the host kernel's inner loop.
-type minhashVariant struct {
-	name string
-	sign signFunc
-}
-
-// minhashVariants are the variants that this processor supports. The fastest is first, and the last is pure Go.
-var minhashVariants = func() (all []minhashVariant) {
-	for _, v := range simd.Minhashes() {
-		all = append(all, minhashVariant{v.Name, func(record, row []byte, low, high int, p *minhashParameters, scratch []uint32) {
-			v.Sign(record, row, low, high, p.k, p.a, p.b, scratch)
-		}})
-	}
-	return append(all, minhashVariant{"Go", signMinhash})
-}()
+// minhashVariants are the implementations of the host kernel's inner loop that this processor supports. The fastest is first, and the last
+// is pure Go.
+var minhashVariants = append(simd.Minhashes(), simd.Minhash{Name: "Go", Sign: signMinhash})
 
 // minhashHost is the host kernel.
 type minhashHost struct{ description *compiled.Description }
@@ -43,13 +27,13 @@ func (m minhashHost) Bind(params []byte) (device.BoundHostKernel, error) {
 	if err != nil {
 		return nil, device.Errorf("bind minhash", "", device.ErrInvalid, "%v", err)
 	}
-	return minhashKernel{minhashParameters: p, sign: minhashVariants[0].sign, pieceUnits: minhashPieceUnits}, nil
+	return minhashKernel{minhashParameters: p, sign: minhashVariants[0].Sign, pieceUnits: minhashPieceUnits}, nil
 }
 
 // minhashKernel is the kernel with its parameters.
 type minhashKernel struct {
 	*minhashParameters
-	sign       signFunc
+	sign       simd.SignFunc
 	pieceUnits int
 }
 
@@ -110,7 +94,7 @@ func (m minhashKernel) signPart(record []byte, b batch, p part, hashes []uint32)
 		clear(record)
 		return
 	}
-	m.sign(record, row, p.low-start, p.high-start, m.minhashParameters, hashes[p.low-base:p.high-base])
+	m.sign(record, row, p.low-start, p.high-start, m.k, m.a, m.b, hashes[p.low-base:p.high-base])
 }
 
 // mergeSignature sets each entry of record to the minimum of the entries of record and other.

@@ -5,15 +5,17 @@
 // all arguments, because the C functions check none.
 package simd
 
-// Padding is the number of elements of which the coefficients of Minhash have a multiple.
-const Padding = 16
-
 // Minhash is a variant of the inner loop of the operator minhash.
 type Minhash struct {
 	Name string // instruction set, for example "AVX2"
-
-	// Sign writes to record the signature of the shingles of k characters that start in row[low:high]. Each entry is a little-endian
-	// uint32, which is MaxUint32 without shingles. a and b have the factor and the summand of each entry. Their capacity is a multiple of
-	// Padding. scratch has an element for each byte of row[low:high]. The record has at most 4096 bytes and at least 4.
-	Sign func(record, row []byte, low, high, k int, a, b, scratch []uint32)
+	Sign SignFunc
 }
+
+// SignFunc writes to record the signature of the shingles of k characters that start in row[low:high]. Each entry is a little-endian uint32,
+// from 1 to 1024 of them. Without shingles, each is MaxUint32, which doesn't change a minimum. a and b have the factor and the summand of
+// each entry, and a[0] is the seed of the hash. Their capacity is a multiple of Padding. scratch has an element for each byte of
+// row[low:high].
+type SignFunc func(record, row []byte, low, high, k int, a, b, scratch []uint32)
+
+// Padding is the number of elements of which the capacity of SignFunc's coefficients is a multiple.
+const Padding = 16
