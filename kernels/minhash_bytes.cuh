@@ -1,15 +1,15 @@
 // Hashes the shingles of a tile in which every byte starts a character, as in ASCII.
 //
 // The hash of a shingle takes its bytes in blocks of four. Each block is scrambled, which needs most of the hash's
-// multiplications, and then mixed in. A block of one shingle is also a block of other shingles, 4, 8, ... bytes away. So
-// every block is scrambled once and kept in shared memory.
+// multiplications, and then mixed in. Shingles that start 4, 8, ... bytes apart have blocks in common. So every block is
+// scrambled once and kept in shared memory.
 #pragma once
 
 #include "minhash_tile.cuh"
 
 namespace millrace {
 
-// Scrambles the block at each position of the tile's shingles, and finds out whether each of these bytes starts a
+// Scrambles the block at each position of the tile's shingles, and sets multibyte if one of these bytes doesn't start a
 // character.
 template <class Team>
 __device__ inline void scramble_blocks(const TileInput &in, TileBytes *tile, TileState *state) {
@@ -18,9 +18,10 @@ __device__ inline void scramble_blocks(const TileInput &in, TileBytes *tile, Til
         uint32_t word = tile->words[w], next = tile->words[w + 1], left = bytes - w * 4;
         uint32_t continuations = ~character_starts(word) & 0x80808080u;
         continued |= left >= 4 ? continuations : continuations & ((1u << 8 * left) - 1);
+        uint32_t second = __funnelshift_r(word, next, 8), third = __funnelshift_r(word, next, 16);
         reinterpret_cast<uint4 *>(tile->scrambled)[w] =
-            make_uint4(murmur3_scramble(word), murmur3_scramble(__funnelshift_r(word, next, 8)),
-                       murmur3_scramble(__funnelshift_r(word, next, 16)), murmur3_scramble(__funnelshift_r(word, next, 24)));
+            make_uint4(murmur3_scramble(word), murmur3_scramble(second), murmur3_scramble(third),
+                       murmur3_scramble(__funnelshift_r(word, next, 24)));
     }
     if (continued != 0) atomicOr(&state->multibyte, 1u);
 }
@@ -46,19 +47,19 @@ __device__ inline uint32_t hash_known_bytes(const TileInput &in, const TileBytes
     return shingle_hash(murmur3_finish(hash, kBytes));
 }
 
-// Hashes the shingles that start in the tile. Every warp hashes the shingles that start with its part of the characters.
+// Hashes the shingles that start in the tile. Every warp has an equal part of the characters.
 template <class Team>
 __device__ inline void hash_single_bytes(const TileInput &in, const TileBytes &tile, TileState *state) {
     constexpr uint32_t kUsual = 24; // the default k
     for_each_part<Team>(tile, state, [&](uint32_t segment, uint32_t first, uint32_t limit) {
         uint32_t row = state->segment_row[segment], bytes = min(in.k, in.offsets[row + 1] - in.offsets[row]);
-        uint32_t lane = Team::rank() % 32;
+        uint32_t c = first + Team::rank() % 32, *hashes = state->hashes;
         if (bytes == kUsual) {
             UNROLL(1)
-            for (uint32_t c = first + lane; c < limit; c += 32) state->hashes[c] = hash_known_bytes<kUsual>(in, tile, c);
+            for (; c < limit; c += 32) hashes[c] = hash_known_bytes<kUsual>(in, tile, c);
         } else {
             UNROLL(1)
-            for (uint32_t c = first + lane; c < limit; c += 32) state->hashes[c] = hash_bytes(in, tile, c, bytes);
+            for (; c < limit; c += 32) hashes[c] = hash_bytes(in, tile, c, bytes);
         }
     });
 }

@@ -100,7 +100,8 @@ __device__ inline void cluster_block(const MinhashWork &work, ClusterShared *sha
     if (tile == first_tile) write_entering(work, in, shared);
 }
 
-static __global__ void __launch_bounds__(kMinhashThreads, kMinhashBlocks) minhash_cluster(MinhashWork work) {
+// An SM's shared memory holds four blocks.
+static __global__ void __launch_bounds__(kMinhashThreads, 4) minhash_cluster(MinhashWork work) {
 #ifdef MILLRACE_HOPPER
     DYNAMIC_SHARED(ClusterShared, shared);
     cluster_block(work, shared);

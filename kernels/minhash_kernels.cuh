@@ -11,8 +11,8 @@
 //     hashing the shingle         0.31              1.0      1.3    0.6
 //     scrambling its block        0.09              0.18     0.27   0.2
 //
-// The loop has 205 instructions for 32 shingles. Each of a lane's four permutations takes an IMAD for each shingle, and a
-// VIMNMX3 for two. Each of an SM's four schedulers issues an instruction per clock, and has 16 lanes of the FMA-heavy
+// The loop has 205 instructions for 32 shingles. Each of a lane's four permutations takes an IMAD for each shingle, and
+// a VIMNMX3 for two. Each of an SM's four schedulers issues an instruction per clock, and has 16 lanes of the FMA-heavy
 // pipe, which processes IMAD. So an IMAD occupies a warp for 2 clocks. The total is 8.9 clocks of that pipe and 8.0 of
 // the scheduler. An H100 SXM has 132 * 4 schedulers at 1.755 GHz (boost 1.98): 132 * 4 * 1.755e9 / 8.9 = 104e9 shingles
 // per second, so 104 GB/s. The schedulers also issue the rest of a tile's instructions: staging, finding rows, merging
@@ -26,8 +26,9 @@
 
 namespace millrace {
 
-// The threads of a block, 128 or 256. Blocks of 128 threads need fewer instructions for each tile, but give a multiprocessor
-// fewer warps. make NVCC='nvcc -DMILLRACE_MINHASH_THREADS=128' builds a library with the other number, for measurements.
+// The threads of a block, 128 or 256. Blocks of 128 threads need fewer instructions for each tile, but give a
+// multiprocessor fewer warps. For measurements, make NVCC='nvcc -DMILLRACE_MINHASH_THREADS=128' builds a library with the
+// other number.
 #ifndef MILLRACE_MINHASH_THREADS
 #define MILLRACE_MINHASH_THREADS 256
 #endif
@@ -85,8 +86,8 @@ static __global__ void __launch_bounds__(kMinhashThreads, kMinhashBlocks) minhas
     minhash_tile(work, blockIdx.x, &tile, &state);
 }
 
-// Fills in the tile index, sets the tile counter to 0, and initializes the values of every row: to those of an empty row,
-// or to the minimum of no values. Thread number `first` of `stride` threads calls it.
+// Fills in the tile index, sets the tile counter to 0, and initializes every row's values: to those of an empty row, or to
+// the minimum of no values. Thread number `first` of `stride` threads calls it.
 __device__ inline void minhash_begin(const uint32_t *offsets, uint32_t rows, uint32_t bytes, uint32_t entries,
                                      uint32_t hashes, uint32_t *index, uint32_t *taken, uint32_t *result,
                                      uint32_t first, uint32_t stride) {

@@ -1,8 +1,8 @@
 // One tile of minhash: its bytes in shared memory, its rows, and the parts into which a team divides its characters.
 //
 // A team of threads (team.cuh) stages the tile and a halo after it in shared memory, finds the rows, and hashes every
-// shingle that starts in the tile. In most tiles every byte starts a character; minhash_bytes.cuh hashes these tiles.
-// minhash_characters.cuh hashes all others. Positions count from the start of the tile.
+// shingle that starts in the tile. If every byte starts a character, as in ASCII, minhash_bytes.cuh hashes the tile.
+// Otherwise minhash_characters.cuh does. Positions count from the start of the tile.
 #pragma once
 
 #include "load.cuh"
@@ -17,8 +17,8 @@ namespace millrace {
 constexpr uint32_t kMinhashTileBytes = 2048;
 constexpr uint32_t kMostHaloBytes = 4 * kMostShingleCharacters;
 constexpr uint32_t kMostTeamWarps = 8;
-constexpr uint32_t kEmptyRow = 0;             // the values of a row without shingles
-constexpr uint32_t kNoMinimum = 0xffffffffu;  // the minimum of no values
+constexpr uint32_t kEmptyRow = 0;            // the values of a row without shingles
+constexpr uint32_t kNoMinimum = 0xffffffffu; // the minimum of no values
 
 // The number of bytes staged after a tile.
 inline uint32_t halo_bytes(uint32_t k) { return (4 * k + 15) / 16 * 16; }
@@ -70,7 +70,7 @@ struct TileState {
     uint16_t segment_first[kMinhashTileBytes];        // the segment's shingles start with the characters from first to
     uint16_t segment_limit[kMinhashTileBytes];        // limit - 1; no shingles if limit <= first
     PositionSet<kMinhashTileBytes> row_starts;        // starts of non-empty rows
-    uint32_t multibyte;                               // whether some byte that matters doesn't start a character
+    uint32_t multibyte;                               // whether a byte of the tile's shingles doesn't start a character
     uint32_t characters;                              // number of characters that start in tile and halo, if multibyte
     uint32_t tile_characters;                         // number of characters that start in the tile
     uint32_t far_characters;                          // number of positions in TileCharacters::far
@@ -83,12 +83,12 @@ struct TileCharacters {
     uint32_t far[kMostShingleCharacters];                   // after the halo, if any are needed
 };
 
-// The staged bytes. Sixteen additional bytes allow a read of a word past the end.
+// The staged bytes, and what is derived from them. Sixteen additional bytes allow a read of a word past the end.
 struct TileBytes {
     alignas(16) uint32_t words[(kMinhashTileBytes + kMostHaloBytes + 16) / 4];
     union {
-        TileCharacters starts;
-        // For other tiles, the scrambled block of hash input that starts at each position.
+        TileCharacters starts; // if multibyte
+        // Otherwise, the scrambled block of hash input that starts at each position.
         alignas(16) uint32_t scrambled[kMinhashTileBytes + kMostShingleCharacters];
     };
 };
