@@ -34,8 +34,8 @@ namespace millrace {
 #endif
 constexpr uint32_t kMinhashThreads = MILLRACE_MINHASH_THREADS;
 
-// The number of blocks that a multiprocessor must be able to hold at once. Before compute capability 8.0, it holds
-// 1,024 threads.
+// The number of blocks for which a multiprocessor must have registers. Before compute capability 8.0, it holds 1,024
+// threads.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
 constexpr uint32_t kMinhashBlocks = 4;
 #else

@@ -111,7 +111,7 @@ __device__ inline void clear_rows(TileState *state) {
     if (Team::rank() == 0) state->multibyte = 0;
 }
 
-// Marks the starts of the tile's non-empty rows. It skips empty rows, 256 at a time.
+// Marks the starts of the tile's non-empty rows.
 template <class Team>
 __device__ inline void mark_rows(const TileInput &in, TileState *state) {
     for (uint32_t row = in.first_row + Team::rank(); row <= in.last_row; row += Team::kThreads) {

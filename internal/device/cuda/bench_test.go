@@ -42,6 +42,7 @@ func BenchmarkVariants(b *testing.B) {
 }
 
 func (in *benchBatch) compareVariants(b *testing.B, prefix, spec string) {
+	b.Helper()
 	op, err := operator.Parse(spec)
 	check(b, err)
 	var want []byte
