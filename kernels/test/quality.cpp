@@ -124,6 +124,18 @@ static void check_edges() {
     }
 }
 
+// All texts of at most that many characters of an alphabet.
+static Rows all_texts(const std::string &alphabet, uint32_t most) {
+    Rows rows = {""};
+    for (size_t from = 0, length = 0; length < most; length++) {
+        size_t to = rows.size();
+        for (; from < to; from++) {
+            for (char c : alphabet) rows.push_back(rows[from] + c);
+        }
+    }
+    return rows;
+}
+
 static void check_adversaries() {
     Rows rows = {std::string(3000, '\n'), std::string(3000, ' '), std::string(9000, 'a'), std::string(900, '#'), "\n" + std::string(70, '\n') + "x"};
     std::string lines, paragraphs, urls, words;
@@ -149,6 +161,8 @@ void check_quality() {
     check_known_answers(0, divisions[0]);
     check_known_answers(7, divisions[2]);
     check_edges();
+    check_texts("short texts", all_texts("a \n", 5), 0, divisions[0]);
+    check_texts("short texts of two characters", all_texts("a\n", 7), 0, divisions[0]);
     check_adversaries();
     check_batches(random);
 }
