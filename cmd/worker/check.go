@@ -148,9 +148,11 @@ func checkNATS(ctx context.Context, cfg *config.Config, devices int, budget *mem
 		return append(findings, finding.Finding{Level: finding.Error, What: "NATS", Found: err.Error(), Advice: "fix that, then check again"})
 	}
 	defer nc.Close()
-	topo := ingestOptions(cfg, log, nil, nil).Topology
+	options := ingestOptions(cfg, log, nil, nil)
+	topo := options.Topology
 	findings = append(findings, checkMessages(cfg, budget, devices, nc.MaxPayload(), ingest.ConsumerSettings(ctx, nc, topo))...)
 	findings = append(findings, topology.Inspect(ctx, nc, topo, use(cfg, devices))...)
+	findings = append(findings, checkField(ctx, cfg, nc, &options)...)
 	if cfg.Provision {
 		for i := range findings {
 			if findings[i].Missing {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"slices"
 	"strings"
 	"testing"
 
@@ -208,4 +209,25 @@ func TestFieldsOfArrowFromStreamToStream(t *testing.T) {
 	call(t, r.env, "retry").want(t, exitDone, "sent 1 dead letter again")
 	r.working(func() { r.settled() })
 	r.wantLines(2, textResult(long, "2"))
+}
+
+// TestCheckReadsTheFieldsOfTheLastMessages: the stream keeps messages, because no worker runs.
+func TestCheckReadsTheFieldsOfTheLastMessages(t *testing.T) {
+	t.Parallel()
+	r := newAuditRig(t, serve(t), "shared")
+	check := func(field string, texts ...string) {
+		t.Helper()
+		call(t, append(slices.Clone(r.env), "MILLRACE_FIELD="+field), "check").want(t, exitDone, texts...)
+	}
+	without := call(t, append(slices.Clone(r.env), "MILLRACE_FIELD=text"), "check")
+	if without.want(t, exitDone); strings.Contains(without.readable(), "field text") {
+		t.Errorf("there is a finding without messages:\n%s", without.readable())
+	}
+	r.publish("ingest.1", []byte(`{"body":"a","doc":{"text":"b"}}`), nil)
+	check("text", "warning  field text: 0 of 1 record in the last 1 message have it; they have body, doc", "set MILLRACE_FIELD to the field with the text, or to a path such as doc.body")
+	check("doc.text", "ok       field doc.text: 1 of 1 record in the last 1 message have it")
+	r.publish("ingest.2", []byte("{\"text\":\"a\"}\nx\n{}\n"), nats.Header{"Content-Type": {millrace.TypeNDJSON}})
+	check("text", "ok       field text: 1 of 4 records in the last 2 messages have it; 1 aren't valid JSON")
+	r.publish("ingest.3", []byte("not zstd"), nats.Header{"Content-Encoding": {"zstd"}})
+	check("text", "warning  field text: one of the last messages becomes a dead letter: ")
 }
