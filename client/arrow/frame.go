@@ -28,7 +28,7 @@ type Frame struct {
 	builder *array.BinaryBuilder
 }
 
-// NewFrame returns an empty frame. A worker accepts any name for the only binary column, unless MILLRACE_ARROW_COLUMN
+// NewFrame returns an empty frame. A worker accepts any name for the only binary column, unless MILLRACE_FIELD
 // requires a name.
 func NewFrame(column string) *Frame {
 	return &Frame{

@@ -98,9 +98,12 @@ func (a *app) watchWorker() {
 	a.metrics.WatchWorker(a.worker.Status)
 }
 
-// logFrames logs the filter, and the framing and compression of messages and results, unless they are off.
+// logFrames logs the fields and the filter of records, and the framing and compression of messages and results, unless they are off.
 func (a *app) logFrames() {
 	o := &a.options
+	if o.Split.Selects() {
+		a.log.Info("fields", "field", o.Split.Field, "missing", a.cfg.FieldMissing, "keep_fields", a.cfg.KeepFields.String())
+	}
 	if o.Filter != nil {
 		a.log.Info("filter", "keeps", strings.Join(o.Filter.Conditions(), ", "), "leaves_out_filters", strings.Join(o.Filter.Missing(), ", "))
 	}
