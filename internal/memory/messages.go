@@ -96,6 +96,9 @@ func (m *Messages) largestFrame(received int64) int64 {
 	if m.Split.Framing == frame.Arrow || m.Split.Framing == frame.Auto {
 		body, content = body+limit, limit // the buffers of the stream may be compressed
 	}
+	if m.Split.Selects() && (m.Split.Framing == frame.None || m.Split.Framing == frame.Auto) {
+		content = max(content, received) // the limit doesn't hold for a message without a framing
+	}
 	if m.Split.Field != "" && m.Split.Framing != frame.Arrow {
 		body += content // the values of the field
 	}

@@ -127,7 +127,7 @@ func TestTheMemoryCoversALargestFrame(t *testing.T) {
 			content = limit
 		}
 		if c.split.Framing == frame.None {
-			most = 1
+			content, most = payload, 1
 		}
 		if len(c.split.Keep) > 0 {
 			kept = content
