@@ -3,7 +3,7 @@
 //
 // New compiles an expression and checks its types against the declarations of the operators. The worker's results package then evaluates
 // the Filter for each record. Start reading with Filter, then variables.go. docs/text.md is the manual for users, and
-// docs/adr/0052-filters.md has the reasons.
+// docs/adr/0053-filters.md has the reasons.
 package filter
 
 import (
