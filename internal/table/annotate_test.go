@@ -83,7 +83,7 @@ func FuzzAnnotate(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		var before map[string]any
 		if json.Unmarshal([]byte(text), &before) != nil || before == nil {
-			t.Skip()
+			return // not a record of this format
 		}
 		line := annotatedTable(t, documents{text}, nil).Select([]uint32{0}).AppendSingle(nil, operator.Annotated)
 		var after map[string]any
