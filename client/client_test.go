@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -21,6 +22,7 @@ func TestHeadersAreThoseOfTheWorker(t *testing.T) {
 		client.HeaderSequence:        results.HeaderSequence,
 		client.HeaderSubject:         results.HeaderSubject,
 		client.HeaderOperators:       results.HeaderOperators,
+		client.HeaderAnnotation:      results.HeaderAnnotation,
 		client.HeaderReason:          results.HeaderReason,
 		client.HeaderError:           results.HeaderError,
 		client.HeaderDeliveries:      results.HeaderDeliveries,
@@ -94,6 +96,7 @@ func TestLinesNameTheLineThatIsNoResult(t *testing.T) {
 		`[]`:                         "line 2: json",
 		`{"bytes":-1}`:               "line 2: bytes",
 		`{"bytes":1,"error":"text"}`: "line 2: error",
+		`{"bytes":1,"record":"a"}`:   "line 2: record",
 		``:                           "line 2: unexpected end",
 	} {
 		n := 0
@@ -108,6 +111,69 @@ func TestLinesNameTheLineThatIsNoResult(t *testing.T) {
 		}
 		if n != 2 {
 			t.Errorf("%s: %d results", text, n)
+		}
+	}
+}
+
+// TestLinesWithNumbers: the results of a worker with a filter have the numbers of their records.
+func TestLinesWithNumbers(t *testing.T) {
+	var numbers []int
+	for line, err := range client.Lines([]byte(`{"record":0,"bytes":9,"crc32c":"e3069283"}` + "\n" + `{"record":70000,"bytes":9,"crc32c":"e3069283"}` + "\n")) {
+		if err != nil || line.Record == nil || len(line.Values) != 1 {
+			t.Fatalf("%+v, %v", line, err)
+		}
+		numbers = append(numbers, *line.Record)
+	}
+	if !slices.Equal(numbers, []int{0, 70000}) {
+		t.Errorf("the numbers are %v", numbers)
+	}
+	for line, err := range client.Lines([]byte(`{"bytes":9,"crc32c":"e3069283"}`)) {
+		if err != nil || line.Record != nil {
+			t.Errorf("a line without a number: %+v, %v", line, err)
+		}
+	}
+}
+
+// TestDocuments reads documents that each have their results. A document is as it was, and other members with the name don't count.
+func TestDocuments(t *testing.T) {
+	lines := []string{
+		`{"id":7, "text":"a\u0062","millrace":{"record":3,"bytes":2,"fields":{"id":7},"crc32c":"9e83486d"}}`,
+		`{"millrace":1,"a":{"millrace":{}},"millrace":{"record":12,"bytes":0,"error":{"reason":"null","message":"the record is null"}}}`,
+	}
+	var got []client.Document
+	for d, err := range client.Documents([]byte(strings.Join(lines, "\n")+"\n"), "millrace") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, d)
+	}
+	if len(got) != 2 || string(got[0].JSON) != lines[0] || string(got[1].JSON) != lines[1] {
+		t.Fatalf("%+v", got)
+	}
+	if l := got[0].Line; *l.Record != 3 || l.Bytes != 2 || string(l.Values["crc32c"]) != `"9e83486d"` || string(l.Fields["id"]) != "7" {
+		t.Errorf("%+v", l)
+	}
+	if l := got[1].Line; *l.Record != 12 || l.Error == nil || l.Error.Reason != "null" || len(l.Values) > 0 {
+		t.Errorf("%+v", l)
+	}
+	for d, err := range client.Documents(nil, "millrace") {
+		t.Errorf("an empty body has the document %+v, %v", d, err)
+	}
+	for text, want := range map[string]string{
+		`{"a":`:                    "line 2: unexpected end",
+		`[]`:                       "line 2: json",
+		`{"Millrace":{}}`:          `line 2: not a document with results: the member "millrace"`,
+		`{"millrace":{}}`:          `line 2: millrace: not a result`,
+		`{"millrace":{"bytes":-1}`: "line 2: unexpected end",
+	} {
+		n := 0
+		for _, err := range client.Documents([]byte(lines[0]+"\n"+text+"\n"+lines[0]+"\n"), "millrace") {
+			if n++; n == 2 && (err == nil || !strings.HasPrefix(err.Error(), want)) || n == 1 && err != nil {
+				t.Errorf("%s: error %v, want %q", text, err, want)
+			}
+		}
+		if n != 2 {
+			t.Errorf("%s: %d documents", text, n)
 		}
 	}
 }

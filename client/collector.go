@@ -36,7 +36,7 @@ type place[M any] struct {
 	input   Input
 	cut     string // value of HeaderCut
 	part    Part
-	first   uint64 // index in the frame of the message's first record
+	first   uint64 // index in the frame of the message's first record; 0 in the first part, even if a filter left out record 0
 	records string // number of records of the whole result
 	message M
 }

@@ -38,6 +38,8 @@ func TestCollectorReturnsEachResultOnce(t *testing.T) {
 		{4, "", "", "", "9"}, // another worker stores the result in one message
 		{5, "1/2", "0", "", ""},
 		{5, "2/2", "20", "", "10 11"}, // from a worker that doesn't name cuts
+		{6, "1/2", "0", "e", ""},
+		{6, "2/2", "7000", "e", "12 13"}, // a filter leaves out most of more than 7000 records
 	} {
 		got, err := c.Add(part(step.sequence, step.at, step.first, step.cut), fmt.Sprint(i))
 		if err != nil || strings.Join(got, " ") != step.want {

@@ -51,6 +51,24 @@ func ExampleLines() {
 	// 70000 bytes: too_large: at most 65536 bytes
 }
 
+// ExampleDocuments reads a result of MILLRACE_RESULT_FORMAT=annotated.
+func ExampleDocuments() {
+	header := map[string][]string{client.HeaderAnnotation: {"millrace"}}
+	body := []byte(`{"id":"a1","text":"123456789","millrace":{"record":4,"bytes":9,"crc32c":"e3069283"}}` + "\n")
+
+	for d, err := range client.Documents(body, header[client.HeaderAnnotation][0]) {
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Println("document", *d.Line.Record, "of the input:", string(d.JSON))
+		fmt.Println("crc32c:", string(d.Line.Values["crc32c"]))
+	}
+	// Output:
+	// document 4 of the input: {"id":"a1","text":"123456789","millrace":{"record":4,"bytes":9,"crc32c":"e3069283"}}
+	// crc32c: "e3069283"
+}
+
 // ExampleAppendLength puts two records in one message. The header Content-Type is client.TypeLength.
 func ExampleAppendLength() {
 	var frame []byte

@@ -1,8 +1,8 @@
 // Package client reads the results that a Millrace worker publishes, and builds the frames that a worker reads. It needs only the
 // standard library and leaves the choice of a NATS client to you.
 //
-// To read results, start with Decode for MILLRACE_RESULT_FORMAT=binary, and with Lines for json. For arrow, use package
-// millrace/client/arrow. If a result has a Content-Encoding, decompress its body first. InputOf returns the input of a result from
+// To read results, start with Decode for MILLRACE_RESULT_FORMAT=binary, with Lines for json, and with Documents for annotated. For arrow,
+// use package millrace/client/arrow. If a result has a Content-Encoding, decompress its body first. InputOf returns the input of a result from
 // the result's headers. A Collector assembles results that consist of several messages.
 //
 // To send many records in one message, start with AppendNewline, AppendLength or AppendVarint, one for each value of
@@ -31,6 +31,7 @@ const (
 	HeaderDeliveries      = "Millrace-Deliveries"   // dead letter, result: number of deliveries of the input; on a result only if the input was redelivered or the result was stored late
 	HeaderRecords         = "Millrace-Records"      // result of a frame, or with a filter: number of records in the whole result
 	HeaderFiltered        = "Millrace-Filtered"     // result with a filter: number of records that the filter left out
+	HeaderAnnotation      = "Millrace-Annotation"   // result of documents with annotations: name of the member that has the results
 	HeaderPart            = "Millrace-Part"         // part of a result: i/n for part i of n, counted from 1
 	HeaderCut             = "Millrace-Cut"          // part of a result: value that is the same on all parts of one cut
 	HeaderFirstRecord     = "Millrace-First-Record" // part of a result: index of the part's first record in the frame, counted from 0

@@ -11,8 +11,9 @@ import (
 
 // Line is the result of one record in JSON: a line of a frame's result, or the whole result of a message with one record.
 type Line struct {
-	Bytes uint64       // length of the record
-	Error *RecordError // nil if the record was processed
+	Record *int         // index of the record in the input; nil unless the worker has a filter or annotates documents
+	Bytes  uint64       // length of the record
+	Error  *RecordError // nil if the record was processed
 
 	// Fields maps the names in the worker's MILLRACE_KEEP_FIELDS to the fields of the record. It lacks fields that the record doesn't
 	// have.
@@ -37,7 +38,8 @@ type Minhash struct {
 	Signature []uint32 `json:"signature"`
 }
 
-// UnmarshalJSON decodes an object with the key bytes, perhaps the key fields, and either the key error or a key for each operator.
+// UnmarshalJSON decodes an object with the key bytes, perhaps the keys record and fields, and either the key error or a key for each
+// operator.
 func (l *Line) UnmarshalJSON(text []byte) error {
 	var values map[string]json.RawMessage
 	if err := json.Unmarshal(text, &values); err != nil {
@@ -51,19 +53,17 @@ func (l *Line) UnmarshalJSON(text []byte) error {
 	if err := json.Unmarshal(length, &line.Bytes); err != nil {
 		return fmt.Errorf("bytes: %w", err)
 	}
-	if problem, ok := values["error"]; ok {
-		if err := json.Unmarshal(problem, &line.Error); err != nil {
-			return fmt.Errorf("error: %w", err)
-		}
-	}
-	if fields, ok := values["fields"]; ok {
-		if err := json.Unmarshal(fields, &line.Fields); err != nil {
-			return fmt.Errorf("fields: %w", err)
-		}
-	}
 	delete(values, "bytes")
-	delete(values, "fields")
-	delete(values, "error")
+	for key, part := range map[string]any{"record": &line.Record, "fields": &line.Fields, "error": &line.Error} {
+		text, ok := values[key]
+		if !ok {
+			continue
+		}
+		if err := json.Unmarshal(text, part); err != nil {
+			return fmt.Errorf("%s: %w", key, err)
+		}
+		delete(values, key)
+	}
 	*l = line
 	return nil
 }
@@ -71,18 +71,27 @@ func (l *Line) UnmarshalJSON(text []byte) error {
 // Lines iterates over the records of a JSON result, in the input's order. It ends at the first line that it can't decode, with an
 // error that names the line.
 func Lines(body []byte) iter.Seq2[Line, error] {
-	return func(yield func(Line, error) bool) {
+	return decodeLines(body, func(text []byte) (line Line, err error) {
+		err = json.Unmarshal(text, &line)
+		return line, err
+	})
+}
+
+// decodeLines iterates over the lines of a body, up to the first line that decode fails on.
+func decodeLines[T any](body []byte, decode func(line []byte) (T, error)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
 		number := 0
 		for text := range bytes.Lines(body) {
-			var line Line
-			if err := json.Unmarshal(text, &line); err != nil {
-				yield(Line{}, fmt.Errorf("line %d: %w", number+1, err))
-				return
-			}
-			if !yield(line, nil) {
-				return
-			}
 			number++
+			value, err := decode(text)
+			if err != nil {
+				var none T
+				yield(none, fmt.Errorf("line %d: %w", number, err))
+				return
+			}
+			if !yield(value, nil) {
+				return
+			}
 		}
 	}
 }

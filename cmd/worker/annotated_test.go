@@ -60,7 +60,8 @@ func TestDocumentsThatPass(t *testing.T) {
 				t.Errorf("of the single documents, these pass: %q, %q", passed[singles+1], passed[singles+2])
 			}
 			single := r.results(frames + 1)[0]
-			if h := single.Header; len(single.Data) > 0 || h.Get(millrace.HeaderRecords) != "0" || h.Get(millrace.HeaderFiltered) != "1" {
+			if h := single.Header; len(single.Data) > 0 || h.Get(millrace.HeaderRecords) != "0" || h.Get(millrace.HeaderFiltered) != "1" ||
+				h.Get(millrace.HeaderAnnotation) != "millrace" {
 				t.Errorf("the document that is left out has the result %q with %v", single.Data, h)
 			}
 			letters := r.lettersOf(1)

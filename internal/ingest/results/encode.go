@@ -201,6 +201,9 @@ func (e *encoder) frameHeader(d *inflight.Delivery, body int) nats.Header {
 	if e.o.Filter != nil {
 		h[HeaderFiltered] = []string{strconv.Itoa(sum(f.LeftOut))}
 	}
+	if e.o.Format == operator.Annotated {
+		h[HeaderAnnotation] = []string{e.o.AnnotateAs}
+	}
 	if f.Framed() || e.selects() {
 		h[HeaderRecords] = []string{strconv.Itoa(records)}
 	}

@@ -35,6 +35,7 @@ const (
 	HeaderDeliveries      = client.HeaderDeliveries
 	HeaderRecords         = client.HeaderRecords
 	HeaderFiltered        = client.HeaderFiltered
+	HeaderAnnotation      = client.HeaderAnnotation
 	HeaderPart            = client.HeaderPart
 	HeaderCut             = client.HeaderCut
 	HeaderFirstRecord     = client.HeaderFirstRecord

@@ -29,12 +29,13 @@ import (
 type Options struct {
 	topology.Topology
 
-	Operators []operator.Operator  // operators of the pipelines
-	Format    operator.Format      // format of result bodies
-	Filter    *filter.Filter       // which records are in results; nil means all
-	Encoding  compression.Encoding // compression of result bodies
-	AckWait   time.Duration        // the consumer's AckWait
-	Timeout   time.Duration        // time limit for the server's answer to a publish; 0 means publisher.Timeout
+	Operators  []operator.Operator  // operators of the pipelines
+	Format     operator.Format      // format of result bodies
+	AnnotateAs string               // name of the member with the result, if Format is Annotated
+	Filter     *filter.Filter       // which records are in results; nil means all
+	Encoding   compression.Encoding // compression of result bodies
+	AckWait    time.Duration        // the consumer's AckWait
+	Timeout    time.Duration        // time limit for the server's answer to a publish; 0 means publisher.Timeout
 
 	Log      *slog.Logger
 	Observer Observer
