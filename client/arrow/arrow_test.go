@@ -16,6 +16,8 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/memory"
 
 	clientarrow "millrace/client/arrow"
+	"millrace/internal/arrowipc"
+	"millrace/internal/record"
 )
 
 func TestFrameIsAStreamOfOneBinaryColumn(t *testing.T) {
@@ -159,6 +161,27 @@ func TestResultWithoutRecords(t *testing.T) {
 			t.Errorf("%+v, %v", r, err)
 		}
 	}
+	if r, err := clientarrow.Decode(nil); err != nil || r.Len() != 0 || len(r.Columns) > 0 {
+		t.Errorf("an empty body is %+v, %v", r, err)
+	}
+}
+
+// TestNumbersOfRecords shows that the numbers of a filtered result are no column of an operator.
+func TestNumbersOfRecords(t *testing.T) {
+	number := arrowipc.Column{Name: "record", Kind: arrowipc.Single, Width: 4, Fields: []arrowipc.Field{{Name: "record", Type: arrowipc.Uint32Type}}}
+	operator := number
+	operator.Spec = "record"
+	values := []byte{3, 0, 0, 0, 7, 0, 0, 0}
+	rows := arrowipc.Rows{Lengths: []uint64{1, 2}, Statuses: make([]record.Status, 2), Values: [][]byte{values, values}, Spans: make([][]arrowipc.Span, 2)}
+	r, err := clientarrow.Decode(arrowipc.NewEncoder([]arrowipc.Column{operator, number}).Append(nil, rows))
+	if err != nil || !slices.Equal(r.Numbers, []uint32{3, 7}) || len(r.Columns) != 1 || r.Column("record").Spec != "record" {
+		t.Errorf("%+v, %v", r, err)
+	}
+	rows.Values, rows.Spans = rows.Values[:1], rows.Spans[:1]
+	r, err = clientarrow.Decode(arrowipc.NewEncoder([]arrowipc.Column{operator}).Append(nil, rows))
+	if err != nil || r.Numbers != nil || len(r.Columns) != 1 {
+		t.Errorf("without numbers: %+v, %v", r, err)
+	}
 }
 
 func TestDecodeRefusesOtherStreams(t *testing.T) {
@@ -172,7 +195,6 @@ func TestDecodeRefusesOtherStreams(t *testing.T) {
 		body []byte
 		want string
 	}{
-		"nothing":  {nil, "empty"},
 		"text":     {[]byte("{\"bytes\":9}\n"), "arrow"},
 		"a frame":  {frame, `"payload", not "bytes"`},
 		"the half": {whole[:len(whole)/2], "arrow"},

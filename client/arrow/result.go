@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -14,16 +15,20 @@ import (
 	"millrace/client"
 )
 
-// These constants are the names of the columns that every result has, and the metadata key for the spec of an
+// The first two constants are the names of the columns that every result has, and the third is the metadata key for the spec of an
 // operator's column.
 const (
 	bytesColumn  = "bytes"
 	statusColumn = "status"
 	specKey      = "operator"
+
+	// numberColumn is the name of the column that only results with a filter have. It has no spec.
+	numberColumn = "record"
 )
 
 // Result is a decoded result, one row per record.
 type Result struct {
+	Numbers  []uint32 // index of each record in the input; nil unless the worker has a filter
 	Bytes    []uint64 // length of each record in bytes
 	Statuses []string // status of each record: the name of a client.Status
 	Columns  []Column // one per operator, or per field of an operator whose values are structs
@@ -145,8 +150,8 @@ func (c *Column) is(name string) bool {
 	return c.Name == name || c.Spec == name || c.Field != "" && c.Name+"."+c.Field == name
 }
 
-// Decode decodes an Arrow result. The returned Result doesn't refer to body. Even for an invalid body, Decode allocates only a few
-// times the body's length.
+// Decode decodes an Arrow result. The returned Result doesn't refer to body. An empty body is the result of a message that is one record
+// if a filter left the record out. Even for an invalid body, Decode allocates only a few times the body's length.
 func Decode(body []byte) (result *Result, err error) {
 	defer func() {
 		if fault := recover(); fault != nil { // the library panics on some invalid streams
@@ -154,7 +159,7 @@ func Decode(body []byte) (result *Result, err error) {
 		}
 	}()
 	if len(body) == 0 {
-		return nil, errors.New("arrow result: empty: even a result without records has a schema")
+		return new(Result), nil
 	}
 	if err := verify(body); err != nil {
 		return nil, fmt.Errorf("arrow result: %w", err)
@@ -174,12 +179,30 @@ func Decode(body []byte) (result *Result, err error) {
 	if err = errors.Join(err, reader.Err()); err != nil {
 		return nil, fmt.Errorf("arrow result, record %d: %w", result.Len(), err)
 	}
+	if err := result.takeNumbers(); err != nil {
+		return nil, fmt.Errorf("arrow result: %w", err)
+	}
 	for _, c := range result.Columns {
 		if c.width == variable {
 			result.Texts = append(result.Texts, Texts(c))
 		}
 	}
 	return result, nil
+}
+
+// takeNumbers moves the numbers of the records from Columns to Numbers.
+func (r *Result) takeNumbers() error {
+	i := slices.IndexFunc(r.Columns, func(c Column) bool { return c.Name == numberColumn && c.Spec == "" && c.Type.ID() == arrow.UINT32 })
+	if i < 0 {
+		return nil
+	}
+	c := &r.Columns[i]
+	if slices.Contains(c.valid, false) {
+		return fmt.Errorf("column %q has nulls", c.Name)
+	}
+	r.Numbers = append([]uint32{}, arrow.GetData[uint32](c.values)...)
+	r.Columns = slices.Delete(r.Columns, i, i+1)
+	return nil
 }
 
 // newResult returns a result without records.

@@ -49,6 +49,7 @@ func TestFilter(t *testing.T) {
 		"lines to binary":    {operator.Binary, compression.None, frame.NewlineDelimited},
 		"messages to JSON":   {operator.JSON, compression.None, frame.None},
 		"messages to binary": {operator.Binary, compression.LZ4, frame.None},
+		"messages to Arrow":  {operator.Arrow, compression.Zstd, frame.None},
 	} {
 		t.Run(name, func(t *testing.T) {
 			eachModeOfFrames(t, func(t *testing.T, r *rig) {
@@ -140,9 +141,17 @@ func (r *rig) wantFiltered(inputs [][]verdict) {
 	}
 }
 
-// wantKept checks that the parts of a result have the kept records of a message, with their numbers and checksums.
+// wantKept checks that the parts of a result have the kept records of a message, with their numbers and checksums, and that a client's
+// Collector accepts them.
 func (r *rig) wantKept(seq uint64, in []verdict, count [3]int, parts []jetstream.Msg) {
 	r.Helper()
+	var collector client.Collector[jetstream.Msg]
+	for n, m := range parts {
+		result, err := collector.Add(m.Headers(), m)
+		if last := n+1 == len(parts); err != nil || last != (len(result) == len(parts)) {
+			r.Errorf("part %d of message %d completes a result of %d parts, %v, want %d parts", n+1, seq, len(result), err, len(parts))
+		}
+	}
 	next := 0
 	for n, m := range parts {
 		h := m.Headers()
@@ -181,7 +190,7 @@ func (r *rig) checksums(m jetstream.Msg) func(yield func(int, string) bool) {
 		case operator.Arrow:
 			result := natstest.Must(arrow.Decode(body))(r)
 			for i := range result.Len() {
-				if !yield(int(result.Column("record").Value(i)[0]), fmt.Sprintf("%08x", result.Column("crc32c").Value(i)[0])) {
+				if !yield(int(result.Numbers[i]), fmt.Sprintf("%08x", result.Column("crc32c").Value(i)[0])) {
 					return
 				}
 			}
