@@ -54,12 +54,12 @@ func resultsCommand() *cobra.Command {
 	c.Flags().BoolVar(&f.all, "all", false, "begin with the first message of each stream")
 	c.Flags().IntVar(&f.last, "last", defaultLast, "the `number` of messages of each stream to begin with; 0 with --follow: only new ones")
 	c.Flags().StringVar(&f.subject, "subject", "", "only the outcomes of inputs with this `subject`, which may have wildcards")
-	c.Flags().BoolVar(&f.payload, "payload", false, "print the payloads of dead letters: as text if they are UTF-8, otherwise in base64")
-	c.Flags().IntVar(&f.payloadBytes, "payload-bytes", defaultPayloadBytes, "the most `bytes` of a payload to print; 0: all")
+	c.Flags().BoolVar(&f.payload, "payload", false, "print the payloads of dead letters, as text if they are UTF-8 and otherwise in base64, and the documents of annotated results")
+	c.Flags().IntVar(&f.payloadBytes, "payload-bytes", defaultPayloadBytes, "the most `bytes` of a payload or a document to print; 0: all")
 	return c
 }
 
-// maxResults returns the maximum number of bytes of a dead letter's payload to print. 0 means that no payload is
+// maxResults returns the maximum number of bytes of a payload or a document to print. 0 means that no payload is
 // printed.
 func (r *resultsFlags) maxResults() int {
 	switch {

@@ -30,9 +30,19 @@ type decoder struct {
 	decompressor compression.Decompressor
 }
 
-// records returns the result of each record as a JSON object. unknown lists the operators whose values stay undecoded,
-// because parse fails or returns another version.
-func (d *decoder) records(h nats.Header, body []byte) (records []json.RawMessage, unknown []string, err error) {
+// entry is a record of a result.
+type entry struct {
+	number   int             // index of the record in the input, or unnumbered
+	result   json.RawMessage // the object that a JSON result has for the record
+	document json.RawMessage // the document that has the result; nil unless the result is annotated
+}
+
+// unnumbered is the number of an entry of a result without record numbers. Its records follow one another.
+const unnumbered = -1
+
+// records returns the records of a result. unknown lists the operators whose values stay undecoded, because parse fails or returns
+// another version.
+func (d *decoder) records(h nats.Header, body []byte) (records []entry, unknown []string, err error) {
 	encoding, err := compression.FromHeader(h.Get(client.HeaderContentEncoding))
 	if err != nil {
 		return nil, nil, err
@@ -49,7 +59,11 @@ func (d *decoder) records(h nats.Header, body []byte) (records []json.RawMessage
 	}
 	switch media {
 	case client.TypeJSON, client.TypeNDJSON:
-		records, err = lines(body)
+		if name := h.Get(client.HeaderAnnotation); name != "" {
+			records, err = documents(body, name)
+		} else {
+			records, err = lines(body)
+		}
 	case client.TypeBinary:
 		records, unknown, err = d.binary(body)
 	case client.TypeArrow:
@@ -61,20 +75,46 @@ func (d *decoder) records(h nats.Header, body []byte) (records []json.RawMessage
 }
 
 // lines checks a JSON result and returns its lines.
-func lines(body []byte) (records []json.RawMessage, err error) {
-	for _, err := range client.Lines(body) {
+func lines(body []byte) (records []entry, err error) {
+	for line, err := range client.Lines(body) {
 		if err != nil {
 			return nil, err
 		}
+		records = append(records, entry{number: numberOf(line)})
 	}
+	i := 0
 	for line := range bytes.Lines(body) {
-		records = append(records, json.RawMessage(bytes.TrimSpace(line)))
+		records[i].result = bytes.TrimSpace(line)
+		i++
 	}
 	return records, nil
 }
 
+// documents checks an annotated result and returns its documents. name is the member with the results.
+func documents(body []byte, name string) (records []entry, err error) {
+	for d, err := range client.Documents(body, name) {
+		if err != nil {
+			return nil, err
+		}
+		var members map[string]json.RawMessage
+		if err := json.Unmarshal(d.JSON, &members); err != nil {
+			return nil, err
+		}
+		records = append(records, entry{numberOf(d.Line), members[name], d.JSON})
+	}
+	return records, nil
+}
+
+// numberOf returns the number of a record in JSON.
+func numberOf(line client.Line) int {
+	if line.Record == nil {
+		return unnumbered
+	}
+	return *line.Record
+}
+
 // binary returns the records of a result in the binary format.
-func (d *decoder) binary(body []byte) (records []json.RawMessage, unknown []string, err error) {
+func (d *decoder) binary(body []byte) (records []entry, unknown []string, err error) {
 	r, err := client.Decode(body)
 	if err != nil {
 		return nil, nil, err
@@ -90,13 +130,17 @@ func (d *decoder) binary(body []byte) (records []json.RawMessage, unknown []stri
 	}
 	for i := range r.Len() {
 		row := r.Record(i)
-		o := object{}
+		number, o := unnumbered, object{}
+		if r.Version == 3 {
+			number = r.Number(i)
+			o.put("record", encoded(number))
+		}
 		if r.Version == 1 {
 			o.put("bytes", encoded(r.PayloadBytes))
 		}
 		if row.Status != client.OK {
 			o.fail(row.Status.String())
-			records = append(records, o.end())
+			records = append(records, entry{number: number, result: o.end()})
 			continue
 		}
 		for k, op := range ops {
@@ -107,13 +151,13 @@ func (d *decoder) binary(body []byte) (records []json.RawMessage, unknown []stri
 				o.put(op.Name(), op.AppendJSON(nil, value))
 			}
 		}
-		records = append(records, o.end())
+		records = append(records, entry{number: number, result: o.end()})
 	}
 	return records, unknown, nil
 }
 
 // arrow returns the records of a result in the Arrow format.
-func (d *decoder) arrow(body []byte) (records []json.RawMessage, unknown []string, err error) {
+func (d *decoder) arrow(body []byte) (records []entry, unknown []string, err error) {
 	r, err := arrow.Decode(body)
 	if err != nil {
 		return nil, nil, err
@@ -134,14 +178,18 @@ func (d *decoder) arrow(body []byte) (records []json.RawMessage, unknown []strin
 		}
 	}
 	for i := range r.Len() {
-		o := object{}
+		number, o := unnumbered, object{}
+		if r.Numbers != nil {
+			number = int(r.Numbers[i])
+			o.put("record", encoded(number))
+		}
 		o.put("bytes", encoded(r.Bytes[i]))
 		if kept := r.Columns[kept:]; len(kept) > 0 {
 			o.put("fields", fieldsOf(kept, i))
 		}
 		if !r.OK(i) {
 			o.fail(r.Statuses[i])
-			records = append(records, o.end())
+			records = append(records, entry{number: number, result: o.end()})
 			continue
 		}
 		for _, c := range ops {
@@ -149,7 +197,7 @@ func (d *decoder) arrow(body []byte) (records []json.RawMessage, unknown []strin
 				return nil, nil, fmt.Errorf("record %d: %w", i, err)
 			}
 		}
-		records = append(records, o.end())
+		records = append(records, entry{number: number, result: o.end()})
 	}
 	return records, unknown, nil
 }
@@ -261,9 +309,13 @@ type Line struct {
 	Sequence uint64 `json:"sequence"` // sequence of the input in its stream
 	Subject  string `json:"subject"`  // subject of the input
 
-	Record  *uint64         `json:"record,omitempty"`  // index of the record in its frame; absent if the input isn't a frame
-	Records *uint64         `json:"records,omitempty"` // 0 for a frame without records; otherwise absent
-	Result  json.RawMessage `json:"result,omitempty"`  // the object that a JSON result has for the record
+	Record   *uint64         `json:"record,omitempty"`   // index of the record in its frame; absent if the input isn't a frame
+	Records  *uint64         `json:"records,omitempty"`  // 0 for a result without records; otherwise absent
+	Filtered *uint64         `json:"filtered,omitempty"` // number of records that a filter left out of a result without records
+	Result   json.RawMessage `json:"result,omitempty"`   // the object that a JSON result has for the record
+
+	Document    any  `json:"document,omitempty"`     // the document of an annotated result, or its first bytes as a string; only on request
+	DocumentCut bool `json:"document_cut,omitempty"` // Document is a string with the first bytes
 
 	DeadLetter *DeadLetter `json:"dead_letter,omitempty"`
 }
@@ -310,14 +362,27 @@ func (d *DeadLetter) show(payload []byte, limit int) {
 	}
 	text := utf8.Valid(payload)
 	if d.PayloadCut = len(payload) > limit; d.PayloadCut {
-		for text && limit > 0 && !utf8.RuneStart(payload[limit]) {
-			limit--
-		}
-		payload = payload[:limit]
+		payload = cut(payload, limit, text)
 	}
 	if d.Payload = string(payload); !text {
 		d.Payload = map[string][]byte{"base64": payload}
 	}
+}
+
+// show sets Document. limit is the maximum number of bytes.
+func (l *Line) show(document json.RawMessage, limit int) {
+	l.Document = document
+	if l.DocumentCut = len(document) > limit; l.DocumentCut {
+		l.Document = string(cut(document, limit, true))
+	}
+}
+
+// cut returns the first bytes of body, at most limit. It doesn't divide a character of a text.
+func cut(body []byte, limit int, text bool) []byte {
+	for text && limit > 0 && !utf8.RuneStart(body[limit]) {
+		limit--
+	}
+	return body[:limit]
 }
 
 // Number returns the value of a numeric header, or 0 if the header has no valid number.

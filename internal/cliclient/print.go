@@ -33,7 +33,7 @@ type Printer struct {
 	Last     uint64            // number of stored messages to print, counted from the end of each stream
 	All      bool              // print all stored messages and ignore Last
 	Follow   bool              // print new messages until the context ends
-	Payload  int               // maximum bytes of a dead letter's payload to print; 0 prints none
+	Payload  int               // maximum bytes of a dead letter's payload, and of an annotated document, to print; 0 prints none
 
 	// Parse returns the operator that spec describes. If Parse fails, the operator's values are printed as stored.
 	Parse func(spec string) (operator.Operator, error)
@@ -303,14 +303,24 @@ func (p *Printer) printResult(m *pull.Message) error {
 	framed, first := h.Get(client.HeaderRecords) != "", Number(h, client.HeaderFirstRecord)
 	if framed && len(records) == 0 {
 		line.Records = new(uint64)
+		if h.Get(client.HeaderFiltered) != "" {
+			filtered := Number(h, client.HeaderFiltered)
+			line.Filtered = &filtered
+		}
 		return p.write(line)
 	}
 	for i, record := range records {
 		if framed {
 			at := first + uint64(i)
+			if record.number != unnumbered {
+				at = uint64(record.number)
+			}
 			line.Record = &at
 		}
-		line.Result = record
+		line.Result = record.result
+		if record.document != nil && p.Payload > 0 {
+			line.show(record.document, p.Payload)
+		}
 		if err := p.write(line); err != nil {
 			return err
 		}
