@@ -18,6 +18,7 @@ import (
 	"millrace/internal/config"
 	"millrace/internal/console"
 	"millrace/internal/device"
+	"millrace/internal/filter"
 	"millrace/internal/ingest"
 	"millrace/internal/ingest/embedded"
 	"millrace/internal/ingest/finding"
@@ -48,6 +49,7 @@ func runCheck(ctx context.Context, asJSON bool) error {
 	findings := checkConfig(cfg, err)
 	findings = append(findings, checkTracing())
 	if err == nil {
+		findings = append(findings, checkFilter(cfg.ParsedFilter())...)
 		devices, budget, more := checkDevices(cfg)
 		findings = append(findings, more...)
 		findings = append(findings, checkPorts(cfg)...)
@@ -76,6 +78,19 @@ func checkConfig(cfg *config.Config, err error) []finding.Finding {
 	}
 	for _, w := range cfg.Warnings() {
 		findings = append(findings, finding.Finding{Level: finding.Warning, What: "configuration", Found: w, Advice: "see worker config"})
+	}
+	return findings
+}
+
+// checkFilter describes the filter, which is nil if there is none.
+func checkFilter(f *filter.Filter) []finding.Finding {
+	if f == nil {
+		return nil
+	}
+	findings := []finding.Finding{{What: "filter", Found: "results have only records for which all of this is true: " + strings.Join(f.Conditions(), ", ")}}
+	for _, missing := range f.Missing() {
+		findings = append(findings, finding.Finding{Level: finding.Warning, What: "filter", Found: "the preset leaves out " + missing,
+			Advice: "run this filter elsewhere, if you need it"})
 	}
 	return findings
 }

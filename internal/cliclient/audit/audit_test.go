@@ -127,6 +127,28 @@ func TestMessagesOfFrames(t *testing.T) {
 	r.want("results 2, pending 4, double 3-3, double 5-5")
 }
 
+// TestRecordsThatAFilterLeftOut: each result counts once, even if it has several parts, is stored twice, or has no records.
+func TestRecordsThatAFilterLeftOut(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.inputs(4)
+	filtered := func(n int) string { return fmt.Sprint(client.HeaderFiltered, "=", n) }
+	part := func(at string) string { return client.HeaderPart + "=" + at }
+	r.store("out.0", 1, filtered(20), part("1/2"), client.HeaderCut+"=a")
+	r.store("out.0", 1, filtered(20), part("2/2"), client.HeaderCut+"=a")
+	r.store("out.1", 2, filtered(3), client.HeaderRecords+"=0")
+	r.store("out.2", 3, filtered(500))
+	r.store("out.3", 4)
+	r.acknowledge("c", 0, 4)
+	report := r.want("results 4, filtered 523")
+	var text strings.Builder
+	if err := report.Print(&text); err != nil || !strings.Contains(text.String(), " 523 records were left out of results by a filter\n") {
+		t.Errorf("%v:\n%s", err, &text)
+	}
+	r.store("out.2", 3, filtered(500))
+	r.want("results 3, doubled 1, filtered 523, double 3-3")
+}
+
 // TestADeadLetterInTwoMessages: the payload's message has no headers and isn't an outcome.
 func TestADeadLetterInTwoMessages(t *testing.T) {
 	t.Parallel()

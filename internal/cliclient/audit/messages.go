@@ -26,6 +26,7 @@ type message struct {
 	record   int    // index of a dead letter's record in its frame, or whole
 	part     client.Part
 	cut      string
+	filtered uint64 // number of records that a filter left out of the whole result
 	payload  uint64 // stream sequence of a dead letter's separate payload; otherwise 0
 }
 
@@ -55,6 +56,7 @@ func parse(h nats.Header, input string) (m message, ok bool) {
 		m.payload, _ = strconv.ParseUint(h.Get(client.HeaderPayloadSequence), 10, 64)
 		return m, true
 	}
+	m.filtered, _ = strconv.ParseUint(h.Get(client.HeaderFiltered), 10, 64)
 	if text := h.Get(client.HeaderPart); text != "" {
 		if m.part, err = client.ParsePart(text); err != nil {
 			return message{}, false

@@ -201,6 +201,7 @@ func (o *outcomes) settle(s *source, at uint64, m *message) error {
 	if m.letter {
 		return nil
 	}
+	o.report.Filtered += m.filtered
 	if wrong := o.order.enter(at, m); wrong != "" {
 		o.found(Disorder, m.sequence, wrong)
 	}

@@ -59,6 +59,8 @@ type Report struct {
 	Pending     uint64 `json:"pending"`      // inputs that the deployment will still process
 	Unread      uint64 `json:"unread"`       // messages with subjects that the deployment doesn't read
 
+	Filtered uint64 `json:"filtered"` // records that a filter left out of results; a result may have none left
+
 	Unknown  []Unknown       `json:"unknown,omitempty"`
 	Counts   map[Kind]uint64 `json:"counts,omitempty"`   // number of affected inputs, or of surplus messages, by kind
 	Findings []Finding       `json:"findings,omitempty"` // first findings of each kind, in the order of sequences
@@ -142,6 +144,7 @@ func (r *Report) Print(out io.Writer) error {
 	count(r.Results, "have one result")
 	count(r.DeadLetters, "have one dead letter")
 	count(r.Pending, "are pending")
+	count(r.Filtered, "records were left out of results by a filter")
 	count(r.Unread, "have subjects that this deployment doesn't read")
 	for _, u := range r.Unknown {
 		count(u.Inputs, fmt.Sprintf("are unknown (%s): %s", inputsFrom(u.First, u.Last), u.Reason))

@@ -142,6 +142,7 @@ func brief(report *Report) string {
 		n    uint64
 	}{
 		{"results", report.Results}, {"dead", report.DeadLetters}, {"doubled", report.Doubled}, {"pending", report.Pending}, {"unread", report.Unread},
+		{"filtered", report.Filtered},
 	} {
 		if c.n > 0 {
 			parts = append(parts, fmt.Sprint(c.name, " ", c.n))
