@@ -35,7 +35,7 @@ func (s Status) String() string {
 
 // Result is a decoded binary result. Its values are slices of the decoded body.
 type Result struct {
-	// Version is the version of the format: 1 for a message that is one record, 2 for a frame, and 3 for a result with a filter. It is 0
+	// Version is the version of the format: 1 for a message that is one record, 2 for a frame, and 3 for a frame with a filter. It is 0
 	// for an empty body, which is the result of a frame without records, or of a message of which the filter left out all records.
 	Version int
 
