@@ -189,19 +189,14 @@ func demoConfig() (*config.Config, error) {
 	return cfg, nil
 }
 
-// demoRefusesFrames returns an error if the configuration sets the framing or compression of inputs, for which the demo
-// has flags, or fields, which the demo's documents don't have.
+// demoRefusesFrames returns an error if the configuration sets the framing, the compression or the field of inputs, for which the demo
+// has flags.
 func demoRefusesFrames(cfg *config.Config) error {
 	for _, v := range []struct{ variable, value, flag string }{
 		{"MILLRACE_FRAMING", cfg.Framing, "--framing"}, {"MILLRACE_DECOMPRESS", cfg.Decompress, "--compress"}, {"MILLRACE_FIELD", cfg.Field, "--field"},
 	} {
 		if v.value != "none" && v.value != "auto" && v.value != "" {
 			return usageError{fmt.Errorf("demo: %s is %s, but the demo makes the messages itself: unset it and use %s", v.variable, v.value, v.flag)}
-		}
-	}
-	for _, v := range []struct{ variable, value string }{{"MILLRACE_FIELD", cfg.Field}, {"MILLRACE_KEEP_FIELDS", cfg.KeepFields.String()}} {
-		if v.value != "" {
-			return usageError{fmt.Errorf("demo: %s is %s, but the documents of the demo have no fields: unset it", v.variable, v.value)}
 		}
 	}
 	return nil

@@ -231,8 +231,3 @@ func TestCheckReadsTheFieldsOfTheLastMessages(t *testing.T) {
 	r.publish("ingest.3", []byte("not zstd"), nats.Header{"Content-Encoding": {"zstd"}})
 	check("text", "warning  field text: one of the last messages becomes a dead letter: ")
 }
-
-func TestTheDemoHasNoFields(t *testing.T) {
-	t.Parallel()
-	call(t, []string{"MILLRACE_FIELD=text"}, "demo").want(t, exitUsage, "MILLRACE_FIELD is text, but the documents of the demo have no fields: unset it")
-}
