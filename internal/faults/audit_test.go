@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/frame"
 	"millrace/internal/ingest/natstest"
 	"millrace/internal/ingest/pull"
 	"millrace/internal/ingest/results"
@@ -174,6 +175,13 @@ func (e *entry) enterDeadLetter(m jetstream.Msg) (right bool) {
 		return false
 	}
 	e.payloads[i].dead++
+	if m.Headers().Get("Content-Type") == frame.ContentTypeOf(frame.Arrow) { // a stream of one row
+		var row frame.Frame
+		if err := (&frame.Splitter{Framing: frame.Arrow}).Open(&row, "", m.Data()); err != nil || row.Records() != 1 {
+			return false
+		}
+		got = maphash.Bytes(hashSeed, row.Record(0))
+	}
 	return got == e.payloads[i].payload
 }
 

@@ -174,8 +174,8 @@ func (r *rig) wantRecordLetters(seq uint64, in framed, dead []jetstream.Msg) {
 		delete(missing, at)
 		i, _ := strconv.Atoi(at)
 		wantHeaders(r.TB, m.Headers(), map[string]string{results.HeaderReason: s.String(), results.HeaderError: want.Message(i)})
-		if !bytes.Equal(m.Data(), in.records[i]) {
-			r.Errorf("the dead letter of record %s of input %d has %d bytes, want its %d", at, seq, len(m.Data()), len(in.records[i]))
+		if got := r.recordIn(m); !bytes.Equal(got, in.records[i]) {
+			r.Errorf("the dead letter of record %s of input %d has %d bytes, want its %d", at, seq, len(got), len(in.records[i]))
 		}
 		if !strings.HasSuffix(m.Headers().Get(jetstream.MsgIDHeader), "#"+at) {
 			r.Errorf("the dead letter of record %s of input %d has the id %q", at, seq, m.Headers().Get(jetstream.MsgIDHeader))
@@ -184,6 +184,20 @@ func (r *rig) wantRecordLetters(seq uint64, in framed, dead []jetstream.Msg) {
 	for at, s := range missing {
 		r.Errorf("record %s of input %d is %v and has no dead letter", at, seq, s)
 	}
+}
+
+// recordIn returns the record in a record's dead letter. The dead letter of an Arrow row is a stream of one row.
+func (r *rig) recordIn(m jetstream.Msg) []byte {
+	r.Helper()
+	if m.Headers().Get("Content-Type") != frame.ContentTypeOf(frame.Arrow) {
+		return m.Data()
+	}
+	var f frame.Frame
+	check(r.TB, (&frame.Splitter{Framing: frame.Arrow}).Open(&f, "", m.Data()))
+	if f.Records() != 1 {
+		r.Errorf("the dead letter of a row has %d rows", f.Records())
+	}
+	return f.Record(0)
 }
 
 // wantReported checks that the observer received the dead letter of each failed record once.
