@@ -236,15 +236,15 @@ func SoftEnd(text []byte, pos int, soft Fault) (end int, fault Fault) {
 	d := json.NewDecoder(bytes.NewReader(text[pos:]))
 	var value json.RawMessage
 	err := d.Decode(&value)
-	end = pos + int(d.InputOffset())
-	if err == nil {
-		return end, soft
-	}
 	var syntax *json.SyntaxError
-	if errors.As(err, &syntax) {
-		end = pos + int(syntax.Offset)
+	switch {
+	case err == nil:
+		return pos + int(d.InputOffset()), soft
+	case errors.As(err, &syntax):
+		end = pos + int(syntax.Offset) - 1 // the offset includes the wrong byte
+		return end, Fault{Offset: end, Text: err.Error()}
 	}
-	return end, Fault{Offset: min(end, len(text)), Text: err.Error()}
+	return len(text), Fault{Offset: len(text), Text: "the text ends too early"}
 }
 
 // IsBlank reports whether text has only white space.
