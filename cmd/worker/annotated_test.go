@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	millrace "millrace/client"
+	"millrace/internal/ingest/natstest"
 )
 
 // document returns a JSON line whose text has the given number of words.
@@ -61,7 +62,7 @@ func TestDocumentsThatPass(t *testing.T) {
 			}
 			single := r.results(frames + 1)[0]
 			if h := single.Header; len(single.Data) > 0 || h.Get(millrace.HeaderRecords) != "0" || h.Get(millrace.HeaderFiltered) != "1" ||
-				h.Get(millrace.HeaderAnnotation) != "millrace" {
+				h.Get(millrace.HeaderAnnotation) != "millrace" || h.Get(millrace.HeaderContentType) != millrace.TypeNDJSON {
 				t.Errorf("the document that is left out has the result %q with %v", single.Data, h)
 			}
 			letters := r.lettersOf(1)
@@ -72,7 +73,43 @@ func TestDocumentsThatPass(t *testing.T) {
 			if report := r.command(exitDone); report.Results != frames+2 || report.DeadLetters != 0 {
 				t.Errorf("audit: %+v", report)
 			}
+			r.wantSecondStage(passed)
 		})
+	}
+}
+
+// wantSecondStage runs a worker that reads the result stream of the first one, and checks the documents in its result stream. passed has
+// the documents that the first worker kept. The result stream has no partitions, so delivery is shared.
+func (r *auditRig) wantSecondStage(passed map[int]string) {
+	r.Helper()
+	second := []string{
+		"MILLRACE_STREAM=RESULTS", "MILLRACE_SUBJECTS=results.>", "MILLRACE_RESULT_STREAM=GOOD", "MILLRACE_RESULT_PREFIX=good", "MILLRACE_DEADLETTER_PREFIX=bad",
+		"MILLRACE_DELIVERY=shared", "MILLRACE_ANNOTATE_AS=second", "MILLRACE_FILTER=record.bytes < 500", "MILLRACE_KEEP_FIELDS=millrace.bytes",
+	}
+	first := r.env
+	r.env = append(first[:len(first):len(first)], second...)
+	defer func() { r.env = first }()
+	inputs := messagesOn(r.T, r.js, "results.>")
+	r.working(func() {
+		natstest.Until(r.T, "each result is processed", func() bool { return messagesOn(r.T, r.js, "good.>")+messagesOn(r.T, r.js, "bad.>") >= inputs })
+	})
+	if report := r.command(exitDone); report.Results != inputs || report.DeadLetters != 0 {
+		r.Errorf("audit of the second stage: %+v", report)
+	}
+	good := r.documents("GOOD")
+	for id, document := range passed {
+		var d struct{ Millrace struct{ Bytes int } }
+		if err := json.Unmarshal([]byte(document), &d); err != nil {
+			r.Fatal(err)
+		}
+		head := strings.TrimSuffix(document, "}") + `,"second":{"record":`
+		if want := d.Millrace.Bytes < 500; want != (good[id] != "") || want && !strings.HasPrefix(good[id], head) {
+			r.Errorf("document %d becomes %s, want %s", id, good[id], head)
+		}
+		delete(good, id)
+	}
+	if len(good) > 0 {
+		r.Errorf("there are other documents: %v", good)
 	}
 }
 

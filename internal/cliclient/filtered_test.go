@@ -91,7 +91,7 @@ func TestFilteredResults(t *testing.T) {
 // TestDocumentsOfAnnotatedResults: a document is printed on request, whole or in part.
 func TestDocumentsOfAnnotatedResults(t *testing.T) {
 	t.Parallel()
-	const document = `{"id":2,"text":"123456789","found":{"record":2,"bytes":9,"crc32c":"e3069283"}}`
+	const document = `{"id":2,"text":"123456789"}`
 	for limit, want := range map[int]string{
 		0: `"crc32c":"e3069283"}}`, 1000: `"crc32c":"e3069283"},"document":` + document + `}`, 10: `"document":"{\"id\":2,\"t","document_cut":true}`,
 	} {

@@ -34,7 +34,7 @@ type decoder struct {
 type entry struct {
 	number   int             // index of the record in the input, or unnumbered
 	result   json.RawMessage // the object that a JSON result has for the record
-	document json.RawMessage // the document that has the result; nil unless the result is annotated
+	document json.RawMessage // the document without its result; nil unless the result is annotated
 }
 
 // unnumbered is the number of an entry of a result without record numbers. Its records follow one another.
@@ -100,9 +100,18 @@ func documents(body []byte, name string) (records []entry, err error) {
 		if err := json.Unmarshal(d.JSON, &members); err != nil {
 			return nil, err
 		}
-		records = append(records, entry{numberOf(d.Line), members[name], d.JSON})
+		records = append(records, entry{numberOf(d.Line), members[name], original(d.JSON, name, members[name])})
 	}
 	return records, nil
+}
+
+// original returns a document without its annotation, which a worker appends as the last member.
+func original(document []byte, name string, annotation json.RawMessage) json.RawMessage {
+	before, found := bytes.CutSuffix(document, fmt.Appendf(nil, "%q:%s}", name, annotation))
+	if !found {
+		return document
+	}
+	return append(bytes.Clone(bytes.TrimSuffix(before, []byte(","))), '}')
 }
 
 // numberOf returns the number of a record in JSON.
@@ -314,7 +323,7 @@ type Line struct {
 	Filtered *uint64         `json:"filtered,omitempty"` // number of records that a filter left out of a result without records
 	Result   json.RawMessage `json:"result,omitempty"`   // the object that a JSON result has for the record
 
-	Document    any  `json:"document,omitempty"`     // the document of an annotated result, or its first bytes as a string; only on request
+	Document    any  `json:"document,omitempty"`     // document of an annotated result, without the result, or its first bytes as a string; only on request
 	DocumentCut bool `json:"document_cut,omitempty"` // Document is a string with the first bytes
 
 	DeadLetter *DeadLetter `json:"dead_letter,omitempty"`

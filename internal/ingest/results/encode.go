@@ -207,7 +207,7 @@ func (e *encoder) frameHeader(d *inflight.Delivery, body int) nats.Header {
 	if f.Framed() || e.selects() {
 		h[HeaderRecords] = []string{strconv.Itoa(records)}
 	}
-	e.content.describe(h, d.Frame.Framed(), body)
+	e.content.describe(h, f.Framed() || records == 0, body) // an empty body is a frame without records, but no JSON text
 	return h
 }
 
