@@ -34,7 +34,7 @@ const (
 	HeaderAnnotation      = "Millrace-Annotation"   // result of documents with annotations: name of the member that has the results
 	HeaderPart            = "Millrace-Part"         // part of a result: i/n for part i of n, counted from 1
 	HeaderCut             = "Millrace-Cut"          // part of a result: value that is the same on all parts of one cut
-	HeaderFirstRecord     = "Millrace-First-Record" // part of a result: index of the part's first record in the frame, counted from 0
+	HeaderFirstRecord     = "Millrace-First-Record" // part of a result: index of the part's first record in the frame, counted from 0; 0 in part 1
 
 	HeaderReason          = "Millrace-Reason"           // dead letter: reason as a fixed word, such as operator_error
 	HeaderError           = "Millrace-Error"            // dead letter: error message

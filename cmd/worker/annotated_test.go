@@ -84,7 +84,7 @@ func (r *auditRig) wantSecondStage(passed map[int]string) {
 	r.Helper()
 	second := []string{
 		"MILLRACE_STREAM=RESULTS", "MILLRACE_SUBJECTS=results.>", "MILLRACE_RESULT_STREAM=GOOD", "MILLRACE_RESULT_PREFIX=good", "MILLRACE_DEADLETTER_PREFIX=bad",
-		"MILLRACE_DELIVERY=shared", "MILLRACE_ANNOTATE_AS=second", "MILLRACE_FILTER=record.bytes < 500", "MILLRACE_KEEP_FIELDS=millrace.bytes",
+		"MILLRACE_DELIVERY=shared", "MILLRACE_ANNOTATE_AS=second", `MILLRACE_FILTER=record.bytes < 500 && fields["millrace.bytes"] >= 50`, "MILLRACE_KEEP_FIELDS=millrace.bytes",
 	}
 	first := r.env
 	r.env = append(first[:len(first):len(first)], second...)
