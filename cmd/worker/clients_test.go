@@ -20,13 +20,13 @@ const oneBatch = 4 << 10
 
 // clientWorker starts a worker with the given delivery mode for the programs of docs/protocol.md, and returns the
 // server's address.
-func clientWorker(t *testing.T, delivery string) (url string) {
+func clientWorker(t *testing.T, delivery string, env ...string) (url string) {
 	t.Helper()
 	s := serve(t)
-	start(t, []string{
+	start(t, append([]string{
 		"MILLRACE_NATS_URL=" + s.URL(), "MILLRACE_PROVISION=true", "MILLRACE_OPERATORS=crc32c", fmt.Sprint("MILLRACE_BATCH_BYTES=", oneBatch),
 		"MILLRACE_DELIVERY=" + delivery,
-	}, "run").await("working")
+	}, env...), "run").await("working")
 	return s.URL()
 }
 
@@ -136,6 +136,36 @@ func TestTheJavaScriptClient(t *testing.T) {
 	}
 }
 
+// filteringWorker starts a worker whose results are the documents with a long text, and returns the server's address.
+func filteringWorker(t *testing.T) (url string) {
+	t.Helper()
+	return clientWorker(t, "shared", "MILLRACE_FIELD=text", "MILLRACE_RESULT_FORMAT=annotated", "MILLRACE_FILTER=record.bytes > 5")
+}
+
+// longAndShort are documents of which filteringWorker keeps the first.
+var longAndShort = []string{`{"text":"123456789"}`, `{"text":"short"}`}
+
+// wantDocuments checks a program's output for longAndShort.
+func wantDocuments(t *testing.T, out []byte) {
+	t.Helper()
+	const want = `input 1 of INGEST: documents with {"record":0,"bytes":9,"crc32c":"e3069283"}
+input 2 of INGEST: nothing is left; filtered records: 1
+`
+	if string(out) != want {
+		t.Errorf("it printed %q, want %q", out, want)
+	}
+}
+
+func TestTheJavaScriptClientReadsDocuments(t *testing.T) {
+	t.Parallel()
+	node := needNode(t)
+	out, err := exec.CommandContext(t.Context(), node, append([]string{javascript + "/client.js", filteringWorker(t)}, longAndShort...)...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	wantDocuments(t, out)
+}
+
 // TestPackagesOfTheJavaScriptClient: the lock file pins the content of each package and names no registry. The project
 // accepts the licence of each package.
 func TestPackagesOfTheJavaScriptClient(t *testing.T) {
@@ -160,12 +190,24 @@ func TestPackagesOfTheJavaScriptClient(t *testing.T) {
 	}
 }
 
-func TestThePythonClient(t *testing.T) {
-	t.Parallel()
+// needNATSForPython skips the test if Python or its NATS client is missing.
+func needNATSForPython(t *testing.T) {
+	t.Helper()
 	programs(t)
 	if out, err := exec.CommandContext(t.Context(), "python3", "-c", "import nats").CombinedOutput(); err != nil {
 		t.Skipf("SKIPPED: NO PYTHON3 WITH NATS-PY, SO docs/examples/client.py IS ONLY COMPILED: pip install nats-py: %s", out)
 	}
+}
+
+func TestThePythonClientReadsDocuments(t *testing.T) {
+	t.Parallel()
+	needNATSForPython(t)
+	wantDocuments(t, python(t, nil, append([]string{"client.py", "--url", filteringWorker(t)}, longAndShort...)...))
+}
+
+func TestThePythonClient(t *testing.T) {
+	t.Parallel()
+	needNATSForPython(t)
 	for _, delivery := range []string{"shared", "exclusive"} {
 		t.Run(delivery, func(t *testing.T) {
 			t.Parallel()

@@ -93,8 +93,8 @@ func TestPythonFramesAreSplitIntoTheirRecords(t *testing.T) {
 	}
 }
 
-// TestPythonReadsBinaryResults: results.py decodes the examples of docs/results.md.
-func TestPythonReadsBinaryResults(t *testing.T) {
+// TestPythonReadsResults: results.py decodes the examples of docs/results.md, filtered results and annotated documents.
+func TestPythonReadsResults(t *testing.T) {
 	t.Parallel()
 	ops, err := operator.ParseList("crc32c,minhash?k=4&hashes=2&seed=42")
 	if err != nil {
@@ -107,13 +107,21 @@ func TestPythonReadsBinaryResults(t *testing.T) {
 	}
 	frame := table.Reference(ops, [][]byte{payload, {}, nil}, []record.Status{record.OK, record.OK, record.TooLarge})
 	for want, body := range map[string][]byte{
-		`[0, [0], {"crc32c": [[3808858755]], "minhash?k=4&hashes=2&seed=42": [[529274414, 833389941]]}]`:                                 operator.Binary.Append(nil, ops, len(payload), records),
-		`[0, [0, 0, 2], {"crc32c": [[3808858755], [0], [0]], "minhash?k=4&hashes=2&seed=42": [[529274414, 833389941], [0, 0], [0, 0]]}]`: frame.Append(nil, operator.Binary, 0, 3),
-		"[0, [], {}]": nil,
+		`[[0], [0], {"crc32c": [[3808858755]], "minhash?k=4&hashes=2&seed=42": [[529274414, 833389941]]}]`:                                       operator.Binary.Append(nil, ops, len(payload), records),
+		`[[0, 1, 2], [0, 0, 2], {"crc32c": [[3808858755], [0], [0]], "minhash?k=4&hashes=2&seed=42": [[529274414, 833389941], [0, 0], [0, 0]]}]`: frame.Append(nil, operator.Binary, 0, 3),
+		"[[], [], {}]": nil,
+		`[[0, 2], [0, 2], {"crc32c": [[3808858755], [0]], "minhash?k=4&hashes=2&seed=42": [[529274414, 833389941], [0, 0]]}]`: frame.Select([]uint32{0, 2}).Append(nil, operator.Binary, 0, 2),
+		`[[0, {"bytes": 9, "crc32c": "e3069283"}], [1, {"bytes": 0, "crc32c": "00000000"}]]`:                                  []byte(`{"bytes":9,"crc32c":"e3069283"}` + "\n" + `{"bytes":0,"crc32c":"00000000"}` + "\n"),
+		`[[7, {"record": 7, "bytes": 9, "crc32c": "e3069283"}]]`:                                                              []byte(`{"record":7,"bytes":9,"crc32c":"e3069283"}`),
 	} {
 		if got := strings.TrimSpace(string(python(t, body, "results.py"))); got != want {
 			t.Errorf("it printed %s, want %s", got, want)
 		}
+	}
+	document := []byte(`{"id":1,"millrace":{"record":7,"bytes":9,"crc32c":"e3069283"}}` + "\n")
+	want := `[[{"id": 1}, {"record": 7, "bytes": 9, "crc32c": "e3069283"}]]`
+	if got := strings.TrimSpace(string(python(t, document, "results.py", "millrace"))); got != want {
+		t.Errorf("of a document, it printed %s, want %s", got, want)
 	}
 }
 

@@ -5,6 +5,7 @@
 
 import argparse
 import asyncio
+import json
 import time
 
 import nats
@@ -26,10 +27,15 @@ def input_of(message):
 
 
 def outcome(message):
-    """Describes a message. Every dead letter has a reason, and no result has one."""
-    reason = message.headers.get("Millrace-Reason")
-    if reason:
-        return f"dead letter, {reason}: {message.headers['Millrace-Error']}"
+    """Describes a message. Every dead letter has a reason, and no result has one. A filter may leave nothing of an input."""
+    headers = message.headers
+    if "Millrace-Reason" in headers:
+        return f"dead letter, {headers['Millrace-Reason']}: {headers['Millrace-Error']}"
+    if headers.get("Millrace-Records") == "0":
+        return f"nothing is left; filtered records: {headers.get('Millrace-Filtered', 0)}"
+    if "Millrace-Annotation" in headers:
+        results = [json.loads(line)[headers["Millrace-Annotation"]] for line in message.data.splitlines()]
+        return "documents with " + " ".join(json.dumps(result, separators=(",", ":")) for result in results)
     return "result " + message.data.decode()
 
 

@@ -19,10 +19,19 @@ function inputOf(message) {
   return sequence ? `${sequence} of ${message.headers.get("Millrace-Stream")}` : undefined;
 }
 
-// outcome describes a message. Every dead letter has a reason, and no result has one.
+// outcome describes a message. Every dead letter has a reason, and no result has one. A filter may leave nothing of an input.
 function outcome(message) {
   const reason = message.headers.get("Millrace-Reason");
-  return reason ? `dead letter, ${reason}: ${message.headers.get("Millrace-Error")}` : `result ${message.string()}`;
+  if (reason) {
+    return `dead letter, ${reason}: ${message.headers.get("Millrace-Error")}`;
+  }
+  if (message.headers.get("Millrace-Records") === "0") {
+    return `nothing is left; filtered records: ${message.headers.get("Millrace-Filtered") || 0}`;
+  }
+  const annotation = message.headers.get("Millrace-Annotation");
+  const documents = annotation ? message.string().trimEnd().split("\n").map((line) => JSON.parse(line)) : [];
+  const results = documents.map((document) => JSON.stringify(document[annotation]));
+  return annotation ? `documents with ${results.join(" ")}` : `result ${message.string()}`;
 }
 
 // follow calls handle for each message of a stream that the filter matches, and returns a function that stops it.
