@@ -75,7 +75,7 @@ func TestPageShowsWhatSendersChoseAsText(t *testing.T) {
 	}
 	b := pages(t, telemetry.Debug{Timeline: lineOf(), Job: func() telemetry.Job {
 		j := m.Job()
-		j.Partitions = 4
+		j.Partitions, j.Filtered = 4, 1234
 		j.Members = []telemetry.JobMember{{Name: "me", Self: true, Owns: 1, Partitions: "0"}, {Name: "<i>other</i>", Owns: 2, Partitions: "1-2"}}
 		return j
 	}})
@@ -92,6 +92,9 @@ func TestPageShowsWhatSendersChoseAsText(t *testing.T) {
 	}
 	if text := value[string](b, textOf("job-letters")+` + ": " + `+textOf("job-letters-sub")); text != "7: operator_error 7" {
 		t.Errorf("the dead letters are %q", text)
+	}
+	if sub := value[string](b, textOf("job-finished-sub")); !strings.HasSuffix(sub, "; filtered records: 1,234") {
+		t.Errorf("below the finished messages is %q", sub)
 	}
 	shares := value[string](b, textOf("job-shares"))
 	for _, part := range []string{"Partitions: 3 of 4 owned, 2 workers. A worker owns a partition from its first input on.", "this worker", "1 partition: 0", "<i>other</i>", "2 partitions: 1-2"} {

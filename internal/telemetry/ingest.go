@@ -74,6 +74,7 @@ func (m *Metrics) Frame(s inflight.FrameStats) {
 	f.splitting.Add(s.Splitting.Seconds())
 	for i, n := range s.LeftOut {
 		f.conditions[i].Add(float64(n))
+		m.job.filtered.Add(uint64(n))
 	}
 	if !s.Framed {
 		return // a compressed message of one record

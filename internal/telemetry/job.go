@@ -28,6 +28,7 @@ type Job struct {
 	Started     int64  `json:"started"`
 	Finished    uint64 `json:"finished"` // messages that this worker finished
 	Records     uint64 `json:"records"`  // records in those messages; a message that is not a frame counts as one
+	Filtered    uint64 `json:"filtered"` // records that the filter left out of the results of those messages
 	Bytes       uint64 `json:"bytes"`    // bytes of those messages
 	Redelivered uint64 `json:"redelivered"`
 
@@ -89,6 +90,7 @@ type jobCounter struct {
 	started         time.Time
 	finished, bytes atomic.Uint64
 	framed          atomic.Int64 // records of frames, minus one per frame
+	filtered        atomic.Uint64
 	redelivered     atomic.Uint64
 	pending         atomic.Uint64
 
@@ -171,7 +173,7 @@ func (c *jobCounter) job(now time.Time) Job {
 	defer c.mu.Unlock()
 	s := c.read(now)
 	j := Job{
-		Started: c.started.UnixMilli(), Finished: s.finished, Records: s.records, Bytes: s.bytes, Redelivered: c.redelivered.Load(),
+		Started: c.started.UnixMilli(), Finished: s.finished, Records: s.records, Filtered: c.filtered.Load(), Bytes: s.bytes, Redelivered: c.redelivered.Load(),
 		Letters: maps.Clone(c.letters), Last: slices.Clone(c.last),
 	}
 	slices.Reverse(j.Last)

@@ -66,11 +66,12 @@ func TestJobCountsRecordsAndOutcomes(t *testing.T) {
 	for _, o := range []inflight.Outcome{inflight.Published, inflight.Duplicate, inflight.DeadLettered, inflight.Nacked} {
 		m.Settled(o, 100, 1, time.Millisecond, time.Second)
 	}
-	m.Frame(inflight.FrameStats{Framed: true, Records: [record.Statuses]int{record.OK: 8, record.TooLarge: 2}})
+	m.AddFilter([]string{"record.bytes > 5", "crc32c != \"\""})
+	m.Frame(inflight.FrameStats{Framed: true, Records: [record.Statuses]int{record.OK: 8, record.TooLarge: 2}, LeftOut: []int{3, 1, 0}})
 	m.Frame(inflight.FrameStats{Compressed: 3})
 	m.Redelivered()
-	if j := m.Job(); j.Finished != 3 || j.Records != 12 || j.Bytes != 300 || j.Redelivered != 1 {
-		t.Errorf("the job is %+v, want 3 messages, one of them a frame of 10 records", j)
+	if j := m.Job(); j.Finished != 3 || j.Records != 12 || j.Filtered != 4 || j.Bytes != 300 || j.Redelivered != 1 {
+		t.Errorf("the job is %+v, want 3 messages, one of them a frame of 10 records of which 4 are left out", j)
 	}
 }
 

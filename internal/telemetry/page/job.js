@@ -35,7 +35,7 @@ function showJob() {
   setText("job-letters-sub", letters.map(([reason, n]) => reason + " " + count(n)).join(", ") || "none");
   setText("job-redelivered", large(job.redelivered));
   setText("job-finished", large(job.finished));
-  setText("job-finished-sub", "in " + ago(Date.now() - job.started) + ", since " + wallClock(job.started));
+  setText("job-finished-sub", "in " + ago(Date.now() - job.started) + ", since " + wallClock(job.started) + (job.filtered > 0 ? "; filtered records: " + large(job.filtered) : ""));
   if (!view.paused) showJobRows(job); // rows move what is below them
 }
 
