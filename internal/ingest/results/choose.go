@@ -37,10 +37,3 @@ func (e *encoder) shrink(f *inflight.Frame, t **table.Table, i int) bool {
 	*t = f.Table.Select(f.Chosen)
 	return true
 }
-
-func sum(numbers []int) (total int) {
-	for _, n := range numbers {
-		total += n
-	}
-	return total
-}

@@ -211,6 +211,13 @@ func (e *encoder) frameHeader(d *inflight.Delivery, body int) nats.Header {
 	return h
 }
 
+func sum(numbers []int) (total int) {
+	for _, n := range numbers {
+		total += n
+	}
+	return total
+}
+
 // reconnectPause is the minimum time between two reconnects for reading the server's max_payload.
 const reconnectPause = time.Minute
 
