@@ -57,26 +57,29 @@ __device__ inline void count_dt_line(const QualityText &text, const QualityLine 
                  (ends_in_dots(text, line.last, text.at(line.last)) ? 1u << 8 : 0);
 }
 
-// Both kinds of lines.
+// Both kinds of lines. They are the same up to the first line end that isn't a newline.
 struct QualityLines {
     QualityLine line, dt;
+    bool apart; // whether dt is valid; otherwise it is the same as line
 
     // Counts the lines that end in the 32 bytes from `start` on. `end_of_text` is the bit of the end of the text, or 0.
     __device__ void count(const QualityText &text, uint32_t start, const QualityMasks &masks, uint32_t end_of_text,
                           QualityTally *tally) {
+        if (!apart && masks.line_ends != masks.newlines) dt = line, apart = true;
         uint32_t breaks = masks.newlines | end_of_text, dt_breaks = masks.line_ends | end_of_text, lane = lane_id();
         if ((breaks | dt_breaks) == 0) {
-            line.extend(start, masks, kWholeWarp), dt.extend(start, masks, kWholeWarp);
+            line.extend(start, masks, kWholeWarp);
+            if (apart) dt.extend(start, masks, kWholeWarp);
             return;
         }
-        if (breaks >> lane & 1) count_line(text, line_before(start, masks, breaks, line), start + lane, tally);
-        if (dt_breaks >> lane & 1) {
-            QualityLine before = line_before(start, masks, dt_breaks, dt);
-            // After the last line end, there is a line only if characters follow.
-            if (before.characters != 0 || (masks.line_ends >> lane & 1)) count_dt_line(text, before, tally);
-        }
+        QualityLine before = line_before(start, masks, breaks, line), dt_before = before;
+        if (apart) dt_before = line_before(start, masks, dt_breaks, dt);
+        if (breaks >> lane & 1) count_line(text, before, start + lane, tally);
+        // After the last line end, there is a line only if characters follow.
+        bool dt_line = (masks.line_ends >> lane & 1) != 0 || dt_before.characters != 0;
+        if ((dt_breaks >> lane & 1) && dt_line) count_dt_line(text, dt_before, tally);
         continue_line(start, masks, breaks, &line);
-        continue_line(start, masks, dt_breaks, &dt);
+        if (apart) continue_line(start, masks, dt_breaks, &dt);
     }
 };
 

@@ -20,7 +20,7 @@ constexpr uint32_t four_bytes(const char *text) {
 // The first four bytes of all phrases and URLs, with bit 5 of each byte set, so that letters have lower case. In
 // "cookie" the k may also be U+212A, the kelvin sign, whose bytes are e2 84 aa.
 constexpr const char *kBeginnings[] = {"term", "priv", "cook", "coo\xe2", "uses", "use ", "nece", "any ", "if y", "lore", "http"};
-constexpr uint32_t kLowerCase = 0x20202020, kHttp = four_bytes("http");
+constexpr uint32_t kLowerCase = 0x20202020, kHttp = four_bytes("http"), kCook = four_bytes("cook"), kKelvinCook = four_bytes("coo\xe2");
 
 // Maps the beginnings to different numbers below 32. A search by trial found the factor.
 MILLRACE_BOTH constexpr uint32_t beginning_slot(uint32_t word) { return word * 0xa6cecc1bu >> 27; }
@@ -47,6 +47,7 @@ static_assert(all_beginnings_found(), "two beginnings have the same number: sear
 struct QualityPhrases {
     static constexpr uint32_t kCount = kPolicies + 1, kMostText = 1024;
     uint16_t starts[kCount + 1];
+    uint32_t beginnings[kCount]; // the first four bytes of each phrase
     char text[kMostText];
 };
 
@@ -54,12 +55,23 @@ constexpr QualityPhrases make_phrases() {
     QualityPhrases phrases{};
     uint32_t at = 0;
     for (uint32_t i = 0; i < QualityPhrases::kCount; i++) {
-        phrases.starts[i] = static_cast<uint16_t>(at);
-        for (const char *c = i < kPolicies ? kPolicyPhrases[i] : kLoremPhrase; *c != 0; c++) phrases.text[at++] = *c;
+        const char *phrase = i < kPolicies ? kPolicyPhrases[i] : kLoremPhrase;
+        phrases.starts[i] = static_cast<uint16_t>(at), phrases.beginnings[i] = four_bytes(phrase);
+        for (const char *c = phrase; *c != 0; c++) phrases.text[at++] = *c;
     }
     phrases.starts[QualityPhrases::kCount] = static_cast<uint16_t>(at);
     return phrases;
 }
+
+constexpr bool all_phrases_found() {
+    QualityPhrases phrases = make_phrases();
+    QualityBeginnings table = make_beginnings();
+    for (uint32_t i = 0; i < QualityPhrases::kCount; i++) {
+        if (table.slots[beginning_slot(phrases.beginnings[i])] != phrases.beginnings[i]) return false;
+    }
+    return true; // make_phrases isn't constant if the text is too long
+}
+static_assert(all_phrases_found(), "a phrase begins with none of kBeginnings");
 
 static __device__ const QualityBeginnings quality_beginnings = make_beginnings();
 static __device__ const QualityPhrases quality_phrases = make_phrases();
@@ -80,11 +92,17 @@ struct QualityFound {
     uint32_t policy, lorem;
 };
 
-__device__ inline QualityFound find_phrases(const QualityText &text, uint32_t position, bool candidate) {
+// Searches for phrases at each lane's position, if `beginning` is one of kBeginnings, or 0.
+__device__ inline QualityFound find_phrases(const QualityText &text, uint32_t position, uint32_t beginning) {
     bool policy = false, lorem = false;
-    if (candidate) {
-        for (uint32_t i = 0; i < kPolicies && !policy; i++) policy = phrase_at(text, position, i);
-        lorem = phrase_at(text, position, kPolicies);
+    if (beginning == kKelvinCook) beginning = kCook;
+    for (uint32_t i = 0; i <= kPolicies; i++) {
+        if (quality_phrases.beginnings[i] != beginning || !phrase_at(text, position, i)) continue;
+        if (i < kPolicies) {
+            policy = true;
+        } else {
+            lorem = true;
+        }
     }
     return {ballot(policy), ballot(lorem)};
 }

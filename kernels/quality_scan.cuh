@@ -4,9 +4,9 @@
 // masks of 32 bytes, so that finding the beginning of a word or a line is arithmetic on masks. The state between two
 // steps is the beginnings of the word, the line and the paragraph that continue.
 //
-// Cost of 32 bytes, in instructions of a warp, by counting the code's operations: 130 for ASCII letters, 90 more if a
-// character isn't ASCII, 200 more if a line ends, 200 more where a phrase may begin. An H100 issues at most 740 in the
-// time in which 32 bytes arrive at 40 GB/s.
+// Cost of 32 bytes, in instructions of a warp, estimated from the machine code for compute capability 9.0: 280 for ASCII
+// words, 130 more if a character isn't ASCII, 200 more if a line ends, 300 more where a phrase may begin. An H100 issues
+// at most 740 in the time in which 32 bytes arrive at 40 GB/s.
 #pragma once
 
 #include "quality_lines.cuh"
@@ -72,7 +72,7 @@ public:
     // `classes` has the class of each byte below 0x80.
     __device__ QualityScan(const QualityText &text, const uint32_t *classes)
         : tally(), wide(), paragraphs(), text_(text), classes_(classes), beginning_(quality_beginnings.slots[lane_id()]), word_(),
-          lines_{{0, kNowhere, kNowhere}, {0, kNowhere, kNowhere}}, urls_(), byte_(0), pair_(0), quad_(0) {}
+          lines_{{0, kNowhere, kNowhere}, {0, kNowhere, kNowhere}, false}, urls_(), byte_(0), pair_(0), quad_(0) {}
 
     // Scans from a position on, which is the start of the record or follows a newline. It ends at the record's end, or
     // at the first byte from `limit` on that follows a newline and isn't one. There the next segment begins.
@@ -148,7 +148,7 @@ private:
         for (uint32_t http = ballot(candidate && quad == kHttp); http != 0; http &= http - 1) {
             urls_.count(text_, classes_, position - lane_id() + lowest_bit(http) - 3, &tally);
         }
-        return find_phrases(text_, position - 3, candidate);
+        return find_phrases(text_, position - 3, candidate ? lower : 0);
     }
 };
 
