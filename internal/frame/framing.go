@@ -195,6 +195,7 @@ func (s *Splitter) split(f *Frame, contentType string, body []byte) error {
 		return err
 	}
 	if s.Selects() || framing == JSONArray {
+		defer f.members.end()
 		if err := f.members.begin(s, body); err != nil {
 			return err
 		}

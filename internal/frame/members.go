@@ -2,6 +2,7 @@ package frame
 
 import (
 	"slices"
+	"sync"
 	"unsafe"
 
 	"millrace/internal/invariants"
@@ -15,18 +16,27 @@ type members struct {
 
 	field, nullMissing, objects bool // from the Splitter
 
+	*scanner // set only during Splitter.Open
+
 	body     []byte
-	selector jsonfield.Selector // finds the field, if there is one, and then the kept fields
-	match    jsonfield.Match    // of the record that is being read
-	values   []byte             // unescaped values of the field, back to back
-	sources  []span             // the whole records in the body, if there is a field
-	tooLarge bool               // whether a value exceeds the limit of a record
+	values   []byte // unescaped values of the field, back to back
+	sources  []span // the whole records in the body, if there is a field
+	tooLarge bool   // whether a value exceeds the limit of a record
 
 	keep     int    // number of kept fields
 	kept     []span // keep spans per record, in keptFrom
 	keptFrom []byte // the body, or rendered
 	rendered []byte // JSON texts of the kept columns of an Arrow stream
 }
+
+// scanner reads one record after the other. It is larger than the index of most frames, so frames share scanners.
+type scanner struct {
+	selector jsonfield.Selector // finds the field, if there is one, and then the kept fields
+	match    jsonfield.Match    // of the record that is being read
+}
+
+// scanners contains *scanner.
+var scanners = sync.Pool{New: func() any { return new(scanner) }}
 
 // span is a range of bytes. It has no bytes if a value is absent.
 type span struct{ start, end uint32 }
@@ -37,6 +47,7 @@ func (m *members) begin(s *Splitter, body []byte) error {
 	if s.Field != "" {
 		paths = append([]string{s.Field}, s.Keep...)
 	}
+	m.scanner = scanners.Get().(*scanner)
 	if !slices.Equal(m.selector.Paths(), paths) {
 		selector, err := jsonfield.NewSelector(paths)
 		if err != nil {
@@ -50,6 +61,14 @@ func (m *members) begin(s *Splitter, body []byte) error {
 		m.values = slices.Grow(m.values, len(body)) // a value is never longer than its JSON text
 	}
 	return nil
+}
+
+// end releases the scanner.
+func (m *members) end() {
+	if m.scanner != nil {
+		scanners.Put(m.scanner)
+		m.scanner = nil
+	}
 }
 
 // keptValues is the largest memory for values that a frame keeps for the next message.
@@ -196,8 +215,8 @@ func (f *Frame) Fault(i int) string {
 	if !m.on || f.Status(i) != record.InvalidJSON {
 		return ""
 	}
-	var match jsonfield.Match
-	if fault := m.selector.Scan(f.Source(i), &match); !fault.IsZero() {
+	var s scanner
+	if fault := s.selector.Scan(f.Source(i), &s.match); !fault.IsZero() {
 		return fault.Error()
 	}
 	return "the record is valid JSON, but not an object"
