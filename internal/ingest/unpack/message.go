@@ -222,9 +222,9 @@ type buffers struct {
 	kept  int64 // bytes that the budget counts while the buffers are unused
 }
 
-// size returns the memory that the buffers take, in bytes.
+// size returns the memory that the buffers take, and the message with them, in bytes.
 func (b *buffers) size() int64 {
-	return int64(unsafe.Sizeof(*b)) + int64(cap(b.Encoded)+cap(b.body)+4*cap(b.Chosen)+8*cap(b.LeftOut)) + b.Table.Size() + b.split.Size()
+	return memory.FrameBytes + int64(unsafe.Sizeof(*b)) + int64(cap(b.Encoded)+cap(b.body)+4*cap(b.Chosen)+8*cap(b.LeftOut)) + b.Table.Size() + b.split.Size()
 }
 
 // takeBuffers returns new buffers, or buffers of an earlier message.
