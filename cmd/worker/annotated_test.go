@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -87,7 +88,7 @@ func (r *auditRig) wantSecondStage(passed map[int]string) {
 		"MILLRACE_DELIVERY=shared", "MILLRACE_ANNOTATE_AS=second", `MILLRACE_FILTER=record.bytes < 500 && fields["millrace.bytes"] >= 50`, "MILLRACE_KEEP_FIELDS=millrace.bytes",
 	}
 	first := r.env
-	r.env = append(first[:len(first):len(first)], second...)
+	r.env = slices.Concat(first, second)
 	defer func() { r.env = first }()
 	inputs := messagesOn(r.T, r.js, "results.>")
 	r.working(func() {

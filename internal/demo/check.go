@@ -282,8 +282,8 @@ func (c *checker) check(u *unpacker, msgs []jetstream.Msg) {
 		}
 		bytes += len(m.Data())
 	}
-	kept := 0
-	if u.doc, kept, err = c.docs.check(u.doc, i, parts); err != nil {
+	doc, kept, err := c.docs.check(u.doc, i, parts)
+	if u.doc = doc; err != nil {
 		c.found(fmt.Errorf("document %d of %d bytes: %w", i, len(u.doc), err))
 		return
 	}

@@ -25,7 +25,7 @@ type fields struct {
 	keys    []string // names as JSON texts with a colon
 	of      Fields
 	omitted map[int]bool // records whose fields are left out
-	numbers []uint32     // in a selection: the index in of of each record
+	numbers []uint32     // in a selection: the number of each record in the message
 }
 
 // Keep adds the fields with the given names to the results. of.Kept(i, k) is the field names[k] of record i, and must stay valid
