@@ -14,16 +14,25 @@ type arrowRows struct {
 	batches []arrowBatch // record batches with rows, in order
 	body    []byte
 
+	dictionaries []dictionaryBatch // of the whole stream, in order
+
 	inflated map[int][]byte // decompressed buffers of one batch
 	of       int            // index of that batch
 	bytes    int            // total length of inflated
+	limit    int            // maximum of bytes
 }
 
 // arrowBatch is a record batch of the stream.
 type arrowBatch struct {
 	first        int // index of its first record
 	message      arrowMessage
-	dictionaries []byte // the messages with the dictionaries before it
+	dictionaries int // number of the dictionary batches before it
+}
+
+// dictionaryBatch is a message with the values of a dictionary, or with more of them.
+type dictionaryBatch struct {
+	id      int64
+	message []byte
 }
 
 // letter returns an Arrow stream of the row with record i. ok is false if the row can't be copied.
@@ -38,6 +47,7 @@ func (f *Frame) letter(i int) (stream []byte, ok bool) {
 		if err != nil {
 			return nil, false
 		}
+		rows.limit = f.limits.bytes
 		f.arrow.rows = rows
 	}
 	r := f.arrow.rows
@@ -46,21 +56,28 @@ func (f *Frame) letter(i int) (stream []byte, ok bool) {
 	if r.of != n {
 		r.inflated, r.of, r.bytes = nil, n, 0
 	}
+	var row rowSet
+	row.add(i-c.batch.first, i-c.batch.first+1)
 	first, fields := vectorIn(&r.schema, schemaFields, 4)
 	for k := range fields {
 		field := elementIn(&r.schema, first, k)
-		c.copyField(&field, i-c.batch.first, i-c.batch.first+1)
+		c.copyField(&field, &row)
 	}
-	stream = append(append([]byte(nil), r.head...), c.batch.dictionaries...)
-	stream = c.appendMessage(stream)
-	return append(stream, "\xff\xff\xff\xff\x00\x00\x00\x00"...), true
+	stream = append(stream, r.head...)
+	for _, d := range r.dictionaries[:c.batch.dictionaries] {
+		stream = append(stream, d.message...)
+	}
+	stream = c.out.appendMessage(stream, row.rows)
+	return append(stream, endOfStream...), true
 }
+
+const endOfStream = "\xff\xff\xff\xff\x00\x00\x00\x00"
 
 // findRows reads the metadata of all messages of a stream, which Open has accepted.
 func findRows(body []byte) (*arrowRows, error) {
 	r := &arrowRows{body: body, of: -1}
 	s := arrowStream{frame: &Frame{}, body: body}
-	records, dictionaries := 0, []byte(nil)
+	records := 0
 	for {
 		var m arrowMessage
 		more, err := s.next(&m)
@@ -72,10 +89,11 @@ func findRows(body []byte) (*arrowRows, error) {
 		case headerSchema:
 			r.schema, r.head = m.header, message
 		case headerDictionaryBatch:
-			dictionaries = append(dictionaries, message...)
+			const id = 4
+			r.dictionaries = append(r.dictionaries, dictionaryBatch{m.header.GetInt64Slot(id, 0), message})
 		case headerRecordBatch:
 			if rows := int(m.header.GetInt64Slot(batchLength, 0)); rows > 0 {
-				r.batches = append(r.batches, arrowBatch{first: records, message: m, dictionaries: dictionaries[:len(dictionaries):len(dictionaries)]})
+				r.batches = append(r.batches, arrowBatch{first: records, message: m, dictionaries: len(r.dictionaries)})
 				records += rows
 			}
 		}
@@ -107,7 +125,7 @@ func (c *rowCopy) at(index int) []byte {
 // inflate decompresses a buffer. The limit holds for all buffers of the batch together.
 func (c *rowCopy) inflate(index int, b *arrowBuffer, codec uint8) []byte {
 	size, err := b.inflatedSize(c.body)
-	check(err == nil && size <= int64(c.limit-c.rows.bytes), "a buffer is too large")
+	check(err == nil && size <= int64(c.rows.limit-c.rows.bytes), "a buffer is too large")
 	src := c.body[b.pos+inflatedPrefix : b.pos+b.length]
 	out := src
 	if binary.LittleEndian.Uint64(c.body[b.pos:]) != ^uint64(0) {
@@ -122,21 +140,20 @@ func (c *rowCopy) inflate(index int, b *arrowBuffer, codec uint8) []byte {
 	return out
 }
 
-// appendMessage appends the message with the new batch, which has one row.
-func (c *rowCopy) appendMessage(dst []byte) []byte {
+// appendMessage appends the message with the new batch, which has the given number of rows.
+func (o *newBatch) appendMessage(dst []byte, rows int) []byte {
 	b := flatbuffers.NewBuilder(1 << 10)
-	nodes, buffers := structs(b, c.out.nodes), structs(b, c.out.buffers)
-	b.StartVector(8, len(c.out.variadic), 8)
-	for i := len(c.out.variadic) - 1; i >= 0; i-- {
-		b.PrependInt64(c.out.variadic[i])
+	nodes, buffers := structs(b, o.nodes), structs(b, o.buffers)
+	b.StartVector(8, len(o.variadic), 8)
+	for i := len(o.variadic) - 1; i >= 0; i-- {
+		b.PrependInt64(o.variadic[i])
 	}
-	variadic := b.EndVector(len(c.out.variadic))
-	slot := func(offset flatbuffers.VOffsetT) int { return int(offset-4) / 2 }
+	variadic := b.EndVector(len(o.variadic))
 	b.StartObject(5)
-	b.PrependInt64Slot(slot(batchLength), 1, 0)
+	b.PrependInt64Slot(slot(batchLength), int64(rows), 0)
 	b.PrependUOffsetTSlot(slot(batchNodes), nodes, 0)
 	b.PrependUOffsetTSlot(slot(batchBuffers), buffers, 0)
-	if len(c.out.variadic) > 0 {
+	if len(o.variadic) > 0 {
 		b.PrependUOffsetTSlot(slot(batchVariadicCounts), variadic, 0)
 	}
 	batch := b.EndObject()
@@ -144,14 +161,20 @@ func (c *rowCopy) appendMessage(dst []byte) []byte {
 	b.PrependInt16Slot(slot(messageVersion), version5, 0)
 	b.PrependByteSlot(slot(messageHeaderType), headerRecordBatch, 0)
 	b.PrependUOffsetTSlot(slot(messageHeader), batch, 0)
-	b.PrependInt64Slot(slot(messageBodyLength), int64(len(c.out.data)), 0)
+	b.PrependInt64Slot(slot(messageBodyLength), int64(len(o.data)), 0)
 	b.Finish(b.EndObject())
-	metadata := b.FinishedBytes()
+	return append(appendMetadata(dst, b.FinishedBytes()), o.data...)
+}
+
+// slot returns the number of a field of a table, given its offset in the table's description.
+func slot(offset flatbuffers.VOffsetT) int { return int(offset-4) / 2 }
+
+// appendMetadata appends the start of a message, whose buffers follow.
+func appendMetadata(dst, metadata []byte) []byte {
 	padding := -len(metadata) & 7
 	dst = binary.LittleEndian.AppendUint32(dst, continuation)
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(metadata)+padding))
-	dst = append(append(dst, metadata...), make([]byte, padding)...)
-	return append(dst, c.out.data...)
+	return append(append(dst, metadata...), make([]byte, padding)...)
 }
 
 // structs adds a vector of structs of two numbers each.

@@ -7,7 +7,7 @@ import (
 	flatbuffers "github.com/google/flatbuffers/go"
 )
 
-// This file copies a range of rows of a column, with its children. Types that are not listed in arrow_schema.go:
+// This file copies rows of a column, with its children. Types that are not listed in arrow_schema.go:
 const (
 	typeDecimal         arrowType = 7
 	typeDate            arrowType = 8
@@ -27,16 +27,19 @@ type rowCopy struct {
 	batch *arrowBatch
 	rows  *arrowRows
 	body  []byte
-	limit int // maximum size of the decompressed buffers of a batch
+	limit int // maximum size of the buffers of the new batch
 
 	node, buffer, variadic int // next ones in the batch
 
-	out struct {
-		nodes    []int64 // pairs of length and number of nulls
-		buffers  []int64 // pairs of position and length
-		variadic []int64
-		data     []byte
-	}
+	out newBatch
+}
+
+// newBatch is a record batch that is being written.
+type newBatch struct {
+	nodes    []int64 // pairs of length and number of nulls
+	buffers  []int64 // pairs of position and length
+	variadic []int64
+	data     []byte
 }
 
 // rowFault is the panic of a rowCopy that can't copy a row.
@@ -48,80 +51,117 @@ func check(ok bool, what string) {
 	}
 }
 
-// copyField copies the rows [from, to) of a field.
-func (c *rowCopy) copyField(field *flatbuffers.Table, from, to int) {
+// rowSet is a list of ranges of rows, in the order in which they are copied.
+type rowSet struct {
+	ranges []rowRange
+	rows   int // in all ranges
+	end    int // the largest end of a range
+}
+
+type rowRange struct{ from, to int }
+
+// maxRows is the maximum number of rows that a column or a child has. A product of it and a width is an int.
+const maxRows = math.MaxUint32
+
+// add adds a range, and joins it with the last one if it follows that.
+func (r *rowSet) add(from, to int) {
+	check(0 <= from && from <= to && to <= maxRows && r.rows <= maxRows, "a column has too many rows")
+	if from == to {
+		return
+	}
+	r.rows, r.end = r.rows+to-from, max(r.end, to)
+	if last := len(r.ranges) - 1; last >= 0 && r.ranges[last].to == from {
+		r.ranges[last].to = to
+		return
+	}
+	r.ranges = append(r.ranges, rowRange{from, to})
+}
+
+// copyField copies rows of a field.
+func (c *rowCopy) copyField(field *flatbuffers.Table, set *rowSet) {
 	const size = 16
 	nodes, n := vectorIn(&c.batch.message.header, batchNodes, size)
 	check(c.node < n, "a field node is missing")
 	node := nodes + flatbuffers.UOffsetT(size*c.node)
 	length, nulls := c.batch.message.header.GetInt64(node), c.batch.message.header.GetInt64(node+8)
 	c.node++
-	check(0 <= from && from <= to && int64(to) <= length, "a column has too few rows")
+	check(int64(set.end) <= length, "a column has too few rows")
 	encoding, isDictionary := tableIn(field, fieldDictionary)
 	typ := typeOf(field)
 	if typ == typeNull && !isDictionary {
-		c.out.nodes = append(c.out.nodes, int64(to-from), int64(to-from))
+		c.out.nodes = append(c.out.nodes, int64(set.rows), int64(set.rows))
 		return
 	}
-	c.out.nodes = append(c.out.nodes, int64(to-from), c.copyValidity(from, to, nulls != 0))
+	c.out.nodes = append(c.out.nodes, int64(set.rows), c.copyValidity(set, nulls != 0))
 	if isDictionary {
-		c.copyFixed(indexWidth(&encoding), from, to)
+		c.copyFixed(indexWidth(&encoding), set)
 	} else {
-		c.copyValues(field, typ, from, to)
+		c.copyValues(field, typ, set)
 	}
 }
 
 // copyValues copies the buffers after the validity, and the children.
-func (c *rowCopy) copyValues(field *flatbuffers.Table, typ arrowType, from, to int) {
+func (c *rowCopy) copyValues(field *flatbuffers.Table, typ arrowType, set *rowSet) {
 	details, _ := tableIn(field, fieldType)
 	switch typ {
 	case typeBool:
-		c.add(bits(c.next(), from, to))
+		c.add(c.bits(c.next(), set))
 	case typeBinary, typeUtf8, typeLargeBinary, typeLargeUtf8:
-		first, last := c.copyOffsets(typ.isLarge(), from, to)
-		c.add(slice(c.next(), first, last))
+		c.addRanges(c.copyOffsets(typ.isLarge(), set), 1)
 	case typeList, typeMap, typeLargeList:
-		first, last := c.copyOffsets(typ == typeLargeList, from, to)
-		c.copyChildren(field, 1, first, last)
+		c.copyChildren(field, 1, c.copyOffsets(typ == typeLargeList, set))
 	case typeFixedSizeList:
 		const listSize = 4
 		n := int(details.GetInt32Slot(listSize, 0))
 		check(n >= 0, "a list has a negative size")
-		c.copyChildren(field, 1, from*n, to*n)
+		var elements rowSet
+		for _, r := range set.ranges {
+			elements.add(r.from*n, r.to*n)
+		}
+		c.copyChildren(field, 1, &elements)
 	case typeStruct:
-		c.copyChildren(field, -1, from, to)
+		c.copyChildren(field, -1, set)
 	case typeBinaryView, typeUtf8View:
-		c.copyViews(from, to)
+		c.copyViews(set)
 	default:
-		c.copyFixed(fixedWidth(typ, &details), from, to)
+		c.copyFixed(fixedWidth(typ, &details), set)
 	}
 }
 
-// copyChildren copies the rows [from, to) of all children of a field. want is the number of children, or -1 for any.
-func (c *rowCopy) copyChildren(field *flatbuffers.Table, want, from, to int) {
+// copyChildren copies rows of all children of a field. want is the number of children, or -1 for any.
+func (c *rowCopy) copyChildren(field *flatbuffers.Table, want int, set *rowSet) {
 	first, n := vectorIn(field, fieldChildren, 4)
 	check(want < 0 || n == want, "a column has the wrong number of children")
 	for i := range n {
 		child := elementIn(field, first, i)
-		c.copyField(&child, from, to)
+		c.copyField(&child, set)
 	}
 }
 
 // copyFixed copies values of width bytes.
-func (c *rowCopy) copyFixed(width, from, to int) {
+func (c *rowCopy) copyFixed(width int, set *rowSet) {
 	check(width > 0, "a column has a type whose rows can't be copied")
-	c.add(slice(c.next(), from*width, to*width))
+	c.addRanges(set, width)
+}
+
+// addRanges adds a buffer with the given rows of the next buffer, in which each row has width bytes.
+func (c *rowCopy) addRanges(set *rowSet, width int) {
+	values, start := c.next(), len(c.out.data)
+	for _, r := range set.ranges {
+		c.grow(slice(values, r.from*width, r.to*width))
+	}
+	c.end(start)
 }
 
 // copyValidity copies the bits that mark the nulls, and returns the number of nulls. The bits have no meaning unless has is set.
-func (c *rowCopy) copyValidity(from, to int, has bool) (nulls int64) {
+func (c *rowCopy) copyValidity(set *rowSet, has bool) (nulls int64) {
 	if !has {
 		c.buffer++
 		c.add(nil)
 		return 0
 	}
-	marks := bits(c.next(), from, to)
-	for i := range to - from {
+	marks := c.bits(c.next(), set)
+	for i := range set.rows {
 		if isNull(marks, i) {
 			nulls++
 		}
@@ -133,13 +173,16 @@ func (c *rowCopy) copyValidity(from, to int, has bool) (nulls int64) {
 	return nulls
 }
 
-// bits returns the bits [from, to) of a bitmap, beginning at the first bit.
-func bits(bitmap []byte, from, to int) []byte {
-	check((to+7)/8 <= len(bitmap), "a bitmap is too short")
-	out := make([]byte, (to-from+7)/8)
-	for i := from; i < to; i++ {
-		if !isNull(bitmap, i) {
-			out[(i-from)/8] |= 1 << ((i - from) % 8)
+// bits returns bits of a bitmap without gaps, beginning at the first bit.
+func (c *rowCopy) bits(bitmap []byte, set *rowSet) []byte {
+	check((set.end+7)/8 <= len(bitmap), "a bitmap is too short")
+	c.reserve((set.rows + 7) / 8)
+	out, at := make([]byte, (set.rows+7)/8), 0
+	for _, r := range set.ranges {
+		for i := r.from; i < r.to; i, at = i+1, at+1 {
+			if !isNull(bitmap, i) {
+				out[at/8] |= 1 << (at % 8)
+			}
 		}
 	}
 	return out
@@ -150,42 +193,52 @@ func slice(values []byte, from, to int) []byte {
 	return values[from:to]
 }
 
-// copyOffsets copies the offsets of the rows [from, to) relative to the first, and returns the first and the last offset.
-func (c *rowCopy) copyOffsets(large bool, from, to int) (first, last int) {
+// copyOffsets copies the offsets of rows, as if their elements had no gaps. It returns the elements.
+func (c *rowCopy) copyOffsets(large bool, set *rowSet) *rowSet {
 	width := 4
 	if large {
 		width = 8
 	}
-	offsets := c.next()
-	if from == to && len(offsets) == 0 {
+	offsets, elements := c.next(), &rowSet{}
+	if set.rows == 0 {
 		c.add(make([]byte, width))
-		return 0, 0
+		return elements
 	}
-	offsets = slice(offsets, from*width, (to+1)*width)
+	check(len(offsets)/width > set.end, "a buffer of offsets is too short")
 	at := func(i int) int {
 		if large {
 			return int(binary.LittleEndian.Uint64(offsets[i*width:]) & math.MaxInt64)
 		}
 		return int(binary.LittleEndian.Uint32(offsets[i*width:]))
 	}
-	first, last = at(0), at(to-from)
-	out := make([]byte, len(offsets))
-	for i := range to - from + 1 {
-		check(first <= at(i) && at(i) <= last, "the offsets of a column descend")
-		if large {
-			binary.LittleEndian.PutUint64(out[i*width:], uint64(at(i)-first))
-		} else {
-			binary.LittleEndian.PutUint32(out[i*width:], uint32(at(i)-first))
+	c.reserve((set.rows + 1) * width)
+	out := make([]byte, width, (set.rows+1)*width)
+	for _, r := range set.ranges {
+		first, before := at(r.from), elements.rows
+		for i := r.from; i < r.to; i++ {
+			check(at(i) <= at(i+1), "the offsets of a column descend")
+			end := before + at(i+1) - first
+			if large {
+				out = binary.LittleEndian.AppendUint64(out, uint64(end))
+			} else {
+				check(end <= math.MaxInt32, "a column of the selected rows is too large")
+				out = binary.LittleEndian.AppendUint32(out, uint32(end))
+			}
 		}
+		elements.add(first, at(r.to))
 	}
 	c.add(out)
-	return first, last
+	return elements
 }
 
 // copyViews copies views, and the data of long ones into one buffer.
-func (c *rowCopy) copyViews(from, to int) {
+func (c *rowCopy) copyViews(set *rowSet) {
 	const size, inline = 16, 12
-	views := append([]byte(nil), slice(c.next(), size*from, size*to)...)
+	source, views := c.next(), []byte(nil)
+	c.reserve(set.rows * size)
+	for _, r := range set.ranges {
+		views = append(views, slice(source, size*r.from, size*r.to)...)
+	}
 	counts, n := vectorIn(&c.batch.message.header, batchVariadicCounts, 8)
 	check(c.variadic < n, "a number of data buffers is missing")
 	count := c.batch.message.header.GetInt64(counts + flatbuffers.UOffsetT(8*c.variadic))
@@ -200,8 +253,9 @@ func (c *rowCopy) copyViews(from, to int) {
 			continue
 		}
 		index, offset := binary.LittleEndian.Uint32(views[at+8:]), int(binary.LittleEndian.Uint32(views[at+12:]))
-		check(int64(index) < count && len(data)+int(length) <= c.limit, "a view is wrong")
+		check(int64(index) < count, "a view is wrong")
 		value := slice(c.at(first+int(index)), offset, offset+int(length))
+		c.reserve(len(views) + len(data) + len(value))
 		binary.LittleEndian.PutUint32(views[at+8:], 0)
 		binary.LittleEndian.PutUint32(views[at+12:], uint32(len(data)))
 		data = append(data, value...)
@@ -211,12 +265,28 @@ func (c *rowCopy) copyViews(from, to int) {
 	c.out.variadic = append(c.out.variadic, 1)
 }
 
+// reserve checks that n more bytes fit into the new batch.
+func (c *rowCopy) reserve(n int) {
+	check(n <= c.limit-len(c.out.data), "the rows are too large, perhaps because they share bytes")
+}
+
 // add adds a buffer to the new batch.
 func (c *rowCopy) add(buffer []byte) {
+	start := len(c.out.data)
+	c.grow(buffer)
+	c.end(start)
+}
+
+// grow appends bytes to the buffer that end will add.
+func (c *rowCopy) grow(values []byte) {
+	c.reserve(len(values))
+	c.out.data = append(c.out.data, values...)
+}
+
+// end adds the buffer that begins at start in the new batch.
+func (c *rowCopy) end(start int) {
 	o := &c.out
-	check(len(o.data)+len(buffer) <= c.limit, "the row is too large")
-	o.buffers = append(o.buffers, int64(len(o.data)), int64(len(buffer)))
-	o.data = append(o.data, buffer...)
+	o.buffers = append(o.buffers, int64(start), int64(len(o.data)-start))
 	for len(o.data)%8 != 0 {
 		o.data = append(o.data, 0)
 	}
