@@ -38,10 +38,6 @@ func (c *Config) validateFields() {
 		c.problemDo(keep, fmt.Sprintf("binary results have no fields, and %s_RESULT_FORMAT is binary", Prefix),
 			fmt.Sprintf("set %s_RESULT_FORMAT=json or arrow, or unset it", Prefix))
 	}
-	if c.format == operator.Annotated && c.framing == frame.Arrow {
-		c.problemDo(Prefix+"_RESULT_FORMAT", fmt.Sprintf("annotated results need JSON objects, and %s_FRAMING is arrow", Prefix),
-			fmt.Sprintf("set %s_RESULT_FORMAT=arrow, or another framing", Prefix))
-	}
 }
 
 // validatePath records the problem of a path in a variable. A column of an Arrow stream may have any name.

@@ -60,7 +60,6 @@ func TestBadValues(t *testing.T) {
 		{"FILTER=record.bytez>5", "FILTER", "line 1, column 7: undefined field 'bytez'; write a condition in CEL over record, crc32c, minhash"},
 		{"FILTER=record.bytes", "FILTER", "the expression has the type int: write a condition"},
 		{"RESULT_FORMAT=xml", "RESULT_FORMAT", "set json, binary, arrow or annotated"},
-		{"RESULT_FORMAT=annotated FRAMING=arrow", "RESULT_FORMAT", "set MILLRACE_RESULT_FORMAT=arrow, or another framing"},
 		{"ANNOTATE_AS=a.b", "ANNOTATE_AS", "not a name of 1 to 64 letters, digits and underscores"},
 		{"ANNOTATE_AS=", "ANNOTATE_AS", "not a name of 1 to 64 letters, digits and underscores"},
 		{"FRAMING=lines", "FRAMING", "not a known word; set none, newline_delimited, length_delimited, varint_length_delimited, arrow, json_array or auto"},

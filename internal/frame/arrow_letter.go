@@ -2,7 +2,6 @@ package frame
 
 import (
 	"encoding/binary"
-	"sort"
 
 	flatbuffers "github.com/google/flatbuffers/go"
 )
@@ -20,6 +19,8 @@ type arrowRows struct {
 	of       int            // index of that batch
 	bytes    int            // total length of inflated
 	limit    int            // maximum of bytes
+
+	size int // for AppendRows: length of the stream and of its buffers after decompression
 }
 
 // arrowBatch is a record batch of the stream.
@@ -51,11 +52,7 @@ func (f *Frame) letter(i int) (stream []byte, ok bool) {
 		f.arrow.rows = rows
 	}
 	r := f.arrow.rows
-	n := sort.Search(len(r.batches), func(n int) bool { return r.batches[n].first > i }) - 1
-	c := rowCopy{batch: &r.batches[n], rows: r, body: r.body, limit: f.limits.bytes}
-	if r.of != n {
-		r.inflated, r.of, r.bytes = nil, n, 0
-	}
+	c := r.copier(r.batchOf(i), f.limits.bytes)
 	var row rowSet
 	row.add(i-c.batch.first, i-c.batch.first+1)
 	first, fields := vectorIn(&r.schema, schemaFields, 4)

@@ -2,7 +2,6 @@ package frame_test
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -133,17 +132,6 @@ func TestARowThatCannotBeCopied(t *testing.T) {
 	f := open(t, frame.Splitter{Framing: frame.Arrow}, body)
 	if letter, contentType := f.Letter(0); string(letter) != "abc" || contentType != "" {
 		t.Errorf("the letter is %q of type %q", letter, contentType)
-	}
-}
-
-// TestAStreamIsNoObject: annotated results need JSON objects.
-func TestAStreamIsNoObject(t *testing.T) {
-	body := stream(t, []field{{"text", arrow.BinaryTypes.String, []arrow.Array{columnOf(t, arrow.BinaryTypes.String, "abc")}}})
-	var f frame.Frame
-	s := frame.Splitter{Framing: frame.Arrow, Objects: true}
-	var fault *frame.Error
-	if err := s.Open(&f, "", body); !errors.As(err, &fault) || fault.Reason != frame.Invalid || f.Records() != 0 {
-		t.Errorf("the stream is opened with %v", err)
 	}
 }
 

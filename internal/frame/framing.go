@@ -99,7 +99,7 @@ type Splitter struct {
 	Field       string
 	NullMissing bool     // a record without Field has the status Null instead of NoField
 	Keep        []string // members or Arrow columns that Frame.Kept returns, at most MaxKeep; an absent one is no error
-	Objects     bool     // each record must be a JSON object, also without Field. An Arrow stream is refused
+	Objects     bool     // each record must be a JSON object, also without Field. Of an Arrow stream, AppendRows must be able to copy all columns
 
 	MaxRecords int   // maximum number of records in a frame; 0 means DefaultMaxRecords
 	MaxBytes   int64 // maximum size of a frame, also after the decompression of Arrow buffers; 0 means DefaultMaxBytes
@@ -187,13 +187,13 @@ func (s *Splitter) split(f *Frame, contentType string, body []byte) error {
 		return tooLarge(limit, "the frame has %d bytes, more than %d: send smaller frames, or raise MILLRACE_FRAME_BYTES",
 			len(body), limit)
 	}
-	if framing == Arrow && s.Objects {
-		return invalid(0, "annotated results need JSON objects, but the message is an Arrow stream: send JSON, or set MILLRACE_RESULT_FORMAT=arrow")
-	}
 	if framing == Arrow {
 		err := f.splitArrow(s.Field, body)
 		if err == nil && len(s.Keep) > 0 {
 			err = f.keepColumns(s.Keep, body)
+		}
+		if err == nil && s.Objects {
+			err = f.prepareRows()
 		}
 		return err
 	}

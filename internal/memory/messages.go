@@ -68,13 +68,18 @@ func (m *Messages) Splits() bool {
 func (m *Messages) Selects() bool { return m.Filter != nil || m.Format == operator.Annotated }
 
 // FrameResults returns the maximum memory for the index and the results of a frame with the given number and total size of its records.
-// kept is the total size of its kept fields, and received is the size of the whole frame.
+// kept is the total size of its kept fields, and received is the size of the whole frame, or frame.Splitter.SourceBytes.
 func (m *Messages) FrameResults(records int, bytes, kept, received int64) int64 {
 	strings := operator.StringBytes(m.Operators, records, int(bytes))
 	fields := int64(table.MaxFields(m.Format, m.Split.Keep, records, int(kept)))
 	body := int64(table.MaxBytes(m.Format, m.Operators, records, strings)) + fields
 	if m.Format == operator.Annotated {
 		body += received
+		if m.Split.Framing == frame.Arrow || m.Split.Framing == frame.Auto {
+			arrow := int64(table.MaxBytes(operator.Arrow, m.Operators, records, strings) + table.MaxFields(operator.Arrow, m.Split.Keep, records, int(kept)))
+			body += 3 * arrow // the results as a stream, in a batch and in the stream of the rows
+			body += table.MaxSize(operator.Arrow, m.Operators, records, strings)
+		}
 	}
 	if m.Compress != compression.None {
 		body *= 2 // the results are in memory twice while they are compressed
@@ -116,7 +121,11 @@ func (m *Messages) largestFrame(received int64) int64 {
 	if m.Split.Framing == frame.None {
 		records = 1
 	}
-	return body + m.FrameResults(int(min(int64(records), content+1)), content, kept, content)
+	source := content
+	if m.Format == operator.Annotated && (m.Split.Framing == frame.Arrow || m.Split.Framing == frame.Auto) {
+		source = frame.RowFactor * max(limit, content)
+	}
+	return body + m.FrameResults(int(min(int64(records), content+1)), content, kept, source)
 }
 
 // SizeOf returns the memory of a slice, including its spare capacity.

@@ -3,6 +3,8 @@ package table
 import (
 	"bytes"
 	"encoding/json"
+
+	"millrace/internal/operator"
 )
 
 // annotation describes results that are the records themselves, each with one more member that has its result.
@@ -31,6 +33,26 @@ func (t *Table) sourceBytes(from, to int) (sum int) {
 		sum += len(t.fields.of.Source(t.Number(i)))
 	}
 	return sum
+}
+
+// rows returns the rows of an Arrow stream that results in the format f annotate, or nil if they annotate JSON objects or nothing.
+func (t *Table) rows(f operator.Format) Rows {
+	if rows, ok := t.fields.of.(Rows); ok && f == operator.Annotated && rows.IsArrow() {
+		return rows
+	}
+	return nil
+}
+
+// appendRows appends an Arrow stream of the records [from, to) of a selection, with their results as a column. If they can't be copied,
+// it appends nothing, and sets t.fault.
+func (t *Table) appendRows(dst []byte, rows Rows, from, to int) []byte {
+	results := t.appendArrow(nil, from, to)
+	stream, err := rows.AppendRows(dst, t.numbers[from:to], t.annotation.name, results)
+	if err != nil {
+		t.fault = err
+		return dst
+	}
+	return stream
 }
 
 // appendAnnotated appends record i in one line, with its result as a member. A member with the same name is replaced.

@@ -46,6 +46,9 @@ func (t *Table) Append(dst []byte, f operator.Format, from, to int) []byte {
 		panic(fmt.Sprintf("table: records %d to %d of %d", from, to, t.Records()))
 	}
 	t.clearResults(from, to)
+	if rows := t.rows(f); rows != nil {
+		return t.appendRows(dst, rows, from, to)
+	}
 	switch f {
 	case operator.JSON:
 		return t.appendJSON(dst, from, to)

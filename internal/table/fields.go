@@ -18,6 +18,20 @@ type Fields interface {
 	Kept(i, k int) []byte
 }
 
+// Rows are the Fields of an Arrow stream, whose annotated results are streams too. *frame.Frame implements it.
+type Rows interface {
+	IsArrow() bool // if not, the other methods must not be called
+
+	// AppendRows appends a stream with some records and the columns of results, an Arrow result of the same records.
+	AppendRows(dst []byte, records []uint32, name string, results []byte) ([]byte, error)
+
+	// AppendHead appends the schema and the dictionaries, which each stream with records has.
+	AppendHead(dst []byte, name string, results []byte) ([]byte, error)
+
+	// MaxRows returns the maximum length of all streams of a message, without the results.
+	MaxRows() int
+}
+
 // fields are the kept fields of a message's records.
 type fields struct {
 	names   []string // empty without kept fields
@@ -145,6 +159,9 @@ func MaxFields(f operator.Format, names []string, records, fieldBytes int) int {
 
 // maxBytes returns the maximum length of a body with the records [from, to).
 func (t *Table) maxBytes(f operator.Format, from, to int) int {
+	if rows := t.rows(f); rows != nil {
+		return rows.MaxRows() + t.maxBytes(operator.Arrow, from, to)
+	}
 	limit := MaxBytes(f, t.ops, to-from, t.strings.bytesOf(from, to)) + MaxFields(f, t.fields.names, to-from, t.fields.bytesOf(from, to))
 	if f == operator.Annotated {
 		limit += t.sourceBytes(from, to)

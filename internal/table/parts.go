@@ -48,13 +48,20 @@ func (t *Table) Parts(dst []byte, f operator.Format, limit int, compress func(ds
 	c := cutter{table: t, format: f, compress: compress, limit: limit, body: dst}
 	n := t.Records()
 	if n == 0 {
-		if _, fits := c.try(0, 0); !fits {
+		_, fits := c.try(0, 0)
+		switch {
+		case t.fault != nil:
+			return dst, nil, t.fault
+		case !fits:
 			return dst, nil, errors.New("table: a result without records exceeds the limit")
 		}
 		return c.body, t.slices(c.body, len(dst), c.ends), nil
 	}
-	take := n
-	if t.maxBytes(f, 0, n) > limit {
+	take, most := n, t.maxBytes(f, 0, n)
+	if err := c.checkHead(); err != nil {
+		return dst, nil, err
+	}
+	if most > limit {
 		take = c.estimate(0, min(n, sampleRecords))
 	}
 	for from := 0; from < n; {
@@ -62,10 +69,35 @@ func (t *Table) Parts(dst []byte, f operator.Format, limit int, compress func(ds
 		if err != nil {
 			return dst, nil, err
 		}
+		if len(c.body)-len(dst) > most && t.rows(f) != nil {
+			return dst, nil, errHead
+		}
 		from += took
 		take = max(took, scaled(took, size, limit)) // the next part has similar records
 	}
 	return c.body, t.slices(c.body, len(dst), c.ends), nil
+}
+
+// errHead is the error for rows of an Arrow stream whose parts would consist mostly of repetitions.
+var errHead = errors.New("the schema and the dictionaries of the Arrow stream, which each part of the result has, are more than half of a message: send strings without dictionaries, or raise the server's max_payload")
+
+// checkHead returns an error if the parts of an Arrow stream have too little space for rows.
+func (c *cutter) checkHead() error {
+	t, rows := c.table, c.table.rows(c.format)
+	if rows == nil {
+		return nil
+	}
+	head, err := rows.AppendHead(nil, t.annotation.name, t.appendArrow(nil, 0, 0))
+	if err != nil {
+		return err
+	}
+	if c.compress != nil {
+		head = c.compress(nil, head)
+	}
+	if len(head) > c.limit/2 {
+		return errHead
+	}
+	return nil
 }
 
 type end struct {
@@ -176,6 +208,8 @@ func (c *cutter) cut(from, take int) (took, size int, err error) {
 		switch {
 		case fits:
 			return take, size, nil
+		case c.table.fault != nil:
+			return 0, 0, c.table.fault
 		case take == 1:
 			return 0, 0, &RecordTooLargeError{Record: c.table.Number(from), Bytes: size, Limit: c.limit}
 		case attempt < 2:

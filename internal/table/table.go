@@ -31,6 +31,7 @@ type Table struct {
 	fields   fields
 
 	annotation annotation
+	fault      error // of Append; see appendRows
 
 	isSelection bool
 	numbers     []uint32 // if the table is a selection: the index of each record in the message
@@ -49,7 +50,7 @@ func (t *Table) Reset(ops []operator.Operator, records int) {
 	if !slices.EqualFunc(t.ops, ops, sameSpec) {
 		t.arrow = nil
 	}
-	t.isSelection = false
+	t.isSelection, t.fault = false, nil
 	t.ops = append(t.ops[:0], ops...)
 	t.lengths = resized(t.lengths, records)
 	clear(t.lengths)

@@ -169,8 +169,11 @@ func (e *encoder) encodeFrame(d *inflight.Delivery) (why Reason, cause error) {
 		return TooLarge, f.EncodeSingle(t, e.o.Format, compress)
 	}
 	for {
+		var broken *frame.Error // rows of an Arrow stream that can't be copied
 		var single *table.RecordTooLargeError
-		if err := f.EncodeParts(t, e.o.Format, limit, compress); !errors.As(err, &single) || !e.shrink(f, &t, single.Record) {
+		if err := f.EncodeParts(t, e.o.Format, limit, compress); errors.As(err, &broken) {
+			return Reason(broken.Reason), err
+		} else if !errors.As(err, &single) || !e.shrink(f, &t, single.Record) {
 			return TooLarge, err
 		}
 	}
@@ -208,8 +211,14 @@ func (e *encoder) frameHeader(d *inflight.Delivery, body int) nats.Header {
 		h[HeaderRecords] = []string{strconv.Itoa(records)}
 	}
 	e.content.describe(h, f.Framed() || records == 0, body) // an empty body is a frame without records, but no JSON text
+	if e.o.Format == operator.Annotated && f.IsArrow() {
+		h[headerContentType] = arrowStream
+	}
 	return h
 }
+
+// arrowStream is the Content-Type of the annotated rows of an Arrow stream.
+var arrowStream = []string{table.ContentType(operator.Arrow, true)}
 
 func sum(numbers []int) (total int) {
 	for _, n := range numbers {

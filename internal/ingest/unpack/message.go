@@ -84,6 +84,9 @@ func (m *Message) open(must bool) bool {
 	return m.opened
 }
 
+// IsArrow reports whether the message is an Arrow stream.
+func (m *Message) IsArrow() bool { return m.split.IsArrow() }
+
 // Drop releases the memory of a message that is no longer processed.
 func (m *Message) Drop() {
 	m.mu.Lock()
@@ -115,7 +118,7 @@ func (m *Message) unpack(must bool) bool {
 		m.buffers, m.fault = &buffers{}, err
 		return true
 	}
-	results := m.split.Copied() + m.u.FrameResults(m.Records(), m.bytes(), m.split.KeptBytes(), int64(len(body)))
+	results := m.split.Copied() + m.u.FrameResults(m.Records(), m.bytes(), m.split.KeptBytes(), m.u.Split.SourceBytes(&m.split, len(body)))
 	if !m.u.TakeFrame(&m.Memory, max(results, m.size()-m.Memory.Bytes), must) { // reused buffers may be larger than necessary
 		return false
 	}

@@ -1,0 +1,347 @@
+package frame
+
+import (
+	"fmt"
+	"sort"
+
+	flatbuffers "github.com/google/flatbuffers/go"
+)
+
+// This file writes selected rows of an Arrow stream as another stream, with one more column for their results.
+
+// IsArrow reports whether the message is an Arrow stream.
+func (f *Frame) IsArrow() bool { return f.arrow.body != nil }
+
+// RowFactor is the memory for a stream of selected rows, in relation to the rows in the message: the decompressed buffers, twice the
+// buffers of a batch, and twice the stream.
+const RowFactor = 5
+
+// sharedFactor is how often the stream may have the bytes of a message. Views may share bytes, and each part repeats the dictionaries.
+const sharedFactor = 2
+
+// SourceBytes returns the memory that the records of a message take in an annotated result, in bytes. body is the length of the message.
+func (s *Splitter) SourceBytes(f *Frame, body int) int64 {
+	if s.Objects && f.IsArrow() {
+		return RowFactor * int64(f.arrow.rows.size)
+	}
+	return int64(body)
+}
+
+// MaxRows returns the maximum length of all streams that AppendRows makes for one message, in bytes and without the results.
+func (f *Frame) MaxRows() int { return sharedFactor * f.arrow.rows.size }
+
+// prepareRows checks that AppendRows can copy rows of all columns of a stream, which Open has accepted otherwise.
+func (f *Frame) prepareRows() (err error) {
+	defer func() {
+		if recover() != nil { // flatbuffers panics on invalid metadata
+			err = invalid(0, "the metadata of an Arrow message is not valid: %s", adviceOnStream)
+		}
+	}()
+	rows, err := findRows(f.arrow.body)
+	if err != nil {
+		return err
+	}
+	rows.limit = f.limits.bytes
+	first, n := vectorIn(&rows.schema, schemaFields, 4)
+	for i := range n {
+		field := elementIn(&rows.schema, first, i)
+		if what := uncopied(&field); what != "" {
+			return invalid(0, "the column %s has the type %s, whose rows can't be copied: leave the column out, or set MILLRACE_RESULT_FORMAT=arrow",
+				quote(nameOf(&field)), what)
+		}
+	}
+	rows.size = len(f.arrow.body)
+	for i := range rows.batches {
+		size, err := rows.batches[i].inflatedSize(f.arrow.body, f.limits.bytes)
+		if err != nil {
+			return err
+		}
+		if rows.size += size; rows.size > f.limits.bytes && size > 0 {
+			return tooLarge(rows.batches[i].message.at, "the Arrow stream has more than %d bytes after decompression: send smaller frames, or raise MILLRACE_FRAME_BYTES", f.limits.bytes)
+		}
+	}
+	f.arrow.rows = rows
+	return nil
+}
+
+// uncopied returns the name of a type within a column whose rows can't be copied, or an empty text.
+func uncopied(field *flatbuffers.Table) string {
+	if field.Offset(fieldDictionary) != 0 {
+		return "" // the dictionary is copied as a whole
+	}
+	switch typeOf(field) {
+	case typeUnion:
+		return "union"
+	case typeRunEndEncoded:
+		return "run-end encoded"
+	case typeListView, typeLargeListView:
+		return "list view"
+	}
+	first, n := vectorIn(field, fieldChildren, 4)
+	for i := range n {
+		child := elementIn(field, first, i)
+		if what := uncopied(&child); what != "" {
+			return what
+		}
+	}
+	return ""
+}
+
+// inflatedSize returns the length of all decompressed buffers of a batch. It is 0 if the batch isn't compressed, and above limit if the
+// length exceeds limit.
+func (a *arrowBatch) inflatedSize(body []byte, limit int) (total int, err error) {
+	const size = 16
+	header := &a.message.header
+	if _, ok := tableIn(header, batchCompression); !ok {
+		return 0, nil
+	}
+	vector, n := vectorIn(header, batchBuffers, size)
+	for i := range n {
+		entry := vector + flatbuffers.UOffsetT(size*i)
+		pos, length := header.GetInt64(entry), header.GetInt64(entry+8)
+		if all := int64(a.message.data.length); pos < 0 || length < 0 || pos > all || length > all-pos {
+			return 0, invalid(a.message.at, "buffer %d of the record batch lies outside of its message: %s", i, adviceOnStream)
+		}
+		b := arrowBuffer{pos: a.message.data.pos + int(pos), length: int(length), at: a.message.at}
+		inflated, err := b.inflatedSize(body)
+		if err != nil {
+			return 0, err
+		}
+		if inflated > int64(limit-total) {
+			return limit + 1, nil
+		}
+		total += int(inflated)
+	}
+	return total, nil
+}
+
+// AppendRows appends an Arrow stream with the given records of a message with Splitter.Objects, which is an Arrow stream. records
+// increases. The stream has all columns of the message, and then the struct called name, which replaces columns of that name. The
+// children of the struct are the columns of results, an Arrow stream of one batch with a row for each record. The message's dictionaries
+// stay as they are.
+//
+// The stream depends only on the arguments and the message. Errors are of type *Error. Only one goroutine may call AppendRows or Letter.
+func (f *Frame) AppendRows(dst []byte, records []uint32, name string, results []byte) (stream []byte, err error) {
+	defer func() {
+		if cause := recover(); cause != nil { // rowCopy and flatbuffers panic on an invalid batch
+			stream, err = nil, invalid(0, "the rows can't be copied (%s): %s", faultText(cause), adviceOnStream)
+		}
+	}()
+	found, err := findRows(results)
+	if err != nil {
+		return nil, err
+	}
+	found.limit = len(results)
+	a := annotator{rows: f.arrow.rows, results: found, name: name}
+	a.choose()
+	dst = a.appendSchema(dst)
+	for from := 0; from < len(records); {
+		to, end := from, f.Records()
+		n := a.rows.batchOf(int(records[from]))
+		if n+1 < len(a.rows.batches) {
+			end = a.rows.batches[n+1].first
+		}
+		for to < len(records) && int(records[to]) < end {
+			to++
+		}
+		dst = a.appendBatch(dst, n, records[from:to], from)
+		from = to
+	}
+	return append(dst, endOfStream...), nil
+}
+
+// AppendHead appends what all streams of AppendRows have in common: the schema and the dictionaries.
+func (f *Frame) AppendHead(dst []byte, name string, results []byte) (head []byte, err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			head, err = nil, invalid(0, "the schema can't be copied (%s): %s", faultText(cause), adviceOnStream)
+		}
+	}()
+	found, err := findRows(results)
+	if err != nil {
+		return nil, err
+	}
+	a := annotator{rows: f.arrow.rows, results: found, name: name}
+	a.choose()
+	return a.appendDictionaries(a.appendSchema(dst), len(a.rows.dictionaries)), nil
+}
+
+// faultText returns the text of a panic during a copy.
+func faultText(cause any) string {
+	if fault, ok := cause.(rowFault); ok {
+		return string(fault)
+	}
+	return "the metadata is not valid"
+}
+
+// batchOf returns the index of the batch with record i.
+func (r *arrowRows) batchOf(i int) int {
+	return sort.Search(len(r.batches), func(n int) bool { return r.batches[n].first > i }) - 1
+}
+
+// copier returns a rowCopy for batch n, with an empty new batch.
+func (r *arrowRows) copier(n, limit int) rowCopy {
+	if r.of != n {
+		r.inflated, r.of, r.bytes = nil, n, 0
+	}
+	return rowCopy{batch: &r.batches[n], rows: r, body: r.body, limit: limit}
+}
+
+// annotator writes a stream of selected rows with their results.
+type annotator struct {
+	rows, results *arrowRows
+	name          string
+
+	fields  []flatbuffers.Table // columns of the message
+	kept    []bool              // whether the stream has the column
+	visited int                 // number of columns and children
+	ids     map[int64]bool      // dictionaries of the kept columns
+	written int                 // number of the dictionaries that the stream has or doesn't need
+}
+
+// choose sets fields, kept and ids.
+func (a *annotator) choose() {
+	a.ids = map[int64]bool{}
+	first, n := vectorIn(&a.rows.schema, schemaFields, 4)
+	for i := range n {
+		field := elementIn(&a.rows.schema, first, i)
+		keep := string(nameOf(&field)) != a.name
+		a.fields, a.kept = append(a.fields, field), append(a.kept, keep)
+		if keep {
+			a.addDictionaries(&field, 0)
+		}
+	}
+}
+
+// addDictionaries adds the dictionaries of a field and its children to ids.
+func (a *annotator) addDictionaries(field *flatbuffers.Table, depth int) {
+	a.visited++
+	check(a.visited <= maxArrowFields && depth <= maxArrowNesting, "the schema has too many columns, or they are nested too deeply")
+	if encoding, ok := tableIn(field, fieldDictionary); ok {
+		const id = 4
+		a.ids[encoding.GetInt64Slot(id, 0)] = true
+	}
+	first, n := vectorIn(field, fieldChildren, 4)
+	for i := range n {
+		child := elementIn(field, first, i)
+		a.addDictionaries(&child, depth+1)
+	}
+}
+
+// appendBatch appends records of batch n. at is the row of the first record in the results.
+func (a *annotator) appendBatch(dst []byte, n int, records []uint32, at int) []byte {
+	c := a.rows.copier(n, sharedFactor*a.rows.size)
+	dst = a.appendDictionaries(dst, c.batch.dictionaries)
+	var set rowSet
+	for _, i := range records {
+		row := int(i) - c.batch.first
+		set.add(row, row+1)
+	}
+	for i := range a.fields {
+		before := c.out
+		if c.copyField(&a.fields[i], &set); !a.kept[i] {
+			c.out = before
+		}
+	}
+	r := a.results.copier(0, c.limit+sharedFactor*len(a.results.body))
+	r.out = c.out
+	r.out.nodes = append(r.out.nodes, int64(set.rows), 0)
+	r.add(nil)
+	var rows rowSet
+	rows.add(at, at+len(records))
+	first, columns := vectorIn(&a.results.schema, schemaFields, 4)
+	for i := range columns {
+		field := elementIn(&a.results.schema, first, i)
+		r.copyField(&field, &rows)
+	}
+	return r.out.appendMessage(dst, set.rows)
+}
+
+// appendDictionaries appends the first n messages with dictionaries of the kept columns, without those that the stream has.
+func (a *annotator) appendDictionaries(dst []byte, n int) []byte {
+	for ; a.written < n; a.written++ {
+		if d := &a.rows.dictionaries[a.written]; a.ids[d.id] {
+			dst = append(dst, d.message...)
+		}
+	}
+	return dst
+}
+
+// appendSchema appends the message with the schema. It has the metadata of both streams as they are, and refers to their columns.
+func (a *annotator) appendSchema(dst []byte) []byte {
+	b := flatbuffers.NewBuilder(len(a.rows.schema.Bytes) + len(a.results.schema.Bytes) + 1<<10)
+	message, results := embed(b, a.rows.schema.Bytes), embed(b, a.results.schema.Bytes)
+	var offsets []flatbuffers.UOffsetT
+	for i := range a.fields {
+		if a.kept[i] {
+			offsets = append(offsets, message.offset(a.fields[i].Pos))
+		}
+	}
+	offsets = append(offsets, a.addStruct(b, results))
+	fields := references(b, offsets)
+	const tables, metadata = 4, schemaFields + 2
+	b.StartObject(tables)
+	b.PrependUOffsetTSlot(slot(schemaFields), fields, 0)
+	if at := flatbuffers.UOffsetT(a.rows.schema.Offset(metadata)); at != 0 {
+		b.PrependUOffsetTSlot(slot(metadata), message.offset(a.rows.schema.Indirect(a.rows.schema.Pos+at)), 0)
+	}
+	schema := b.EndObject()
+	b.StartObject(5)
+	b.PrependInt16Slot(slot(messageVersion), version5, 0)
+	b.PrependByteSlot(slot(messageHeaderType), headerSchema, 0)
+	b.PrependUOffsetTSlot(slot(messageHeader), schema, 0)
+	b.Finish(b.EndObject())
+	return appendMetadata(dst, b.FinishedBytes())
+}
+
+// addStruct adds the column with the results, and returns its offset.
+func (a *annotator) addStruct(b *flatbuffers.Builder, results embedded) flatbuffers.UOffsetT {
+	var offsets []flatbuffers.UOffsetT
+	first, n := vectorIn(&a.results.schema, schemaFields, 4)
+	for i := range n {
+		field := elementIn(&a.results.schema, first, i)
+		offsets = append(offsets, results.offset(field.Pos))
+	}
+	children, name := references(b, offsets), b.CreateString(a.name)
+	b.StartObject(0)
+	details := b.EndObject()
+	b.StartObject(7)
+	b.PrependUOffsetTSlot(slot(fieldName), name, 0)
+	b.PrependByteSlot(slot(fieldTypeType), byte(typeStruct), 0)
+	b.PrependUOffsetTSlot(slot(fieldType), details, 0)
+	b.PrependUOffsetTSlot(slot(fieldChildren), children, 0)
+	return b.EndObject()
+}
+
+// embedded is a FlatBuffer within another one. Tables of the outer one may refer to those of the inner one.
+type embedded struct {
+	start  flatbuffers.UOffsetT // offset of its first byte, as the builder counts
+	length int
+}
+
+// embed adds a FlatBuffer to another one.
+func embed(b *flatbuffers.Builder, inner []byte) embedded {
+	const word = 8
+	words := (len(inner) + word - 1) / word
+	padded := append(append(make([]byte, 0, words*word), inner...), make([]byte, words*word-len(inner))...)
+	b.StartVector(word, words, word)
+	for i := words - 1; i >= 0; i-- {
+		b.PrependUint64(flatbuffers.GetUint64(padded[word*i:]))
+	}
+	return embedded{b.EndVector(words) - flatbuffers.SizeUOffsetT, len(inner)}
+}
+
+// offset returns the offset of a position in the inner FlatBuffer, as the builder counts.
+func (e embedded) offset(pos flatbuffers.UOffsetT) flatbuffers.UOffsetT {
+	check(int(pos) < e.length, fmt.Sprintf("the metadata refers to byte %d", pos))
+	return e.start - pos
+}
+
+// references adds a vector of references.
+func references(b *flatbuffers.Builder, offsets []flatbuffers.UOffsetT) flatbuffers.UOffsetT {
+	b.StartVector(flatbuffers.SizeUOffsetT, len(offsets), flatbuffers.SizeUOffsetT)
+	for i := len(offsets) - 1; i >= 0; i-- {
+		b.PrependUOffsetT(offsets[i])
+	}
+	return b.EndVector(len(offsets))
+}
