@@ -17,6 +17,7 @@ import (
 	"millrace/client/arrow"
 	"millrace/internal/arrowipc"
 	"millrace/internal/compression"
+	"millrace/internal/frame"
 	"millrace/internal/ingest/pull"
 	"millrace/internal/operator"
 )
@@ -67,6 +68,11 @@ func (d *decoder) records(h nats.Header, body []byte) (records []entry, unknown 
 	case client.TypeBinary:
 		records, unknown, err = d.binary(body)
 	case client.TypeArrow:
+		if name := h.Get(client.HeaderAnnotation); name != "" && len(body) > 0 {
+			if body, err = frame.Results(body, name); err != nil {
+				return nil, nil, err
+			}
+		}
 		records, unknown, err = d.arrow(body)
 	default:
 		err = fmt.Errorf("the result has the Content-Type %q, which this version can't read", contentType)

@@ -67,6 +67,25 @@ func streamOf(t testing.TB, schema *arrow.Schema, batches []arrow.RecordBatch, o
 	return out.Bytes()
 }
 
+// tableOf reads a stream into one chunk per column.
+func tableOf(t *testing.T, stream []byte) arrow.Table {
+	t.Helper()
+	r, err := ipc.NewReader(bytes.NewReader(stream))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Release()
+	var batches []arrow.RecordBatch
+	for r.Next() {
+		r.RecordBatch().Retain()
+		batches = append(batches, r.RecordBatch())
+	}
+	if r.Err() != nil {
+		t.Fatal(r.Err())
+	}
+	return array.NewTableFromRecords(r.Schema(), batches)
+}
+
 // wantAnnotated compares a stream with rows of batches and with results. It reads the stream with arrow-go.
 func wantAnnotated(t *testing.T, stream []byte, name string, schema *arrow.Schema, batches []arrow.RecordBatch, rows []uint32, results arrow.RecordBatch) {
 	t.Helper()
@@ -147,6 +166,11 @@ func TestAnnotatedRows(t *testing.T) {
 						t.Fatal(err)
 					}
 					wantAnnotated(t, got[len("before"):], name, schema, batches, rows, results)
+					if found, err := frame.Results(got[len("before"):], name); err != nil {
+						t.Fatal(err)
+					} else if read := tableOf(t, found); !array.TableEqual(read, tableOf(t, encoded)) {
+						t.Fatalf("the results in the stream are %v, want %v", read, results)
+					}
 					if again, err := f.AppendRows(nil, rows, name, encoded); err != nil || !bytes.Equal(again, got[len("before"):]) {
 						t.Fatalf("the same rows have another stream; %v", err)
 					}
@@ -206,6 +230,9 @@ func FuzzAnnotatedRows(f *testing.F) {
 				t.Fatalf("the error is %v", err)
 			}
 			return
+		}
+		if _, err := frame.Results(stream, "kind"); err != nil {
+			t.Fatalf("the results in the stream of rows: %v", err)
 		}
 		again := s
 		again.MaxBytes, again.MaxRecords = 0, 0
