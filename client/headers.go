@@ -31,7 +31,7 @@ const (
 	HeaderDeliveries      = "Millrace-Deliveries"   // dead letter, result: number of deliveries of the input; on a result only if the input was redelivered or the result was stored late
 	HeaderRecords         = "Millrace-Records"      // result of a frame, or with a filter: number of records in the whole result
 	HeaderFiltered        = "Millrace-Filtered"     // result with a filter: number of records that the filter left out
-	HeaderAnnotation      = "Millrace-Annotation"   // result of documents with annotations: name of the member that has the results
+	HeaderAnnotation      = "Millrace-Annotation"   // result of documents or rows with annotations: name of the member or column that has the results
 	HeaderPart            = "Millrace-Part"         // part of a result: i/n for part i of n, counted from 1
 	HeaderCut             = "Millrace-Cut"          // part of a result: value that is the same on all parts of one cut
 	HeaderFirstRecord     = "Millrace-First-Record" // part of a result: index of the part's first record in the frame, counted from 0; 0 in part 1

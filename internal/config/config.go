@@ -72,8 +72,8 @@ type Config struct {
 	Operators    List   `split_words:"true" default:"crc32c,minhash" form:"operators, separated by commas, like crc32c,minhash?k=24" desc:"the operators in order, with their parameters as a query"`
 	OperatorPath List   `split_words:"true" form:"folders, separated by commas" desc:"folders with operators of your own; see docs/operators.md"`
 	CacheDir     string `split_words:"true" form:"a directory" desc:"keeps compiled operators; workers may share it. empty: the worker compiles operators at each start"`
-	ResultFormat string `split_words:"true" default:"json" oneof:"json,binary,arrow,annotated" desc:"the format of results. annotated: each record is a JSON object and goes on as it came, with one more member; see docs/results.md"`
-	AnnotateAs   string `split_words:"true" default:"millrace" is:"member" form:"letters, digits and underscores" desc:"the name of the member with the results of an annotated record; a member with this name is replaced"`
+	ResultFormat string `split_words:"true" default:"json" oneof:"json,binary,arrow,annotated" desc:"the format of results. annotated: each record is a JSON object or a row of an Arrow stream and goes on as it came, with one more member or column; see docs/results.md"`
+	AnnotateAs   string `split_words:"true" default:"millrace" is:"member" form:"letters, digits and underscores" desc:"the name of the member or column with the results of an annotated record; a member or column with this name is replaced"`
 	Filter       string `form:"a CEL expression, preset:curator-english, or empty" desc:"which records are in results, such as record.bytes > 100; empty: all; see docs/text.md"`
 
 	Framing        string `split_words:"true" default:"none" oneof:"none,newline_delimited,length_delimited,varint_length_delimited,arrow,json_array,auto" desc:"how a message holds records. none: it is one record. auto: its Content-Type selects the framing; see docs/frames.md"`
