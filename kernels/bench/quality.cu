@@ -131,6 +131,7 @@ public:
             all.push_back(yardstick::seconds_between(times[0].get(), times[3].get()));
         }
         printf("%-38s  %8.1f  %8.1f  %8.1f  %8.1f  %10.3f\n", name, rate(scan), rate(settle), rate(repeats), rate(all), 1e3 * yardstick::median(all));
+        fflush(stdout); // the comparison with the reference takes seconds
     }
 
     // Compares the results of the last run with the reference.
