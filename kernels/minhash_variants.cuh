@@ -8,7 +8,7 @@
 
 namespace millrace {
 
-enum class MinhashVariant { fastest, plain, specialized, cluster };
+enum class MinhashVariant { plain, specialized, cluster };
 
 // The properties of the device that launches depend on.
 struct MinhashDevice {
@@ -35,7 +35,6 @@ inline int32_t find_device(int32_t ordinal, MinhashDevice *device, millrace_erro
 
 inline const char *name_of(MinhashVariant variant) {
     switch (variant) {
-    case MinhashVariant::fastest: return "minhash";
     case MinhashVariant::plain: return "minhash:plain";
     case MinhashVariant::specialized: return "minhash:warp-specialized";
     case MinhashVariant::cluster: return "minhash:cluster";
@@ -44,14 +43,14 @@ inline const char *name_of(MinhashVariant variant) {
 }
 
 inline bool available(const MinhashDevice &device, MinhashVariant variant) {
-    return variant == MinhashVariant::plain || variant == MinhashVariant::fastest || device.capability >= 90;
+    return variant == MinhashVariant::plain || device.capability >= 90;
 }
 
 // Returns MILLRACE_UNAVAILABLE if the device lacks a feature that the variant requires.
 inline int32_t require(const MinhashDevice &device, MinhashVariant variant, millrace_error *error) {
     if (available(device, variant)) return MILLRACE_OK;
     return fail(error, MILLRACE_UNAVAILABLE, 0,
-                "%s needs compute capability 9.0 and GPU %d has %u.%u: use minhash, which picks what the GPU can do",
+                "%s needs compute capability 9.0 and GPU %d has %u.%u: use minhash, which runs on every GPU",
                 name_of(variant), device.ordinal, device.capability / 10, device.capability % 10);
 }
 
@@ -112,7 +111,6 @@ inline int32_t launch_cluster(const MinhashWork &work, cudaStream_t stream, mill
 inline int32_t launch_tiles(const MinhashDevice &device, MinhashVariant variant, const MinhashWork &work,
                             cudaStream_t stream, millrace_error *error) {
     switch (variant) {
-    case MinhashVariant::fastest:
     case MinhashVariant::plain:
         minhash_tiles<<<work.tiles, kMinhashThreads, 0, stream>>>(work);
         return check_launch(error, "minhash_tiles");
