@@ -18,6 +18,9 @@ const RowFactor = 5
 // sharedFactor is how often the stream may have the bytes of a message. Views may share bytes, and each part repeats the dictionaries.
 const sharedFactor = 2
 
+// batchBytes is the assumed length of the results' metadata in a record batch. Each batch of a message becomes a batch of the stream.
+const batchBytes = 4 << 10
+
 // SourceBytes returns the memory that the records of a message take in an annotated result, in bytes. body is the length of the message.
 func (s *Splitter) SourceBytes(f *Frame, body int) int64 {
 	if s.Objects && f.IsArrow() {
@@ -55,8 +58,8 @@ func (f *Frame) prepareRows() (err error) {
 		if err != nil {
 			return err
 		}
-		if rows.size += size; rows.size > f.limits.bytes && size > 0 {
-			return tooLarge(rows.batches[i].message.at, "the Arrow stream has more than %d bytes after decompression: send smaller frames, or raise MILLRACE_FRAME_BYTES", f.limits.bytes)
+		if rows.size += size + batchBytes; rows.size > f.limits.bytes+batchBytes {
+			return tooLarge(rows.batches[i].message.at, "the Arrow stream has more than %d bytes, with its decompressed buffers and %d bytes for each record batch: send smaller frames or larger batches, or raise MILLRACE_FRAME_BYTES", f.limits.bytes, batchBytes)
 		}
 	}
 	f.arrow.rows = rows

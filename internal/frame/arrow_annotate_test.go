@@ -231,6 +231,9 @@ func FuzzAnnotatedRows(f *testing.F) {
 			}
 			return
 		}
+		if limit := opened.MaxRows() + 2*len(encoded); len(stream) > limit {
+			t.Fatalf("the stream of rows has %d bytes, more than %d", len(stream), limit)
+		}
 		if _, err := frame.Results(stream, "kind"); err != nil {
 			t.Fatalf("the results in the stream of rows: %v", err)
 		}

@@ -20,7 +20,7 @@ type arrowRows struct {
 	bytes    int            // total length of inflated
 	limit    int            // maximum of bytes
 
-	size int // for AppendRows: length of the stream and of its buffers after decompression
+	size int // for AppendRows: length of the stream, of its buffers after decompression, and of the metadata of results
 }
 
 // arrowBatch is a record batch of the stream.

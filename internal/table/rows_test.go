@@ -105,6 +105,35 @@ func TestPartsOfRows(t *testing.T) {
 	}
 }
 
+// TestBatchesOfOneRow shows that the results of many batches aren't mistaken for repetitions.
+func TestBatchesOfOneRow(t *testing.T) {
+	const rows = 300
+	schema := arrow.NewSchema([]arrow.Field{{Name: "text", Type: arrow.BinaryTypes.String}}, nil)
+	b := array.NewRecordBuilder(memory.DefaultAllocator, schema)
+	var body bytes.Buffer
+	var chosen []uint32
+	w := ipc.NewWriter(&body, ipc.WithSchema(schema))
+	for i := range rows {
+		b.Field(0).(*array.StringBuilder).Append("a text")
+		if err := w.Write(b.NewRecordBatch()); err != nil {
+			t.Fatal(err)
+		}
+		chosen = append(chosen, uint32(i))
+	}
+	var f frame.Frame
+	s := frame.Splitter{Framing: frame.Arrow, Objects: true}
+	if err := errors.Join(w.Close(), s.Open(&f, "", body.Bytes())); err != nil {
+		t.Fatal(err)
+	}
+	records := slices.Repeat([][]byte{[]byte("a text")}, rows)
+	table := Reference(parseList(t, "quality,crc32c,minhash"), records, nil)
+	table.Keep(nil, &f)
+	table.Annotate("millrace")
+	if _, parts, err := table.Select(chosen).Parts(nil, operator.Annotated, 64<<10, nil); err != nil || len(parts) < 2 {
+		t.Errorf("%d parts; %v", len(parts), err)
+	}
+}
+
 // TestADictionaryThatIsTooLargeForParts is an error of the message, because each record alone would have the same.
 func TestADictionaryThatIsTooLargeForParts(t *testing.T) {
 	table := rowsTable(t, []string{"a", "b"}, strings.Repeat("k", 10_000)).Select([]uint32{0, 1})
