@@ -136,6 +136,10 @@ func TestTheMemoryCoversALargestFrame(t *testing.T) {
 			t.Errorf("%s: the largest frame takes %d bytes, want %d", name, got, want)
 		}
 	}
+	w.Split, w.Format = frame.Splitter{Framing: frame.Arrow, Objects: true, MaxRecords: records, MaxBytes: limit}, operator.Annotated
+	if got, want := w.largestFrame(payload), limit+w.FrameResults(records, limit, 0, frame.RowFactor*limit); got != want {
+		t.Errorf("the largest frame of annotated rows takes %d bytes, want %d", got, want)
+	}
 	if plain, twice := plain.FrameResults(records, 0, 0, 0), twice.FrameResults(records, 0, 0, 0); twice <= plain {
 		t.Errorf("compressed results take %d bytes, and others %d", twice, plain)
 	}
