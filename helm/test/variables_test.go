@@ -68,7 +68,7 @@ func TestEveryVariableIsAValue(t *testing.T) {
 		"nats.existingSecret": "nats", "nats.credsKey": "user.creds",
 		"nats.tls.caKey": "ca.crt", "nats.tls.certKey": "tls.crt", "nats.tls.keyKey": "tls.key", "nats.tls.first": true, "nats.jsDomain": "hub",
 		"config.kernels": "/opt/libmillrace.so", "config.nvrtc": "/opt/libnvrtc.so", "config.cacheDir": "/cache", "config.debugAddr": "127.0.0.1:6060", "config.operatorPath": "/operators",
-		"config.framing": "arrow", "config.field": "text", "config.keepFields": []string{"id"},
+		"config.framing": "arrow", "config.field": "text", "config.keepFields": []string{"id"}, "config.filter": "record.bytes > 5",
 	})
 	set := workerEnvironment(t, all)
 	maps.Copy(set, workerEnvironment(t, enough.with(values{"nats.existingSecret": "nats", "nats.nkeyKey": "seed", "nats.jsPrefix": "$JS.hub.API"})))
@@ -119,12 +119,12 @@ var changed = map[string]struct {
 	"provisionReplicas": {3, "3"}, "provisionStorage": {"memory", "memory"},
 	"delivery": {"exclusive", "exclusive"}, "partitions": {256, "256"}, "exactlyOnce": {"required", "required"}, "resultIds": {false, "false"}, "ack": {"confirmed", "confirmed"}, "maxDeliver": {3, "3"},
 	"ackWait": {"1m30s", "1m30s"}, "maxAckPending": {10_000_000, "10000000"}, "operators": {[]string{"minhash?k=5&hashes=16"}, "minhash?k=5&hashes=16"},
-	"operatorPath": {"/usr,/etc", "/usr,/etc"}, "resultFormat": {"binary", "binary"}, "framing": {"auto", "auto"},
+	"operatorPath": {"/usr,/etc", "/usr,/etc"}, "resultFormat": {"annotated", "annotated"}, "annotateAs": {"stage_2", "stage_2"}, "filter": {`record.bytes > 5 && fields.id != "a"`, `record.bytes > 5 && fields.id != "a"`}, "framing": {"auto", "auto"},
 	"field": {"doc.text", "doc.text"}, "fieldMissing": {"null", "null"}, "keepFields": {[]string{"id", "meta.lang"}, "id,meta.lang"},
 	"frameRecords": {16_777_216, "16777216"}, "frameBytes": {"256MiB", "256MiB"}, "decompress": {"auto", "auto"}, "resultEncoding": {"zstd", "zstd"},
 	"device": {"auto", "auto"}, "devices": {"0,1", "0,1"}, "kernels": {"/a.so", "/a.so"}, "nvrtc": {"/b.so", "/b.so"}, "cacheDir": {"/c", "/c"},
 	"lanes": {8, "8"}, "batchBytes": {"64KiB", "64KiB"}, "batchPayloads": {1_048_576, "1048576"}, "linger": {"500ms", "500ms"},
-	"scratchLimit": {"2GiB", "2GiB"}, "memoryLimit": {"3GiB", "3GiB"}, "drainTimeout": {"2m", "2m"},
+	"scratchLimit": {"2GiB", "2GiB"}, "memoryLimit": {"12GiB", "12GiB"}, "drainTimeout": {"2m", "2m"},
 	"batchDeadlineMin": {"1m", "1m"}, "batchDeadlineMax": {"10m", "10m"}, "debugAddr": {"127.0.0.1:6060", "127.0.0.1:6060"},
 	"logLevel": {"debug", "debug"}, "logFormat": {"json", "json"}, "nvtx": {true, "true"},
 }

@@ -32,6 +32,8 @@ func TestWrongValuesAreNamed(t *testing.T) {
 		"config.ack":                         {"none"},
 		"config.device":                      {"gpu"},
 		"config.resultFormat":                {"xml"},
+		"config.annotateAs":                  {"a.b", ""},
+		"config.filter":                      {1},
 		"config.framing":                     {"lines", ""},
 		"config.field":                       {1},
 		"config.fieldMissing":                {"skip", ""},

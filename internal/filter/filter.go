@@ -21,8 +21,8 @@ import (
 	"millrace/internal/operator"
 )
 
-// costLimit is the maximum cost of one condition for one record, in CEL's units. A unit is about one operation on a number, so the
-// evaluation takes at most some ten milliseconds.
+// costLimit is the maximum cost of one condition for one record, in CEL's units, which bounds its time. A unit is about one operation on a
+// number.
 const costLimit = 100_000
 
 // maxExpression is the maximum length of an expression in bytes.

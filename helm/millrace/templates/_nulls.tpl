@@ -39,6 +39,7 @@ config:
   - ackWait
   - operators
   - resultFormat
+  - annotateAs
   - framing
   - fieldMissing
   - frameRecords
