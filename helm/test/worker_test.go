@@ -16,7 +16,7 @@ import (
 func TestWorkerTakesWhatTheChartSets(t *testing.T) {
 	worker := buildWorker(t)
 	sets := maps.Clone(modes)
-	delete(sets, "operators")                                // these need files: see TestWorkerTakesOperatorsFromAVolume
+	delete(sets, "operators")                                                                      // these need files: see TestWorkerTakesOperatorsFromAVolume
 	sets["other values"] = modes["dra of a claim"].with(values{"resources.limits.memory": "16Gi"}) // config.devices may name any GPU if their number is unknown
 	for key, other := range changed {
 		sets["other values"]["config."+key] = other.value
