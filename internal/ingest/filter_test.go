@@ -38,6 +38,7 @@ func filteredRecord(v verdict, i int) []byte {
 // TestFilter shows that each record of each message has one outcome: it is in the result with its number and its value, it is counted as
 // left out, or it has a dead letter.
 func TestFilter(t *testing.T) {
+	t.Parallel()
 	for name, encode := range map[string]struct {
 		format   operator.Format
 		compress compression.Encoding

@@ -148,7 +148,7 @@ func (r *run) open(ctx context.Context) (err error) {
 func (r *run) all(ctx context.Context) error {
 	wait, came := time.Duration(0), time.Now() // came is the time of the last message
 	var alone time.Time                        // time since which only dead letters of other runs are left
-	noted := false
+	noted, again := false, false
 	for {
 		asked := time.Now()
 		messages, err := r.queue.fetch(r.chunk(), wait)
@@ -170,6 +170,8 @@ func (r *run) all(ctx context.Context) error {
 		switch wait = min(time.Second, r.queue.wait/10); {
 		case err != nil:
 			return err
+		case exhausted && others == 0 && !r.reached && !again:
+			again, wait = true, counting
 		case exhausted && others == 0:
 			return nil
 		case !exhausted && r.queue.isFull(others):
@@ -191,6 +193,10 @@ func (r *run) all(ctx context.Context) error {
 }
 
 const (
+	// counting is the time for the server to count dead letters that were stored just before the run. It counts them for a consumer
+	// after it has confirmed that they are stored.
+	counting = 250 * time.Millisecond
+
 	// grace is the time beyond AckWait that a run waits for dead letters of another run.
 	grace = 5 * time.Second
 
