@@ -3,8 +3,8 @@
 // A warp walks over the lines and then over the paragraphs that begin in its part of a record, and enters them into the
 // record's set. Curator's paragraphs are between every two newlines, so paragraphs may be empty or begin with a newline.
 // datatrove's paragraphs are between sequences of two or more newlines, after removing the spaces at the text's ends. So
-// both have the same content but for the newline, and but for these spaces. datatrove's lines are those that aren't
-// empty, and an empty one before a first newline and after a last newline.
+// both kinds have the same content, except for these newlines and spaces. datatrove's lines are all lines that aren't
+// empty. An empty line also precedes a newline at the start of the text, and follows a newline at its end.
 #pragma once
 
 #include "math/quality_fields.cuh"

@@ -46,8 +46,8 @@ const (
 	LoremParagraphs  // paragraphs that contain "lorem ipsum", in any case
 
 	DtLines         // lines of Python's str.splitlines, which has 10 line ends and keeps empty lines
-	DtBulletLines   // of these, those whose first character that isn't a space is U+2022 or -
-	DtEllipsisLines // of these, those that end in "..." or U+2026, apart from spaces
+	DtBulletLines   // of these, lines whose first character that isn't a space is U+2022 or -
+	DtEllipsisLines // of these, lines whose text before trailing spaces ends in "..." or U+2026
 	TerminalLines   // lines whose last character is one of datatrove's 159 punctuation marks
 	ShortLines      // lines of at most 30 characters
 	LongLines       // pieces of at least 200 characters

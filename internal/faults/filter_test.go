@@ -59,9 +59,9 @@ func documents(i int) []document {
 	return all
 }
 
-// TestFilterIsReplaced repeatedly kills the worker under load, and starts one with another filter. Each record of each frame has one
-// outcome: one filter has decided about all records of the frame, and those that it keeps are in the result as they came. Records that
-// can't be read, or on which the filter fails, have a dead letter.
+// TestFilterIsReplaced repeatedly kills a worker under load, and starts a worker with another filter. Each record of each frame must have
+// one outcome. One filter must have decided about all records of a frame, and the result must have the kept records unchanged. A record
+// that can't be read, or on which the filter fails, must have a dead letter. `worker audit` must agree.
 func TestFilterIsReplaced(t *testing.T) {
 	eachMode(t, func(r *rig) {
 		r.operators("crc32c")
@@ -85,6 +85,7 @@ func TestFilterIsReplaced(t *testing.T) {
 		f.finish()
 		r.awaitFinished()
 		r.retire()
+		r.wantSecondOpinionFrom(1)
 		r.wantDocuments(kills)
 	})
 }

@@ -259,7 +259,7 @@ func (a *annotator) appendBatch(dst []byte, n int, records []uint32, at int) []b
 	return r.out.appendMessage(dst, set.rows)
 }
 
-// appendDictionaries appends the first n messages with dictionaries of the kept columns, without those that the stream has.
+// appendDictionaries appends the dictionaries of the kept columns in the first n messages, except dictionaries that the stream already has.
 func (a *annotator) appendDictionaries(dst []byte, n int) []byte {
 	for ; a.written < n; a.written++ {
 		if d := &a.rows.dictionaries[a.written]; a.ids[d.id] {

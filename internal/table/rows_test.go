@@ -56,7 +56,7 @@ func rowsTable(t *testing.T, texts []string, value string) *Table {
 	return table
 }
 
-// TestPartsOfRows shows that each part is a stream of its own, and has the same rows as the stream of all.
+// TestPartsOfRows shows that each part is a complete stream, and that all parts together have the rows of a single stream.
 func TestPartsOfRows(t *testing.T) {
 	var texts []string
 	var chosen []uint32

@@ -44,13 +44,13 @@ func newFrameMetrics(f promauto.Factory) (m frameMetrics) {
 
 // Limits of the label filter. Without them, a long filter would make many long series.
 const (
-	maxConditions    = 50  // conditions with a counter of their own
+	maxConditions    = 50  // conditions that have separate counters
 	maxConditionText = 100 // bytes of a condition in a label
 	otherConditions  = "other"
 )
 
 // AddFilter registers the conditions of the filter, with value zero. Null records have no result that a condition could examine, so they
-// have a counter of their own. Call AddFilter before the first call of Frame.
+// have a separate counter. Call AddFilter before the first call of Frame.
 func (m *Metrics) AddFilter(conditions []string) {
 	m.frames.conditions = nil
 	for i, text := range conditions {

@@ -64,7 +64,7 @@ func (p *partSet) isPart(start int, part []byte) bool {
 	return len(rest) == 0 || len(rest) >= len(p.separator) && string(rest[:len(p.separator)]) == p.separator
 }
 
-// countRepeatedParagraphs counts the paragraphs, and those that are repeated. newlines is the number of newlines.
+// countRepeatedParagraphs counts all paragraphs and the repeated paragraphs. newlines is the number of newlines.
 func (s *scan) countRepeatedParagraphs(newlines int, memory []byte) {
 	const separator = "\n\n"
 	s.c[client.Paragraphs] = 1
