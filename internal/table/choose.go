@@ -9,16 +9,19 @@ import (
 // It adds the number of records that each condition left out to leftOut, and the number of null records at its end. A record on which
 // the filter fails gets the status FilterError. Keep must have been called.
 func (t *Table) Choose(f *filter.Filter, chosen []uint32, leftOut []int) []uint32 {
+	row := &filter.Row{}
+	row.Kept = func(k int) []byte { return t.fields.kept(row.Number, k) }
 	for i := range t.Records() {
-		if t.passes(f, i, leftOut) {
+		if t.passes(f, i, row, leftOut) {
 			chosen = append(chosen, uint32(i))
 		}
 	}
 	return chosen
 }
 
-// passes reports whether Choose appends record i. A null record has no results that a condition could examine.
-func (t *Table) passes(f *filter.Filter, i int, leftOut []int) bool {
+// passes reports whether Choose appends record i. It describes the record in row. A null record has no results that a condition could
+// examine.
+func (t *Table) passes(f *filter.Filter, i int, row *filter.Row, leftOut []int) bool {
 	switch status := t.statuses[i]; {
 	case f == nil:
 		return !status.Failed()
@@ -29,10 +32,8 @@ func (t *Table) passes(f *filter.Filter, i int, leftOut []int) bool {
 		return false
 	}
 	t.collect(i)
-	keep, failed, err := f.Keep(&filter.Row{
-		Number: i, Bytes: int(t.lengths[i]), SourceBytes: len(t.fields.of.Source(i)), Values: t.results,
-		Kept: func(k int) []byte { return t.fields.kept(i, k) },
-	})
+	row.Number, row.Bytes, row.SourceBytes, row.Values = i, int(t.lengths[i]), len(t.fields.of.Source(i)), t.results
+	keep, failed, err := f.Keep(row)
 	switch {
 	case err != nil:
 		t.Fail(i, record.FilterError, err.Error())
