@@ -30,6 +30,7 @@ type checker struct {
 	stall    time.Duration
 
 	verified    atomic.Int64
+	stored      atomic.Int64 // number of messages in the result stream, until all results are stored
 	bytes       atomic.Int64 // size of the result bodies
 	records     atomic.Int64 // number of records in results
 	started     time.Time
@@ -80,7 +81,8 @@ func (c *checker) run(ctx context.Context) error {
 
 // startCheckers starts the goroutines that check the results from work, and returns a function that waits for them. The
 // reference is slow by design, so checking needs more CPU time than the worker. Until all results are stored, the
-// checkers use only a quarter of the cores. The worker, the server and the producer use the other cores.
+// checkers use only a quarter of the cores, so none on a machine with two. The worker, the server and the producer use
+// the other cores.
 func (c *checker) startCheckers(ctx context.Context, js jetstream.JetStream, work <-chan []jetstream.Msg, allCame <-chan struct{}) (wait func()) {
 	var checkers sync.WaitGroup
 	start := func(n int) {
@@ -94,39 +96,44 @@ func (c *checker) startCheckers(ctx context.Context, js jetstream.JetStream, wor
 		}
 	}
 	cores := runtime.GOMAXPROCS(0)
-	few := max(cores/4, 1)
+	few := cores / 4
 	start(few)
-	checkers.Go(func() {
-		if c.awaitStored(ctx, js, allCame) {
-			start(cores - few)
-		}
-	})
+	checkers.Go(func() { c.awaitStored(ctx, js, allCame, sync.OnceFunc(func() { start(cores - few) })) })
 	return checkers.Wait
 }
 
-// awaitStored waits until all results are stored, and then returns true. All results are stored once the stream holds
-// one result per document, or once all messages have been read. The second condition covers dead letters in another
-// stream and results with several parts. awaitStored returns false if all results are already checked or if ctx is
-// done.
-func (c *checker) awaitStored(ctx context.Context, js jetstream.JetStream, allCame <-chan struct{}) bool {
+// quietTicks is the number of ticks without another stored result after which awaitStored doesn't wait for more.
+const quietTicks = 10
+
+// awaitStored calls ready when all results are stored, which is when the stream holds one result per document, or when all
+// messages have been read. The second condition covers dead letters in another stream and results with several parts.
+// awaitStored calls ready earlier if the stream has stopped growing: without checkers, reading stops when the queue of
+// work is full. It doesn't call ready if all results are already checked or if ctx is done.
+func (c *checker) awaitStored(ctx context.Context, js jetstream.JetStream, allCame <-chan struct{}, ready func()) {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
-	for c.verified.Load() < int64(c.payloads) {
+	for quiet := 0; c.verified.Load() < int64(c.payloads); quiet++ {
 		select {
 		case <-tick.C:
 		case <-allCame:
 			c.storedAfter.Store(int64(time.Since(c.started)))
-			return true
+			ready()
+			return
 		case <-ctx.Done():
-			return false
+			return
 		}
-		stored, err := stored(ctx, js, c.stream)
-		if err == nil && stored >= c.payloads && c.extra.Load() == 0 {
+		n, err := stored(ctx, js, c.stream)
+		switch {
+		case err == nil && n >= c.payloads && c.extra.Load() == 0:
 			c.storedAfter.Store(int64(time.Since(c.started)))
-			return true
+			ready()
+			return
+		case err == nil && int64(n) > c.stored.Swap(int64(n)):
+			quiet = 0
+		case quiet >= quietTicks:
+			ready()
 		}
 	}
-	return false
 }
 
 // stored returns the number of messages in a stream.

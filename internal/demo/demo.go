@@ -133,10 +133,13 @@ func (d *Demo) showProgress() (stop func()) {
 }
 
 func (d *Demo) progress(time.Duration) string {
-	verified := d.checker.verified.Load()
-	text := fmt.Sprintf(" %s of %s verified, %s/s", console.Count(verified), console.Count(int64(d.o.Payloads)),
-		console.Count(int64(float64(verified)/max(time.Since(d.started).Seconds(), 1e-9))))
-	return console.Bar(verified, int64(d.o.Payloads), max(d.o.Width-len(text)-4, 10)) + text
+	count, state, payloads := d.checker.verified.Load(), "verified", int64(d.o.Payloads)
+	if stored := d.checker.stored.Load(); count == 0 && stored > 0 {
+		count, state = min(stored, payloads), "stored"
+	}
+	text := fmt.Sprintf(" %s of %s %s, %s/s", console.Count(count), console.Count(payloads), state,
+		console.Count(int64(float64(count)/max(time.Since(d.started).Seconds(), 1e-9))))
+	return console.Bar(count, payloads, max(d.o.Width-len(text)-4, 10)) + text
 }
 
 // Report prints the closing tables: the totals, and the duration of each stage. batchBytes is the maximum size of a

@@ -22,10 +22,7 @@ func crc32cReference(dst, payload []byte) []byte {
 		remainder ^= uint32(b)
 		for range 8 {
 			carry := remainder & 1
-			remainder >>= 1
-			if carry != 0 {
-				remainder ^= castagnoli
-			}
+			remainder = remainder>>1 ^ castagnoli*carry
 		}
 	}
 	return binary.LittleEndian.AppendUint32(dst, ^remainder)

@@ -43,19 +43,50 @@ func (m minhashReference) append(dst, payload []byte) []byte {
 	return dst
 }
 
-// sign sets the signature of a payload with at least one shingle. A branch is faster here than min, because minima seldom change.
+// hashBlock is the number of hashes for which lower is called once.
+const hashBlock = 1024
+
+// sign sets the signature of a payload with at least one shingle.
 func (m minhashReference) sign(signature []uint32, payload []byte) {
 	for i := range signature {
 		signature[i] = math.MaxUint32
 	}
-	a, b := m.a[:len(signature)], m.b[:len(signature)]
+	hashes := make([]uint32, 0, hashBlock)
 	for shingle := range shingles(payload, m.k) {
-		hash := max(murmur3(shingle, m.seed), 1)
-		for i, entry := range signature {
-			if value := hash*a[i] + b[i]; value < entry {
-				signature[i] = value
+		hashes = append(hashes, max(murmur3(shingle, m.seed), 1))
+		if len(hashes) == hashBlock {
+			m.lower(signature, hashes)
+			hashes = hashes[:0]
+		}
+	}
+	m.lower(signature, hashes)
+}
+
+// lower lowers each entry of a signature to the minimum of the permuted hashes. It computes the minima of every fourth hash, because the
+// processor then doesn't wait for one comparison before the next. A comparison with <= becomes a conditional move, unlike min.
+func (m minhashReference) lower(signature, hashes []uint32) {
+	for i, least := range signature {
+		a, b := m.a[i], m.b[i]
+		least0, least1, least2, least3 := least, least, least, least
+		rest := hashes
+		for ; len(rest) >= 4; rest = rest[4:] {
+			if value := rest[0]*a + b; value <= least0 {
+				least0 = value
+			}
+			if value := rest[1]*a + b; value <= least1 {
+				least1 = value
+			}
+			if value := rest[2]*a + b; value <= least2 {
+				least2 = value
+			}
+			if value := rest[3]*a + b; value <= least3 {
+				least3 = value
 			}
 		}
+		for _, hash := range rest {
+			least0 = min(least0, hash*a+b)
+		}
+		signature[i] = min(least0, least1, least2, least3)
 	}
 }
 
