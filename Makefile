@@ -26,7 +26,7 @@ INVARIANTS := ./internal/device/... ./internal/streams/... ./internal/ingest/...
 # The files that a GPU machine without Go needs in addition to the sources. See tools/gpu-check.
 BUNDLE       := .gpu
 BUNDLE_TESTS := device/conformance device/cuda operator streams ingest
-BUNDLE_MIB   := 40
+BUNDLE_MIB   := 44
 
 # Tests of the chart that need promtool: make alerts-test runs them.
 PROMTOOL_TESTS := TestOwnRules|TestChangedAlerts|TestNoWorkers|TestBacklogGoal

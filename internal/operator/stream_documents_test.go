@@ -140,8 +140,8 @@ func (r *blockResult) add(op operator.Operator, results []byte, rows int) {
 	}
 }
 
-// openDocumentDevices opens the device for every document, and those for some documents: the same one with small batches, which it may
-// compute in place, and each variant of the host's minhash.
+// openDocumentDevices opens the device for every document, and those for some documents: the same one with small batches, and each
+// variant of the host's minhash.
 func openDocumentDevices(r documentRequest) (every *documentDevice, some []*documentDevice, err error) {
 	add := func(suffix string, specs []string, dev device.Device, failed error) *documentDevice {
 		if failed != nil {
