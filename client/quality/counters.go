@@ -1,7 +1,7 @@
 // Package quality computes the scores of well-known text filters from the counters of the operator "quality". The scores and decisions are
 // exactly those of NVIDIA NeMo Curator's heuristic filters and of the parts of Hugging Face's datatrove that need no tokenizer.
 //
-// A Counters has the counters of a record. Read it from a JSON result with json.Unmarshal, and from a binary or Arrow result with
+// A Counters has the counters of a record. Read it from a JSON result with json.Unmarshal, and make it from a binary or Arrow result with
 // AppendUint32s. The filters are data: CuratorEnglish and Datatrove list them.
 package quality
 
@@ -66,7 +66,17 @@ const (
 	GrRepeatedLines          // repeated ones
 	GrRepeatedLineChars      // their characters
 
-	NumCounters // number of counters
+	// The operator counts these only with the parameter ngrams=true. An n-gram is a sequence of n words. Of each n-gram that is equal to an
+	// earlier one, they count the characters of the words that belong to no such n-gram before it. To these, each n-gram adds a character for
+	// each of these words, but at most n-1.
+	Duplicate5GramChars
+	Duplicate6GramChars
+	Duplicate7GramChars
+	Duplicate8GramChars
+	Duplicate9GramChars
+	Duplicate10GramChars
+
+	NumCounters // number of counters with those of n-grams
 )
 
 // InvalidUTF8 is the operator's reason for refusing a record.
@@ -78,6 +88,8 @@ var names = [NumCounters]string{
 	"policy_paragraphs", "lorem_paragraphs", "dt_lines", "dt_bullet_lines", "dt_ellipsis_lines", "terminal_lines", "short_lines",
 	"long_lines", "alpha_words", "repeated_lines", "repeated_line_chars", "repeated_paragraphs", "repeated_paragraph_chars",
 	"gr_paragraphs", "gr_repeated_paragraphs", "gr_repeated_paragraph_chars", "gr_lines", "gr_repeated_lines", "gr_repeated_line_chars",
+	"duplicate_5gram_chars", "duplicate_6gram_chars", "duplicate_7gram_chars", "duplicate_8gram_chars", "duplicate_9gram_chars",
+	"duplicate_10gram_chars",
 }
 
 // String returns the name of the operator's field, such as "alnum_chars".
@@ -88,22 +100,32 @@ func (c Counter) String() string {
 	return fmt.Sprintf("Counter(%d)", int(c))
 }
 
-// Counters are the counters of one record. A value of a binary result is a Counters in little-endian order.
-type Counters [NumCounters]uint32
+// Counters are the counters of one record: all NumCounters, or without ngrams=true the first ones, up to Duplicate5GramChars. A value of a
+// binary result has them in little-endian order.
+type Counters []uint32
 
-// UnmarshalJSON reads the operator's value in a JSON result. Every counter must be there. Other members are ignored.
+// HasNGrams reports whether the operator counted duplicate n-grams.
+func (c Counters) HasNGrams() bool { return len(c) == int(NumCounters) }
+
+// UnmarshalJSON reads the operator's value in a JSON result. Every counter must be there, except that those of n-grams may all be missing.
+// Other members are ignored.
 func (c *Counters) UnmarshalJSON(value []byte) error {
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(value, &members); err != nil {
 		return err
 	}
-	for i := range c {
-		member, ok := members[names[i]]
+	number := NumCounters
+	if _, ok := members[names[Duplicate5GramChars]]; !ok {
+		number = Duplicate5GramChars
+	}
+	*c = make(Counters, number)
+	for i, name := range names[:number] {
+		member, ok := members[name]
 		if !ok {
-			return fmt.Errorf("counters without %q: not a result of the operator quality", names[i])
+			return fmt.Errorf("counters without %q: not a result of the operator quality", name)
 		}
-		if err := json.Unmarshal(member, &c[i]); err != nil {
-			return fmt.Errorf("counter %q: %w", names[i], err)
+		if err := json.Unmarshal(member, &(*c)[i]); err != nil {
+			return fmt.Errorf("counter %q: %w", name, err)
 		}
 	}
 	return nil

@@ -3,6 +3,7 @@ package quality_test
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"testing"
 
 	"millrace/client"
@@ -40,8 +41,8 @@ func Example() {
 			fmt.Println(err)
 			return
 		}
-		outcome, filter := quality.Decide(quality.CuratorEnglish(), &counters)
-		score, _ := filter.Score(&counters)
+		outcome, filter := quality.Decide(quality.CuratorEnglish(), counters)
+		score, _ := filter.Score(counters)
 		fmt.Println(counters[quality.Words], "words:", outcome, "by", filter.Name, "with the score", score)
 	}
 	// Output:
@@ -62,9 +63,9 @@ func ExampleCounters() {
 		return
 	}
 	var first, second quality.Counters
-	binary.Record(0).AppendUint32s(first[:0], binary.Operator("quality"))
-	columns.AppendUint32s(second[:0], "quality", 0)
-	fmt.Println(first[quality.Words], second[quality.Words], first == second)
+	first = binary.Record(0).AppendUint32s(first, binary.Operator("quality"))
+	second = columns.AppendUint32s(second, "quality", 0)
+	fmt.Println(first[quality.Words], second[quality.Words], slices.Equal(first, second))
 	// Output:
 	// 3 3 true
 }
@@ -78,7 +79,7 @@ func TestAppendUint32sAppendsTheOperatorsColumns(t *testing.T) {
 	if got := columns.AppendUint32s(nil, "minhash", 0); len(got) != 0 {
 		t.Errorf("an operator that isn't in the result has %v", got)
 	}
-	if got := len(columns.AppendUint32s([]uint32{7}, "quality", 0)); got != 1+int(quality.NumCounters) {
-		t.Errorf("%d numbers, want one more than %d", got, quality.NumCounters)
+	if got := len(columns.AppendUint32s([]uint32{7}, "quality", 0)); got != 1+int(quality.Duplicate5GramChars) {
+		t.Errorf("%d numbers, want one more than %d", got, quality.Duplicate5GramChars)
 	}
 }

@@ -2,6 +2,7 @@ package quality
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -17,12 +18,18 @@ type Filter struct {
 
 	Requires Sum    // the filter raises an exception if this is 0, unless it is nil
 	OneIf    Sum    // the score is 1 if this isn't 0
+	MinWords uint32 // the score is 1 if the text has fewer words
 	Cap      uint32 // the greatest score, or 0 for no limit
 
 	Min, Max float64 // limits of the score of a text to keep, both inclusive
 
 	// Missing says why the operator has no counters for this filter. It is empty if the filter has a score.
 	Missing string
+}
+
+// NeedsNGrams reports whether the filter needs the counters that the operator has only with the parameter ngrams=true.
+func (f *Filter) NeedsNGrams() bool {
+	return slices.ContainsFunc(f.Numerator, func(t Term) bool { return t.Counter >= Duplicate5GramChars })
 }
 
 // Sum is a sum of counters.
@@ -38,7 +45,7 @@ type Term struct {
 const One Counter = -1
 
 // Value returns the sum for a record's counters. The value of a nil Sum is 0.
-func (s Sum) Value(c *Counters) (value int64) {
+func (s Sum) Value(c Counters) (value int64) {
 	for _, t := range s {
 		if t.Counter == One {
 			value += t.Factor
@@ -81,7 +88,7 @@ const (
 	Keep    Outcome = iota // the filter keeps the text
 	Drop                   // the filter drops the text
 	Raises                 // the original filter raises an exception, for example because it divides by a number of words that is 0
-	Unknown                // the operator has no counters for the filter
+	Unknown                // there are no counters for the filter
 )
 
 // String returns the name of the outcome in lower case.
@@ -100,12 +107,12 @@ func (o Outcome) String() string {
 }
 
 // Score returns the filter's score, which is exactly the one that the original filter computes in Python. ok is false if the filter raises
-// an exception or is missing.
-func (f *Filter) Score(c *Counters) (score float64, ok bool) {
+// an exception, is missing, or needs counters that c doesn't have.
+func (f *Filter) Score(c Counters) (score float64, ok bool) {
 	switch {
-	case f.Missing != "", f.Requires != nil && f.Requires.Value(c) == 0:
+	case !f.isKnown(c), f.Requires != nil && f.Requires.Value(c) == 0:
 		return 0, false
-	case f.OneIf.Value(c) != 0:
+	case f.OneIf.Value(c) != 0, c[Words] < f.MinWords:
 		return 1, true
 	}
 	numerator, denominator := f.Numerator.Value(c), int64(1)
@@ -121,9 +128,14 @@ func (f *Filter) Score(c *Counters) (score float64, ok bool) {
 	return float64(numerator) / float64(denominator), true // Python's division of integers below 2^53 gives the same number
 }
 
+// isKnown reports whether c has the counters for the filter.
+func (f *Filter) isKnown(c Counters) bool {
+	return f.Missing == "" && (c.HasNGrams() || !f.NeedsNGrams())
+}
+
 // Decide returns what the filter does with a text.
-func (f *Filter) Decide(c *Counters) Outcome {
-	if f.Missing != "" {
+func (f *Filter) Decide(c Counters) Outcome {
+	if !f.isKnown(c) {
 		return Unknown
 	}
 	score, ok := f.Score(c)
@@ -137,8 +149,8 @@ func (f *Filter) Decide(c *Counters) Outcome {
 }
 
 // Decide returns what filters, one after the other, do with a text: Keep, or the outcome of the first filter that drops the text or raises
-// an exception, and that filter. It passes over filters that are missing.
-func Decide(filters []Filter, c *Counters) (Outcome, *Filter) {
+// an exception, and that filter. It passes over filters whose outcome is Unknown.
+func Decide(filters []Filter, c Counters) (Outcome, *Filter) {
 	for i := range filters {
 		if o := filters[i].Decide(c); o == Drop || o == Raises {
 			return o, &filters[i]

@@ -1,6 +1,7 @@
 package quality
 
 import (
+	"fmt"
 	"math"
 	"slices"
 )
@@ -20,13 +21,16 @@ func less(a, b Counter) Sum { return Sum{{1, a}, {-1, b}} }
 // paragraphChars is the number of characters of paragraphs: each cut between paragraphs takes two newlines.
 var paragraphChars = Sum{{1, Chars}, {-2, Paragraphs}, {2, One}}
 
-// CuratorEnglish returns the 28 filters of Curator's pipeline for English, in its order. 19 of them have a score. Each call returns a new
-// slice, whose limits you may change.
+// duplicates returns Curator's filter of duplicate n-grams.
+func duplicates(n uint32, limit float64) Filter {
+	return Filter{Name: fmt.Sprintf("RepeatingDuplicateNGramsFilter n=%d", n), MinWords: n,
+		Numerator: of(Duplicate5GramChars + Counter(n-5)), Denominator: of(Chars), Max: limit}
+}
+
+// CuratorEnglish returns the 28 filters of Curator's pipeline for English, in its order. 19 of them have a score. Six more have a score if
+// the operator has the parameter ngrams=true. Each call returns a new slice, whose limits you may change.
 func CuratorEnglish() []Filter {
-	const (
-		random = "the score depends on Python's random hash seed"
-		ngrams = "the operator doesn't count repeated n-grams"
-	)
+	const random = "the score depends on Python's random hash seed"
 	return []Filter{
 		{Name: "NonAlphaNumericFilter", Numerator: less(Chars, AlnumChars), Denominator: of(Chars), IsOneIfEmpty: true, Max: 0.25},
 		{Name: "SymbolsToWordsFilter", Numerator: of(SymbolWords), Denominator: of(Words), Max: 0.1},
@@ -50,12 +54,12 @@ func CuratorEnglish() []Filter {
 		{Name: "RepeatingTopNGramsFilter n=2", Missing: random, Max: 0.2},
 		{Name: "RepeatingTopNGramsFilter n=3", Missing: random, Max: 0.18},
 		{Name: "RepeatingTopNGramsFilter n=4", Missing: random, Max: 0.16},
-		{Name: "RepeatingDuplicateNGramsFilter n=5", Missing: ngrams, Max: 0.15},
-		{Name: "RepeatingDuplicateNGramsFilter n=6", Missing: ngrams, Max: 0.14},
-		{Name: "RepeatingDuplicateNGramsFilter n=7", Missing: ngrams, Max: 0.13},
-		{Name: "RepeatingDuplicateNGramsFilter n=8", Missing: ngrams, Max: 0.12},
-		{Name: "RepeatingDuplicateNGramsFilter n=9", Missing: ngrams, Max: 0.11},
-		{Name: "RepeatingDuplicateNGramsFilter n=10", Missing: ngrams, Max: 0.1},
+		duplicates(5, 0.15),
+		duplicates(6, 0.14),
+		duplicates(7, 0.13),
+		duplicates(8, 0.12),
+		duplicates(9, 0.11),
+		duplicates(10, 0.1),
 		{Name: "BulletsFilter", Numerator: of(BulletLines), Denominator: of(Lines), Max: 0.9},
 	}
 }

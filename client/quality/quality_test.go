@@ -54,17 +54,17 @@ func TestFiltersDecideAsCurator(t *testing.T) {
 			} else if want.Keep != nil {
 				outcome = quality.Drop
 			}
-			compareScore(t, name, f, &text.Counters, want.Value, outcome)
+			compareScore(t, name, f, text.Counters, want.Value, outcome)
 			compared++
 		}
 	}
-	if compared != 22*20 {
-		t.Errorf("%d scores compared, want those of 20 filters and 22 texts", compared)
+	if compared != 22*26 {
+		t.Errorf("%d scores compared, want those of 26 filters and 22 texts", compared)
 	}
 }
 
 // compareScore compares a score and a decision. want is nil if the filter raises an exception.
-func compareScore(t *testing.T, text string, f quality.Filter, c *quality.Counters, want *float64, outcome quality.Outcome) {
+func compareScore(t *testing.T, text string, f quality.Filter, c quality.Counters, want *float64, outcome quality.Outcome) {
 	t.Helper()
 	score, ok := f.Score(c)
 	if ok != (want != nil) || ok && score != *want {
@@ -82,7 +82,7 @@ func TestConditionsDecideAsDatatrove(t *testing.T) {
 			key := "datatrove/" + strings.Replace(strings.Replace(f.Name, "FineWebQualityFilter", "FineWeb", 1), "Filter", "", 1)
 			_, isEmpty := text.Scores["datatrove/FineWeb"]
 			if strings.HasSuffix(key, ".empty") {
-				if dropped := f.Decide(&text.Counters) == quality.Drop; dropped != isEmpty {
+				if dropped := f.Decide(text.Counters) == quality.Drop; dropped != isEmpty {
 					t.Errorf("%s: %s drops: %v, want %v", name, f.Name, dropped, isEmpty)
 				}
 				continue
@@ -95,7 +95,7 @@ func TestConditionsDecideAsDatatrove(t *testing.T) {
 				continue // FineWeb doesn't get to its other conditions
 			}
 			outcome := map[string]quality.Outcome{"true": quality.Drop, "false": quality.Keep, "null": quality.Raises}[string(want.Drop)]
-			compareScore(t, name, f, &text.Counters, want.Value, outcome)
+			compareScore(t, name, f, text.Counters, want.Value, outcome)
 			compared++
 		}
 	}
@@ -104,21 +104,44 @@ func TestConditionsDecideAsDatatrove(t *testing.T) {
 	}
 }
 
-func TestCuratorEnglishHas19Of28Filters(t *testing.T) {
-	filters, missing, names := quality.CuratorEnglish(), 0, map[string]bool{}
-	for _, f := range filters {
+// TestCuratorEnglishHas25Of28Filters: six of them have no score without the counters of n-grams.
+func TestCuratorEnglishHas25Of28Filters(t *testing.T) {
+	all := readKnown(t).Texts["12_ngrams"].Counters
+	names, missing, missingWithout := map[string]bool{}, 0, 0
+	for _, f := range quality.CuratorEnglish() {
 		names[f.Name] = true
-		if f.Missing != "" {
+		if f.Decide(all) == quality.Unknown {
 			missing++
-			if got := f.Decide(&quality.Counters{}); got != quality.Unknown {
-				t.Errorf("%s decides %v, want unknown", f.Name, got)
-			}
+		}
+		outcome := f.Decide(all[:quality.Duplicate5GramChars])
+		if outcome == quality.Unknown {
+			missingWithout++
+		}
+		if _, ok := f.Score(all[:quality.Duplicate5GramChars]); ok != (outcome != quality.Unknown) {
+			t.Errorf("%s decides %v, and has a score: %v", f.Name, outcome, ok)
 		}
 	}
-	if len(names) != 28 || missing != 9 {
-		t.Errorf("%d filters, of which %d are missing, want 28 and 9", len(names), missing)
+	if len(names) != 28 || missing != 3 || missingWithout != 9 {
+		t.Errorf("%d filters, of which %d are missing, and %d without n-grams, want 28, 3 and 9", len(names), missing, missingWithout)
 	}
 }
+
+// TestDecideNeedsNoNGrams: a text that only a filter of n-grams drops is kept without the counters of n-grams.
+func TestDecideNeedsNoNGrams(t *testing.T) {
+	c := make(quality.Counters, quality.NumCounters)
+	copy(c, good)
+	c[quality.Duplicate6GramChars] = 141
+	if outcome, f := quality.Decide(quality.CuratorEnglish(), c); outcome != quality.Drop || f.Name != "RepeatingDuplicateNGramsFilter n=6" {
+		t.Errorf("with n-grams: %v by %+v", outcome, f)
+	}
+	if outcome, f := quality.Decide(quality.CuratorEnglish(), c[:quality.Duplicate5GramChars]); outcome != quality.Keep || f != nil {
+		t.Errorf("without n-grams: %v by %+v", outcome, f)
+	}
+}
+
+// good are the counters of a text that Curator keeps.
+var good = quality.Counters{quality.Chars: 1000, quality.AlnumChars: 990, quality.Words: 100, quality.WordChars: 500, quality.AlphaWords: 100,
+	quality.CommonWords: 9, quality.Lines: 1, quality.LineChars: 1000, quality.EndmarkLines: 1, quality.Paragraphs: 1, quality.GrRepeatedLineChars: 0}
 
 // TestDecideEndsAtTheFirstFilter: a text of newlines passes the first filter, and the second one divides by the number of words.
 func TestDecideEndsAtTheFirstFilter(t *testing.T) {
@@ -130,13 +153,11 @@ func TestDecideEndsAtTheFirstFilter(t *testing.T) {
 		"01_empty": {quality.Drop, "NonAlphaNumericFilter"}, "13_only_newlines": {quality.Raises, "SymbolsToWordsFilter"},
 	} {
 		c := texts[name].Counters
-		if outcome, f := quality.Decide(quality.CuratorEnglish(), &c); outcome != want.outcome || f == nil || f.Name != want.filter {
+		if outcome, f := quality.Decide(quality.CuratorEnglish(), c); outcome != want.outcome || f == nil || f.Name != want.filter {
 			t.Errorf("%s: %v by %+v, want %v by %s", name, outcome, f, want.outcome, want.filter)
 		}
 	}
-	good := quality.Counters{quality.Chars: 1000, quality.AlnumChars: 990, quality.Words: 100, quality.WordChars: 500, quality.AlphaWords: 100,
-		quality.CommonWords: 9, quality.Lines: 1, quality.LineChars: 1000, quality.EndmarkLines: 1, quality.Paragraphs: 1}
-	if outcome, f := quality.Decide(quality.CuratorEnglish(), &good); outcome != quality.Keep || f != nil {
+	if outcome, f := quality.Decide(quality.CuratorEnglish(), good); outcome != quality.Keep || f != nil {
 		t.Errorf("a good text: %v by %+v", outcome, f)
 	}
 }

@@ -66,11 +66,11 @@ func New(expression string, ops []operator.Operator, kept []string) (*Filter, er
 	var parts []part
 	if name, ok := strings.CutPrefix(expression, presetPrefix); !ok {
 		parts, err = f.parse(env, expression)
-	} else if parts, f.missing, err = preset(name); err == nil && !f.variables.has(qualityName) {
+	} else if parts, f.missing, err = preset(name, f.variables.hasNGrams()); err == nil && !f.variables.has(qualityName) {
 		err = fmt.Errorf("a preset needs the counters of the operator %s: add it to MILLRACE_OPERATORS", qualityName)
 	}
 	if err != nil {
-		return nil, err
+		return nil, f.variables.advise(err)
 	}
 	for _, p := range parts {
 		c, err := newCondition(env, p)

@@ -192,58 +192,83 @@ func TestMistakes(t *testing.T) {
 
 // TestPreset shows that the preset decides as the filters of the client package do, which agree with Curator's.
 func TestPreset(t *testing.T) {
-	ops, err := operator.ParseList("quality")
-	if err != nil {
-		t.Fatal(err)
+	for spec, conditions := range map[string]int{"quality": 19, "quality?ngrams=true": 25} {
+		t.Run(spec, func(t *testing.T) {
+			ops, err := operator.ParseList(spec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f, err := New("preset:curator-english", ops, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(f.Missing()) != 28-conditions || len(f.Conditions()) != conditions || f.Conditions()[0] != "NonAlphaNumericFilter" {
+				t.Errorf("the preset has the conditions %q without %q", f.Conditions(), f.Missing())
+			}
+			presetDecidesAsTheClient(t, f, ops[0].Stride()/4)
+		})
 	}
-	f, err := New("preset:curator-english", ops, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(f.Missing()) != 9 || len(f.Conditions()) != 19 || f.Conditions()[0] != "NonAlphaNumericFilter" {
-		t.Errorf("the preset has the conditions %q without %q", f.Conditions(), f.Missing())
-	}
-	filters := slices.DeleteFunc(quality.CuratorEnglish(), func(f quality.Filter) bool { return f.Missing != "" })
+}
+
+// presetDecidesAsTheClient compares the decisions about random counters, of which there are number.
+func presetDecidesAsTheClient(t *testing.T, f *Filter, number int) {
+	t.Helper()
+	c := make(quality.Counters, number)
+	filters := slices.DeleteFunc(quality.CuratorEnglish(), func(f quality.Filter) bool { return f.Decide(c) == quality.Unknown })
 	for seed := range uint64(20_000) {
-		var c quality.Counters
 		random := rand.New(rand.NewPCG(seed, 0))
 		for i := range c {
 			c[i] = uint32(random.IntN(1 << random.IntN(12)))
 		}
-		if !possible(filters, &c) {
+		if !possible(filters, c) {
 			continue
 		}
-		keep, failed, err := f.Keep(&Row{Values: [][]byte{valueOfCounters(&c)}})
-		outcome, by := quality.Decide(filters, &c)
+		keep, failed, err := f.Keep(&Row{Values: [][]byte{valueOfCounters(c)}})
+		outcome, by := quality.Decide(filters, c)
 		if err != nil || keep != (outcome == quality.Keep) || !keep && f.Conditions()[failed] != by.Name {
 			t.Fatalf("%v: %t by condition %d, %v, and the client %v by %v", c, keep, failed, err, outcome, by)
 		}
 	}
 	for i := range filters { // each condition alone, because few random counters pass the first ones
 		for seed := range uint64(2000) {
-			var c quality.Counters
 			random := rand.New(rand.NewPCG(seed, uint64(i+1)))
 			for k := range c {
 				c[k] = uint32(random.IntN(1 << random.IntN(7)))
 			}
-			if !possible(filters[i:i+1], &c) {
+			if !possible(filters[i:i+1], c) {
 				continue
 			}
-			if got, want := f.conditions[i].keeps(t, f, &c), filters[i].Decide(&c) == quality.Keep; got != want {
+			if got, want := f.conditions[i].keeps(t, f, c), filters[i].Decide(c) == quality.Keep; got != want {
 				t.Fatalf("%s of %v is %t, want %t", f.conditions[i].name, c, got, want)
 			}
 		}
 	}
 }
 
+// TestAbsentFieldHasAdvice: an expression may have an optional field only if the operator's parameter is true.
+func TestAbsentFieldHasAdvice(t *testing.T) {
+	const expression = "quality.duplicate_5gram_chars == 0"
+	for spec, want := range map[string]string{
+		"quality": "undefined field 'duplicate_5gram_chars': the operator has duplicate_5gram_chars only with quality?ngrams=true", "quality?ngrams=true": "",
+	} {
+		ops, err := operator.ParseList(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := New(expression, ops, nil); (err == nil) != (want == "") || err != nil && !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("%s: error %v, want %q", spec, err, want)
+		}
+	}
+}
+
 // possible reports whether no score is negative, as for the counters of any text.
-func possible(filters []quality.Filter, c *quality.Counters) bool {
+func possible(filters []quality.Filter, c quality.Counters) bool {
 	return !slices.ContainsFunc(filters, func(f quality.Filter) bool {
 		return f.Numerator.Value(c) < 0 || f.Denominator != nil && f.Denominator.Value(c) < 0
 	})
 }
 
-func valueOfCounters(c *quality.Counters) (value []byte) {
+func valueOfCounters(c quality.Counters) (value []byte) {
 	for _, n := range c {
 		value = binary.LittleEndian.AppendUint32(value, n)
 	}
@@ -251,7 +276,7 @@ func valueOfCounters(c *quality.Counters) (value []byte) {
 }
 
 // keeps evaluates one condition.
-func (c *condition) keeps(t *testing.T, f *Filter, counters *quality.Counters) bool {
+func (c *condition) keeps(t *testing.T, f *Filter, counters quality.Counters) bool {
 	t.Helper()
 	alone := &Filter{variables: f.variables, conditions: []condition{*c}}
 	alone.rows.New = f.rows.New

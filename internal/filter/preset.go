@@ -20,18 +20,22 @@ var presets = map[string]func() []quality.Filter{"curator-english": quality.Cura
 // part is a condition with its name.
 type part struct{ name, text string }
 
-// preset returns a condition for each filter of a preset, and the filters for which there are no counters, with the reasons.
-func preset(name string) (parts []part, missing []string, err error) {
+// preset returns a condition for each filter of a preset, and the filters for which there are no counters, with the reasons. hasNGrams reports
+// whether the operator counts duplicate n-grams.
+func preset(name string, hasNGrams bool) (parts []part, missing []string, err error) {
 	filters, ok := presets[name]
 	if !ok {
 		return nil, nil, fmt.Errorf("unknown preset %q: known are %s", name, strings.Join(slices.Sorted(maps.Keys(presets)), ", "))
 	}
 	for _, f := range filters() {
-		if f.Missing != "" {
+		switch {
+		case f.Missing != "":
 			missing = append(missing, f.Name+": "+f.Missing)
-			continue
+		case f.NeedsNGrams() && !hasNGrams:
+			missing = append(missing, f.Name+": the operator counts duplicate n-grams only with quality?ngrams=true")
+		default:
+			parts = append(parts, part{f.Name, conditionOf(&f)})
 		}
-		parts = append(parts, part{f.Name, conditionOf(&f)})
 	}
 	return parts, missing, nil
 }
@@ -54,6 +58,9 @@ func conditionOf(f *quality.Filter) string {
 	}
 	if f.OneIf != nil {
 		text = fmt.Sprintf("(%s != 0 ? %s : %s)", sum(f.OneIf), within(one, f), text)
+	}
+	if f.MinWords > 0 {
+		text = fmt.Sprintf("(quality.%v < %d ? %s : %s)", quality.Words, f.MinWords, within(one, f), text)
 	}
 	if f.Requires != nil {
 		text = fmt.Sprintf("%s != 0 && %s", sum(f.Requires), text)

@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"slices"
+	"strings"
 
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/ast"
@@ -11,6 +12,7 @@ import (
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
 
+	"millrace/client/quality"
 	"millrace/internal/operator"
 	"millrace/internal/operator/compiled"
 )
@@ -32,6 +34,8 @@ type variables struct {
 	kept      []string
 	used      map[string]bool                        // names of the kept fields in the expression; nil if it may use any
 	members   map[string]map[string]*types.FieldType // by type and name
+	optional  map[string]string                      // by the type and name of an absent field, the parameter that it depends on
+	advice    string                                 // how to get an absent field that an expression has
 }
 
 // result is an operator and the way in which its values are read.
@@ -42,13 +46,16 @@ type result struct {
 }
 
 func newVariables(ops []operator.Operator, kept []string) *variables {
-	v := &variables{kept: kept, members: map[string]map[string]*types.FieldType{typePrefix + recordName: recordMembers()}}
+	v := &variables{
+		kept: kept, members: map[string]map[string]*types.FieldType{typePrefix + recordName: recordMembers()}, optional: map[string]string{},
+	}
 	for _, op := range ops {
 		r := result{name: op.Name(), Operator: op.(operator.Declared).Declaration()}
-		if r.Description().Fields[0].BareJSON {
+		if r.Fields()[0].BareJSON {
 			r.bare = r.reader(0)
 		} else {
 			v.members[typePrefix+r.name] = r.members()
+			v.addOptional(&r)
 		}
 		v.operators = append(v.operators, r)
 	}
@@ -57,6 +64,30 @@ func newVariables(ops []operator.Operator, kept []string) *variables {
 
 // qualityName is the name of the operator whose counters presets use.
 const qualityName = "quality"
+
+// addOptional adds the fields that an operator has only with another value of a parameter.
+func (v *variables) addOptional(r *result) {
+	d := r.Description()
+	for _, f := range d.Fields {
+		if _, ok := v.members[typePrefix+r.name][f.Name]; !ok {
+			v.optional[typePrefix+r.name+"."+f.Name] = d.Parameters[f.CountParameter].Name
+		}
+	}
+}
+
+// advise adds advice to the error of an expression that has an absent field.
+func (v *variables) advise(err error) error {
+	if v.advice == "" {
+		return err
+	}
+	return fmt.Errorf("%w: %s", err, v.advice)
+}
+
+// hasNGrams reports whether the operator of presets counts duplicate n-grams.
+func (v *variables) hasNGrams() bool {
+	_, ok := v.members[typePrefix+qualityName][quality.Duplicate5GramChars.String()]
+	return ok
+}
 
 // has reports whether an operator has a name.
 func (v *variables) has(name string) bool {
@@ -79,7 +110,7 @@ func (v *variables) environment() (*cel.Env, error) {
 	for _, r := range v.operators {
 		kind := types.NewObjectType(typePrefix + r.name)
 		if r.bare != nil {
-			kind = fieldType(&r.Description().Fields[0])
+			kind = fieldType(&r.Fields()[0])
 		}
 		options = append(options, cel.Variable(r.name, kind))
 	}
@@ -113,6 +144,9 @@ func (v *variables) FindStructFieldType(name, field string) (*types.FieldType, b
 	members, ok := v.members[name]
 	if !ok {
 		return v.Provider.FindStructFieldType(name, field)
+	}
+	if parameter := v.optional[name+"."+field]; parameter != "" {
+		v.advice = fmt.Sprintf("the operator has %s only with %s?%s=true", field, strings.TrimPrefix(name, typePrefix), parameter)
 	}
 	f, ok := members[field]
 	return f, ok
@@ -187,10 +221,10 @@ func (r *result) members() map[string]*types.FieldType {
 			all[p.Name] = &types.FieldType{Type: numberType(p.Type), IsSet: isSet, GetFrom: func(any) (any, error) { return value, nil }}
 		}
 	}
-	for i := range r.Description().Fields {
+	for i := range r.Fields() {
 		read := r.reader(i)
-		all[r.Description().Fields[i].Name] = &types.FieldType{
-			Type: fieldType(&r.Description().Fields[i]), IsSet: isSet, GetFrom: func(value any) (any, error) { return read(*value.(*[]byte)), nil },
+		all[r.Fields()[i].Name] = &types.FieldType{
+			Type: fieldType(&r.Fields()[i]), IsSet: isSet, GetFrom: func(value any) (any, error) { return read(*value.(*[]byte)), nil },
 		}
 	}
 	return all
@@ -216,9 +250,11 @@ func elementType(f *compiled.Field) *types.Type {
 	return numberType(f.Type)
 }
 
-// numberType returns the type of a number of type t. Only uint64 has numbers that aren't an int of CEL.
+// numberType returns the type of a parameter, or of an element of a field, of type t. Only uint64 has numbers that aren't an int of CEL.
 func numberType(t compiled.Type) *types.Type {
 	switch t {
+	case compiled.Bool:
+		return types.BoolType
 	case compiled.Float32, compiled.Float64:
 		return types.DoubleType
 	case compiled.Uint64:
@@ -230,6 +266,8 @@ func numberType(t compiled.Type) *types.Type {
 // numberOf returns a number of type t.
 func numberOf(t compiled.Type, n compiled.Number) ref.Val {
 	switch numberType(t) {
+	case types.BoolType:
+		return types.Bool(n != 0)
 	case types.DoubleType:
 		return types.Double(n.Float())
 	case types.UintType:
@@ -240,7 +278,7 @@ func numberOf(t compiled.Type, n compiled.Number) ref.Val {
 
 // reader returns a function that reads the field with index i from a value of the operator.
 func (r *result) reader(i int) func(value []byte) ref.Val {
-	f := r.Description().Fields[i]
+	f := r.Fields()[i]
 	at, count := r.Place(i)
 	size := f.Type.Size()
 	switch {

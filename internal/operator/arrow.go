@@ -41,11 +41,11 @@ var arrowTypes = map[compiled.Type]arrowipc.Type{
 	compiled.Bytes: arrowipc.BinaryType,
 }
 
-// DeclaredColumn returns the Arrow column that an operator's declaration specifies: a struct with the declared fields, or the
+// DeclaredColumn returns the Arrow column that an operator's declaration specifies: a struct with its fields, or the
 // only field if that field is bare.
 func DeclaredColumn(o *compiled.Operator) arrowipc.Column {
 	c := arrowipc.Column{Name: o.Name(), Spec: o.String(), Kind: arrowipc.Struct, Width: o.Stride()}
-	for i, f := range o.Description().Fields {
+	for i, f := range o.Fields() {
 		at, count := o.Place(i)
 		if !f.Array {
 			count = 0

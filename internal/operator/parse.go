@@ -91,7 +91,7 @@ var builtIns = func() (all []Source) {
 		case minhashName:
 			s.kernel, s.reference = minhashHost{d}, func(block []byte) referenceFunc { return newMinhashReference(d, block).append }
 		case qualityName:
-			s.kernel, s.reference = qualityHost{d}, func([]byte) referenceFunc { return qualityReference }
+			s.kernel, s.reference = qualityHost{d}, qualityReference
 			s.refusal = qualityRefusal
 		default:
 			panic(fmt.Sprintf("operator: %s is declared and has no code", d.Name))

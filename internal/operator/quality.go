@@ -14,12 +14,25 @@ import (
 // quality of the client defines the counters. The operator refuses a payload that isn't valid UTF-8.
 const qualityName = "quality"
 
-const qualityStride = 4 * int(client.NumCounters)
+// hasNGrams reports whether a valid parameter block asks for the counters of n-grams.
+func hasNGrams(block []byte) bool { return block[0] != 0 }
 
-// qualityReference appends the counters of payload, or zeros if the operator refuses it.
-func qualityReference(dst, payload []byte) []byte {
-	c, _ := quality.Reference(payload)
-	for _, n := range c {
+// qualityReference returns a function that appends the counters of a payload, or zeros if the operator refuses it.
+func qualityReference(block []byte) referenceFunc {
+	ngrams := hasNGrams(block)
+	return func(dst, payload []byte) []byte {
+		c, _ := quality.Reference(payload, ngrams)
+		return appendCounters(dst, &c, ngrams)
+	}
+}
+
+// appendCounters appends the counters that a record has.
+func appendCounters(dst []byte, c *quality.Counters, ngrams bool) []byte {
+	all := c[:]
+	if !ngrams {
+		all = c[:client.Duplicate5GramChars]
+	}
+	for _, n := range all {
 		dst = binary.LittleEndian.AppendUint32(dst, n)
 	}
 	return dst
@@ -47,17 +60,18 @@ func (q qualityHost) Bind(params []byte) (device.BoundHostKernel, error) {
 	if err != nil {
 		return nil, device.Errorf("bind quality", "", device.ErrInvalid, "%v", err)
 	}
-	return qualityKernel{declared, qualityPieceUnits}, nil
+	return qualityKernel{declared, hasNGrams(params), qualityPieceUnits}, nil
 }
 
 type qualityKernel struct {
 	declared   *compiled.Operator
+	ngrams     bool
 	pieceUnits int
 }
 
-// Needs requests scratch for the sets of each row's lines and paragraphs.
+// Needs requests scratch for the sets of each row's lines and paragraphs, and for its n-grams.
 func (q qualityKernel) Needs(s device.Shape) device.Needs {
-	return device.Needs{Scratch: quality.SlotBytes * s.Bytes, Result: q.declared.Layout(s.Rows, s.Bytes).End}
+	return device.Needs{Scratch: quality.MemoryBytes(s.Rows, s.Bytes, q.ngrams), Result: q.declared.Layout(s.Rows, s.Bytes).End}
 }
 
 func (q qualityKernel) Run(rows []byte, offsets []uint32, scratch, result []byte, parallel device.Parallel) error {
@@ -66,28 +80,27 @@ func (q qualityKernel) Run(rows []byte, offsets []uint32, scratch, result []byte
 		return err
 	}
 	shape := b.shape()
-	statuses := result[q.declared.Layout(shape.Rows, shape.Bytes).Status:]
+	statuses, stride := result[q.declared.Layout(shape.Rows, shape.Bytes).Status:], q.declared.Stride()
 	parallel(b.pieces(), func(piece int) {
 		for p, ok := b.first(piece); ok; p, ok = b.next(p) {
 			if !p.begins {
 				continue
 			}
 			start, end := int(offsets[p.row]), int(offsets[p.row+1])
-			memory := scratch[quality.SlotBytes*(start-int(offsets[0])):]
-			statuses[p.row] = countQuality(result[p.row*qualityStride:][:qualityStride], rows[start:end], memory)
+			memory := scratch[quality.MemoryBytes(p.row, start-int(offsets[0]), q.ngrams):]
+			record := result[p.row*stride:][:0:stride]
+			statuses[p.row] = q.count(record, rows[start:end], memory)
 		}
 	})
 	return nil
 }
 
-// countQuality writes the counters of a row to record, and returns the row's status.
-func countQuality(record, row, memory []byte) (status byte) {
-	var c client.Counters
-	if !quality.Count(&c, row, memory) {
+// count appends the counters of a row to record, and returns the row's status.
+func (q qualityKernel) count(record, row, memory []byte) (status byte) {
+	var c quality.Counters
+	if !quality.Count(&c, row, memory, q.ngrams) {
 		status = 1 // the only reason
 	}
-	for i, n := range c {
-		binary.LittleEndian.PutUint32(record[4*i:], n)
-	}
+	appendCounters(record, &c, q.ngrams)
 	return status
 }

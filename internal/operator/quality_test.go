@@ -14,6 +14,9 @@ import (
 	"millrace/internal/operator/compiled"
 )
 
+// qualitySpecs are the specs with different results.
+var qualitySpecs = []string{"quality", "quality?ngrams=true"}
+
 // qualityKernelOf returns the host kernel with pieces of a few units.
 func qualityKernelOf(t testing.TB, op Operator, pieceUnits int) device.BoundHostKernel {
 	t.Helper()
@@ -40,13 +43,15 @@ func compareQuality(t *testing.T, op Operator, set [][]byte, result []byte) (ref
 }
 
 func TestQualityHostKernelOnAllSets(t *testing.T) {
-	op := parse(t, "quality")
 	refused, rows := 0, 0
-	for _, set := range corpus.Sets(12) {
-		t.Run(set.Name, func(t *testing.T) {
-			refused += compareQuality(t, op, set.Payloads, compute(t, bind(t, op), set.Payloads, atOnce))
-			rows += len(set.Payloads)
-		})
+	for _, spec := range qualitySpecs {
+		op := parse(t, spec)
+		for _, set := range corpus.Sets(12) {
+			t.Run(spec+"/"+set.Name, func(t *testing.T) {
+				refused += compareQuality(t, op, set.Payloads, compute(t, bind(t, op), set.Payloads, atOnce))
+				rows += len(set.Payloads)
+			})
+		}
 	}
 	if refused == 0 || refused == rows {
 		t.Errorf("%d of %d rows are refused, want some", refused, rows)
@@ -55,13 +60,15 @@ func TestQualityHostKernelOnAllSets(t *testing.T) {
 
 // TestQualityHostKernelSplitsAnywhere splits short rows into tiny pieces. A row belongs to the piece in which it begins.
 func TestQualityHostKernelSplitsAnywhere(t *testing.T) {
-	op := parse(t, "quality")
 	set := slices.Concat(corpus.InvalidUTF8(21)[:20], corpus.Empties(9), corpus.TextLengths(22, 60),
 		[][]byte{[]byte("a\n\nb\n\na\n\nb\nb"), nil, []byte("\n\n\n")})
 	for _, pieceUnits := range []int{1, 2, 7, 64, 1000} {
 		for name, parallel := range parallels {
 			t.Run(name, func(t *testing.T) {
-				compareQuality(t, op, set, compute(t, qualityKernelOf(t, op, pieceUnits), set, parallel))
+				for _, spec := range qualitySpecs {
+					op := parse(t, spec)
+					compareQuality(t, op, set, compute(t, qualityKernelOf(t, op, pieceUnits), set, parallel))
+				}
 			})
 		}
 	}
@@ -69,8 +76,14 @@ func TestQualityHostKernelSplitsAnywhere(t *testing.T) {
 
 // TestQualityHostKernelKeepsToItsMemory: a batch may start at any address, and the kernel writes nothing outside its memory.
 func TestQualityHostKernelKeepsToItsMemory(t *testing.T) {
-	op := parse(t, "quality")
-	set := corpus.TextLengths(41, 100)
+	for _, spec := range qualitySpecs {
+		t.Run(spec, func(t *testing.T) { keepsToItsMemory(t, parse(t, spec)) })
+	}
+}
+
+func keepsToItsMemory(t *testing.T, op Operator) {
+	t.Helper()
+	set := append(corpus.TextLengths(41, 100), bytes.Repeat([]byte("a b "), 100), bytes.Repeat([]byte("a "), 99), []byte("a b c d e a b c d e"))
 	rows, offsets := corpus.Pack(set)
 	for i := range offsets {
 		offsets[i] += 1000
@@ -97,7 +110,11 @@ func TestQualityHostKernelNeeds(t *testing.T) {
 	if got, want := op.Needs(device.Shape{Rows: 300, Bytes: 1000}), (device.Needs{Scratch: 4000, Result: 45824 + 512}); got != want {
 		t.Errorf("300 rows need %+v, want %+v", got, want)
 	}
-	kernel := bind(t, op)
+	op = parse(t, "quality?ngrams=true")
+	if got, want := op.Needs(device.Shape{Rows: 300, Bytes: 1000}), (device.Needs{Scratch: 15600, Result: 52992 + 512}); got != want {
+		t.Errorf("300 rows with n-grams need %+v, want %+v", got, want)
+	}
+	kernel := bind(t, parse(t, "quality"))
 	if err := kernel.Run(nil, []uint32{0}, nil, nil, inOrder); err != nil {
 		t.Error(err)
 	}
@@ -112,7 +129,7 @@ func TestQualityHostKernelNeeds(t *testing.T) {
 			return kernel.Run(make([]byte, 9), []uint32{5, 4}, make([]byte, 36), make([]byte, 512), inOrder)
 		},
 		"a block": func() error {
-			_, err := qualityHost{compiled.BuiltIn()[2]}.Bind([]byte{1})
+			_, err := qualityHost{compiled.BuiltIn()[2]}.Bind([]byte{2})
 			return err
 		},
 	} {
@@ -123,8 +140,7 @@ func TestQualityHostKernelNeeds(t *testing.T) {
 }
 
 func TestQualityHostKernelAllocatesNothingARow(t *testing.T) {
-	op := parse(t, "quality")
-	kernel := bind(t, op)
+	kernel := bind(t, parse(t, "quality?ngrams=true"))
 	allocations := func(set [][]byte) float64 {
 		rows, offsets := corpus.Pack(set)
 		needs := kernel.Needs(shapeOf(set))
@@ -143,18 +159,26 @@ func TestQualityHostKernelAllocatesNothingARow(t *testing.T) {
 
 // TestQualityResultsAreReadByTheClient: the value of a record gives the same counters in JSON and in binary.
 func TestQualityResultsAreReadByTheClient(t *testing.T) {
-	op := parse(t, "quality")
-	value := op.AppendReference(nil, []byte("We have to be there.\nWe have to be there.\n"))
-	var fromJSON, fromBinary client.Counters
-	if err := json.Unmarshal(op.AppendJSON(nil, value), &fromJSON); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := binary.Decode(value, binary.LittleEndian, &fromBinary); err != nil {
-		t.Fatal(err)
-	}
-	if fromJSON != fromBinary || fromJSON[client.Words] != 10 || fromJSON[client.GrRepeatedLineChars] != 20 {
-		t.Errorf("JSON gives %v, and binary gives %v", fromJSON, fromBinary)
+	for spec, number := range map[string]client.Counter{"quality": client.Duplicate5GramChars, "quality?ngrams=true": client.NumCounters} {
+		op := parse(t, spec)
+		value := op.AppendReference(nil, []byte("We have to be there.\nWe have to be there.\n"))
+		var fromJSON client.Counters
+		if err := json.Unmarshal(op.AppendJSON(nil, value), &fromJSON); err != nil {
+			t.Fatal(err)
+		}
+		fromBinary := make(client.Counters, number)
+		if n, err := binary.Decode(value, binary.LittleEndian, fromBinary); err != nil || n != len(value) {
+			t.Fatalf("%d of %d bytes, %v", n, len(value), err)
+		}
+		if !slices.Equal(fromJSON, fromBinary) || fromJSON[client.Words] != 10 || fromJSON[client.GrRepeatedLineChars] != 20 {
+			t.Errorf("JSON gives %v, and binary gives %v", fromJSON, fromBinary)
+		}
+		if fromJSON.HasNGrams() && (fromJSON[client.Duplicate5GramChars] != 20 || fromJSON[client.Duplicate6GramChars] != 0) {
+			t.Errorf("duplicates %v", fromJSON[client.Duplicate5GramChars:])
+		}
 	}
 }
 
 func BenchmarkHostQuality(b *testing.B) { benchmarkOperator(b, "quality") }
+
+func BenchmarkHostQualityNGrams(b *testing.B) { benchmarkOperator(b, "quality?ngrams=true") }

@@ -18,10 +18,13 @@ enum QualityField : uint32_t {
     kRepeatedLines = kScanFields, kRepeatedLineChars, kRepeatedParagraphs, kRepeatedParagraphChars,
     kGrParagraphs, kGrRepeatedParagraphs, kGrRepeatedParagraphChars,
     kGrLines, kGrRepeatedLines, kGrRepeatedLineChars,
-    kQualityFields
+    kQualityFields, // a result has the fields after it if the parameter ngrams is true
+    kDuplicate5gramChars = kQualityFields, kDuplicate6gramChars, kDuplicate7gramChars,
+    kDuplicate8gramChars, kDuplicate9gramChars, kDuplicate10gramChars,
+    kQualityAllFields
 };
 
-constexpr const char *kQualityNames[kQualityFields] = {
+constexpr const char *kQualityNames[kQualityAllFields] = {
     "chars", "newlines", "alnum_chars", "digit_chars", "white_chars", "paren_chars",
     "words", "word_chars", "longest_word", "symbol_words", "common_words",
     "url_chars", "porn_urls",
@@ -33,6 +36,8 @@ constexpr const char *kQualityNames[kQualityFields] = {
     "repeated_lines", "repeated_line_chars", "repeated_paragraphs", "repeated_paragraph_chars",
     "gr_paragraphs", "gr_repeated_paragraphs", "gr_repeated_paragraph_chars",
     "gr_lines", "gr_repeated_lines", "gr_repeated_line_chars",
+    "duplicate_5gram_chars", "duplicate_6gram_chars", "duplicate_7gram_chars",
+    "duplicate_8gram_chars", "duplicate_9gram_chars", "duplicate_10gram_chars",
 };
 
 // The status of a record that isn't UTF-8: the number of the operator's only reason.

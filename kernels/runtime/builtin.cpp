@@ -59,9 +59,16 @@ constexpr Declared minhash() {
     return all;
 }
 
+// A counter that a result has if the first parameter is true.
+struct OptionalCounter {
+    static constexpr void describe(millrace_field *f) { f->type = MILLRACE_UINT32, f->count_parameter = 1; }
+};
+
 constexpr Declared quality() {
     Declared all = named("quality", 1);
-    for (const char *name : kQualityNames) add_field<NumberField<uint32_t>>(&all, name, 0);
+    add_parameter<bool>(&all, "ngrams", false, false, true, 0);
+    for (uint32_t f = 0; f < kQualityFields; f++) add_field<NumberField<uint32_t>>(&all, kQualityNames[f], 0);
+    for (uint32_t f = kQualityFields; f < kQualityAllFields; f++) add_field<OptionalCounter>(&all, kQualityNames[f], 0);
     copy_text(all.reasons[all.head.reasons++].text, "invalid UTF-8");
     return all;
 }

@@ -11,7 +11,7 @@ namespace millrace {
 struct Declared {
     millrace_description head;
     millrace_parameter parameters[3];
-    millrace_field fields[kQualityFields];
+    millrace_field fields[kQualityAllFields];
     millrace_reason reasons[1];
 };
 

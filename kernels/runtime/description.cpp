@@ -15,10 +15,11 @@ constexpr uint64_t kMostElements = 1 << 20, kMostStringBytes = 1 << 24, kMostPer
 constexpr uint64_t kMostConstantBlocks = 1 << 16, kFaultBytes = 4;
 constexpr uint64_t kMostScratch = 1 << 30, kMostScratchPerRow = 1 << 20, kMostScratchPerByte = 1 << 10;
 
-constexpr uint32_t kTypeBytes[] = {0, 1, 2, 4, 8, 1, 2, 4, 8, 4, 8, 4, 8}; // indexed by type; MILLRACE_UINT8 is 1
+constexpr uint32_t kTypeBytes[] = {0, 1, 2, 4, 8, 1, 2, 4, 8, 4, 8, 4, 8, 1}; // indexed by type; MILLRACE_UINT8 is 1
 
 bool is_number(uint32_t type) { return type >= MILLRACE_UINT8 && type <= MILLRACE_FLOAT64; }
 bool is_integer(uint32_t type) { return type >= MILLRACE_UINT8 && type <= MILLRACE_INT64; }
+bool is_unsigned(uint32_t type) { return (type >= MILLRACE_UINT8 && type <= MILLRACE_UINT64) || type == MILLRACE_BOOL; }
 bool is_signed(uint32_t type) { return type >= MILLRACE_INT8 && type <= MILLRACE_INT64; }
 
 // Returns whether the text ends within its bytes.
@@ -61,14 +62,17 @@ bool good_form(const millrace_description *d) {
 
 bool good_parameter(const millrace_description *d, const millrace_parameter &p) {
     if (p.type == MILLRACE_FILE && (p.at % 8 != 0 || p.least < 1 || p.least > p.most || p.most > MILLRACE_MOST_TABLE_BYTES)) return false;
-    return ends(p.name) && (is_number(p.type) || p.type == MILLRACE_FILE) && static_cast<uint64_t>(p.at) + kTypeBytes[p.type] <= d->parameter_bytes;
+    if (p.type == MILLRACE_BOOL && (p.least != 0 || p.most != 1)) return false;
+    return ends(p.name) && (is_number(p.type) || p.type == MILLRACE_FILE || p.type == MILLRACE_BOOL) && static_cast<uint64_t>(p.at) + kTypeBytes[p.type] <= d->parameter_bytes;
 }
 
 bool good_field(const millrace_description *d, const millrace_field &f) {
     if (!is_number(f.type) && f.type != MILLRACE_BYTES) return false;
     if (f.most_bytes > kMostStringBytes || f.most_per_byte > kMostPerByte || f.count > kMostElements) return false;
     if (f.count_parameter == 0) return f.count > 0;
-    return f.count_parameter <= d->parameters && is_integer(parameter(d, f.count_parameter - 1).type);
+    if (f.count_parameter > d->parameters) return false;
+    uint32_t type = parameter(d, f.count_parameter - 1).type;
+    return is_integer(type) || (type == MILLRACE_BOOL && f.array == 0);
 }
 
 bool good_pass(const millrace_pass &p) {
@@ -136,12 +140,12 @@ double as_float(uint64_t bits) {
 }
 
 bool within_bounds(const millrace_parameter &p, uint64_t value) {
-    if (!is_integer(p.type)) { // false for NaN
-        return as_float(value) >= as_float(p.least) && as_float(value) <= as_float(p.most);
+    if (is_unsigned(p.type)) return value >= p.least && value <= p.most;
+    if (is_signed(p.type)) {
+        return static_cast<int64_t>(value) >= static_cast<int64_t>(p.least) &&
+               static_cast<int64_t>(value) <= static_cast<int64_t>(p.most);
     }
-    if (!is_signed(p.type)) return value >= p.least && value <= p.most;
-    return static_cast<int64_t>(value) >= static_cast<int64_t>(p.least) &&
-           static_cast<int64_t>(value) <= static_cast<int64_t>(p.most);
+    return as_float(value) >= as_float(p.least) && as_float(value) <= as_float(p.most); // false for NaN
 }
 
 bool has_tables(const millrace_description *d) {
@@ -219,7 +223,11 @@ int32_t bind_block(const millrace_description *d, const void *params, size_t byt
     for (uint32_t i = 0; i < d->fields; i++) {
         millrace_field f = field(d, i);
         uint64_t element = kTypeBytes[f.type], count = f.count;
-        if (f.count_parameter != 0) count = value_of(parameter(d, f.count_parameter - 1), block);
+        if (f.count_parameter != 0) {
+            millrace_parameter p = parameter(d, f.count_parameter - 1);
+            count = value_of(p, block);
+            if (p.type == MILLRACE_BOOL && count == 0) continue;
+        }
         if (count == 0 || count > kMostElements) {
             return fail(error, MILLRACE_INVALID, 0, "operator %s: a result field with %llu elements: 1 to %llu are possible",
                         d->name, static_cast<unsigned long long>(count), static_cast<unsigned long long>(kMostElements));

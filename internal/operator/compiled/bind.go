@@ -11,7 +11,7 @@ import (
 
 // Operator is an operator with its parameters. It is immutable and safe for concurrent use.
 //
-// The result of one payload is a record of Stride bytes. The record contains the fields in order of declaration, each aligned to the
+// The result of one payload is a record of Stride bytes. The record contains the fields from Fields in order, each aligned to the
 // size of its elements. Zeros pad the record to a multiple of the largest element's size. For a byte string, the record contains only
 // the length.
 type Operator struct {
@@ -20,7 +20,8 @@ type Operator struct {
 	spec        string
 	block       []byte // the parameter block, followed by the tables
 	stride      int
-	fields      []place // fields[i] belongs to Fields[i]
+	fields      []Field // the declared fields, without optional ones whose parameter is false
+	places      []place // places[i] belongs to fields[i]
 	after       string  // JSON text after the last field
 }
 
@@ -129,7 +130,7 @@ func (d *Description) bind(values parameterValues) *Operator {
 	return o
 }
 
-// place sets the positions of the fields in a record, and the stride.
+// place sets the fields, their positions in a record, and the stride.
 func (o *Operator) place() {
 	largest := 1
 	for _, f := range o.description.Fields {
@@ -137,8 +138,11 @@ func (o *Operator) place() {
 		if f.CountParameter >= 0 {
 			count = int(o.values[f.CountParameter])
 		}
+		if count == 0 {
+			continue
+		}
 		at := alignUp(o.stride, size)
-		o.fields = append(o.fields, place{at: at, count: count})
+		o.fields, o.places = append(o.fields, f), append(o.places, place{at: at, count: count})
 		o.stride, largest = at+size*count, max(largest, size)
 	}
 	o.stride = alignUp(o.stride, largest)
@@ -213,6 +217,8 @@ func (p Parameter) parse(text string) (Number, error) {
 		bits = 8 * p.Type.Size()
 	)
 	switch {
+	case p.Type == Bool:
+		return p.parseBool(text)
 	case p.Type.isUnsigned():
 		var v uint64
 		v, err = strconv.ParseUint(text, 10, bits)
@@ -233,6 +239,17 @@ func (p Parameter) parse(text string) (Number, error) {
 	return n, nil
 }
 
+// parseBool parses the value of a Bool.
+func (p Parameter) parseBool(text string) (Number, error) {
+	switch text {
+	case "false":
+		return 0, nil
+	case "true":
+		return 1, nil
+	}
+	return 0, fmt.Errorf("parameter %q is %q: give true or false", p.Name, text)
+}
+
 func (p Parameter) permits(n Number) bool {
 	return p.canRepresent(n) && !p.less(n, p.Min) && !p.less(p.Max, n)
 }
@@ -240,7 +257,9 @@ func (p Parameter) permits(n Number) bool {
 // format returns the value in the format that parse accepts.
 func (p Parameter) format(n Number) string {
 	switch {
-	case p.Type.isUnsigned():
+	case p.Type == Bool && n <= 1:
+		return strconv.FormatBool(n == 1)
+	case p.Type.isUnsigned() || p.Type == Bool:
 		return strconv.FormatUint(uint64(n), 10)
 	case p.Type.isSigned():
 		return strconv.FormatInt(int64(n), 10)
@@ -317,5 +336,9 @@ func (o *Operator) Stride() int { return o.stride }
 // Value returns the value of parameter i.
 func (o *Operator) Value(i int) Number { return o.values[i] }
 
-// Place returns the position of field i in a record, and the number of its elements.
-func (o *Operator) Place(i int) (at, count int) { return o.fields[i].at, o.fields[i].count }
+// Fields returns the fields of a result: the declared fields, without the optional ones whose parameter is false. The caller must not change
+// them.
+func (o *Operator) Fields() []Field { return o.fields }
+
+// Place returns the position of field i of Fields in a record, and the number of its elements.
+func (o *Operator) Place(i int) (at, count int) { return o.places[i].at, o.places[i].count }

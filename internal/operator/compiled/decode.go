@@ -171,6 +171,8 @@ func (d *Description) addParameter(entry []byte) error {
 		}
 	case !p.canRepresent(p.Default) || !p.canRepresent(p.Min) || !p.canRepresent(p.Max):
 		return fmt.Errorf("%s has a bound that its type %v can't have", name, p.Type)
+	case p.Type == Bool && (p.Min != 0 || p.Max != 1):
+		return fmt.Errorf("%s is a bool from %d to %d", name, p.Min, p.Max)
 	case p.less(p.Default, p.Min) || p.less(p.Max, p.Default):
 		return fmt.Errorf("%s has the default %s, which isn't from %s to %s", name, p.format(p.Default), p.format(p.Min), p.format(p.Max))
 	}
@@ -182,6 +184,8 @@ func (d *Description) addParameter(entry []byte) error {
 func (p Parameter) canRepresent(n Number) bool {
 	bits := 8 * p.Type.Size()
 	switch {
+	case p.Type == Bool:
+		return n <= 1
 	case p.Type.isUnsigned():
 		return bits == 64 || uint64(n)>>bits == 0
 	case p.Type.isSigned():
@@ -194,7 +198,7 @@ func (p Parameter) canRepresent(n Number) bool {
 
 func (p Parameter) less(a, b Number) bool {
 	switch {
-	case p.Type.isUnsigned():
+	case p.Type.isUnsigned() || p.Type == Bool:
 		return a < b
 	case p.Type.isSigned():
 		return int64(a) < int64(b)
@@ -215,9 +219,9 @@ func (d *Description) addField(entry []byte) error {
 	switch {
 	case !goodName(name):
 		return fmt.Errorf("name %q", name)
-	case !f.Type.isValid() || f.Type == Table:
+	case !f.Type.isValid() || f.Type == Table || f.Type == Bool:
 		return fmt.Errorf("%s has type %d", name, e.Type)
-	case f.Array && f.Type == Bytes || !f.Array && (e.Count != 1 || e.CountParameter != 0):
+	case f.Array && f.Type == Bytes || !f.Array && (f.Count > 1 || (f.Count == 0) == (f.CountParameter < 0)):
 		return fmt.Errorf("%s of type %v has %d elements", name, f.Type, e.Count)
 	case (f.Count == 0) == (f.CountParameter < 0) || f.Count > maxNumbers:
 		return fmt.Errorf("%s is an array of %d elements", name, e.Count)
@@ -314,12 +318,12 @@ func (d *Description) check() error {
 	for _, p := range d.Parameters {
 		members[p.Name] = p.Shown
 	}
-	for _, f := range d.Fields {
+	for i, f := range d.Fields {
 		if members[f.Name] {
 			return fmt.Errorf("two members %s in the JSON result", f.Name)
 		}
 		members[f.Name] = true
-		if err := d.checkCount(f); err != nil {
+		if err := d.checkCount(f, i); err != nil {
 			return err
 		}
 		if (f.BareJSON || f.BareColumn) && len(d.Fields) > 1 || f.BareJSON && shown {
@@ -329,9 +333,8 @@ func (d *Description) check() error {
 	return nil
 }
 
-// checkCount checks the parameter that holds the number of elements of an array f. A field with a constant number has no such
-// parameter.
-func (d *Description) checkCount(f Field) error {
+// checkCount checks the parameter that holds the number of elements of field i. A field with a constant number has no such parameter.
+func (d *Description) checkCount(f Field, i int) error {
 	if f.CountParameter < 0 {
 		return nil
 	}
@@ -339,6 +342,12 @@ func (d *Description) checkCount(f Field) error {
 		return fmt.Errorf("%s has as many elements as parameter number %d of %d", f.Name, f.CountParameter+1, len(d.Parameters))
 	}
 	p := d.Parameters[f.CountParameter]
+	if !f.Array {
+		if p.Type != Bool || i == 0 {
+			return fmt.Errorf("%s depends on %s of type %v: an optional field depends on a bool, and isn't the first field", f.Name, p.Name, p.Type)
+		}
+		return nil
+	}
 	if !p.Type.isUnsigned() || p.Min < 1 || p.Max > maxNumbers {
 		return fmt.Errorf("%s has as many elements as %s: it must be an unsigned integer from 1 to at most %d", f.Name, p.Name, maxNumbers)
 	}

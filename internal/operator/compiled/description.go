@@ -110,6 +110,7 @@ const (
 	Float64
 	Bytes // a byte string; the record contains its length as a uint32
 	Table // a parameter with the contents of a file; the block contains their position and size, two uint32
+	Bool  // a parameter that is true or false; the block contains 1 or 0, a uint8
 )
 
 var types = [...]struct {
@@ -118,10 +119,10 @@ var types = [...]struct {
 }{
 	Uint8: {"uint8", 1}, Uint16: {"uint16", 2}, Uint32: {"uint32", 4}, Uint64: {"uint64", 8},
 	Int8: {"int8", 1}, Int16: {"int16", 2}, Int32: {"int32", 4}, Int64: {"int64", 8},
-	Float32: {"float32", 4}, Float64: {"float64", 8}, Bytes: {"bytes", 4}, Table: {"table", 8},
+	Float32: {"float32", 4}, Float64: {"float64", 8}, Bytes: {"bytes", 4}, Table: {"table", 8}, Bool: {"bool", 1},
 }
 
-func (t Type) isValid() bool { return t >= Uint8 && t <= Table }
+func (t Type) isValid() bool { return t >= Uint8 && t <= Bool }
 
 // String returns the name of the type, as in Go.
 func (t Type) String() string {
@@ -138,7 +139,7 @@ func (t Type) isUnsigned() bool { return t >= Uint8 && t <= Uint64 }
 func (t Type) isSigned() bool   { return t >= Int8 && t <= Int64 }
 func (t Type) float() bool      { return t == Float32 || t == Float64 }
 
-// Parameter is a number or a table, which a user may choose. A table is a file with a size from Min to Max bytes.
+// Parameter is a number, a truth value or a table, which a user may choose. A table is a file with a size from Min to Max bytes.
 type Parameter struct {
 	Name              string
 	Type              Type
@@ -147,19 +148,19 @@ type Parameter struct {
 }
 
 // Number is the value of a parameter. Depending on the parameter's type, its bits are an unsigned integer, a signed integer, or a
-// float64. The value of a table is its size.
+// float64. The value of a table is its size, and the value of a Bool is 0 or 1.
 type Number uint64
 
 // Float returns the value of a parameter of type Float32 or Float64.
 func (n Number) Float() float64 { return math.Float64frombits(uint64(n)) }
 
-// Field is one value in the result of a record.
+// Field is one value in the result of a record. A result has an optional field only if the field's parameter is true.
 type Field struct {
 	Name           string
 	Type           Type
 	Array          bool
-	Count          int // number of elements; 0 if the parameter CountParameter is the number
-	CountParameter int // index of a parameter; -1 if there is none
+	Count          int // number of elements; 0 if it is the value of the parameter CountParameter
+	CountParameter int // index of a parameter, or -1; the field is optional if the parameter is a Bool
 
 	Hex        bool // whether the JSON value is a string of hexadecimal digits
 	BareJSON   bool // whether the only field is the operator's JSON value, without an object
@@ -209,14 +210,22 @@ func BuiltIn() []*Description {
 			},
 			Fields: []Field{{Name: "signature", Type: Uint32, Array: true, CountParameter: 1, BareColumn: true}},
 		},
-		{Name: "quality", Version: 1, Form: Library, Fields: qualityFields(), Reasons: []string{quality.InvalidUTF8}},
+		{
+			Name: "quality", Version: 1, Form: Library,
+			Parameters: []Parameter{{Name: "ngrams", Type: Bool, Max: 1}},
+			Fields:     qualityFields(), Reasons: []string{quality.InvalidUTF8},
+		},
 	}
 }
 
-// qualityFields returns a field for each counter.
+// qualityFields returns a field for each counter. The counters of n-grams are optional.
 func qualityFields() (fields []Field) {
 	for c := range quality.NumCounters {
-		fields = append(fields, Field{Name: c.String(), Type: Uint32, Count: 1, CountParameter: -1})
+		f := Field{Name: c.String(), Type: Uint32, Count: 1, CountParameter: -1}
+		if c >= quality.Duplicate5GramChars {
+			f.Count, f.CountParameter = 0, 0
+		}
+		fields = append(fields, f)
 	}
 	return fields
 }
@@ -251,16 +260,21 @@ func (d *Description) Declaration() string {
 // Text returns the parameter's name, type, default and bounds, for example "bits=4 (uint32, 1 to 6)" or "words=FILE (table, 1 to 65536
 // bytes)".
 func (p Parameter) Text() string {
-	if p.Type == Table {
+	switch p.Type {
+	case Table:
 		return p.Name + "=FILE (table, " + strconv.Itoa(int(p.Min)) + " to " + strconv.Itoa(int(p.Max)) + " bytes)"
+	case Bool:
+		return p.Name + "=" + p.format(p.Default) + " (bool)"
 	}
 	return p.Name + "=" + p.format(p.Default) + " (" + p.Type.String() + ", " + p.format(p.Min) + " to " + p.format(p.Max) + ")"
 }
 
-// Text returns the field's name and type, for example "signature uint32[hashes]".
+// Text returns the field's name and type, for example "signature uint32[hashes]", and the parameter of an optional field.
 func (d *Description) Text(f Field) string {
 	text := f.Name + " " + f.Type.String()
 	switch {
+	case f.CountParameter >= 0 && !f.Array:
+		text += " if " + d.Parameters[f.CountParameter].Name
 	case f.CountParameter >= 0:
 		text += "[" + d.Parameters[f.CountParameter].Name + "]"
 	case f.Array:

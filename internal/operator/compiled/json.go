@@ -23,12 +23,12 @@ func (o *Operator) AppendJSON(dst, value []byte) []byte {
 	if len(value) != o.stride && (len(value) < o.stride || !o.HasStrings()) {
 		panic(fmt.Sprintf("compiled: a value of %s has %d bytes, want %d", o.spec, len(value), o.stride))
 	}
-	if f := &o.description.Fields[0]; f.BareJSON && f.Type != Bytes {
-		return f.appendNumbers(dst, value[:f.Type.Size()*o.fields[0].count])
+	if f := &o.fields[0]; f.BareJSON && f.Type != Bytes {
+		return f.appendNumbers(dst, value[:f.Type.Size()*o.places[0].count])
 	}
 	record, strings := value[:o.stride], value[o.stride:]
-	for i := range o.fields {
-		dst = append(dst, o.fields[i].before...)
+	for i := range o.places {
+		dst = append(dst, o.places[i].before...)
 		dst, strings = o.appendField(dst, i, record, strings)
 	}
 	return append(dst, o.after...)
@@ -37,7 +37,7 @@ func (o *Operator) AppendJSON(dst, value []byte) []byte {
 // bindJSON sets the JSON text before and after the fields, which is the same for each record.
 func (o *Operator) bindJSON() {
 	d := o.description
-	if d.Fields[0].BareJSON {
+	if o.fields[0].BareJSON {
 		return
 	}
 	before := []byte{'{'}
@@ -46,8 +46,8 @@ func (o *Operator) bindJSON() {
 			before = append(append(appendKey(before, p.Name), p.json(o.values[i])...), ',')
 		}
 	}
-	for i, f := range d.Fields {
-		o.fields[i].before = string(appendKey(before, f.Name))
+	for i, f := range o.fields {
+		o.places[i].before = string(appendKey(before, f.Name))
 		before = []byte{','}
 	}
 	o.after = "}"
@@ -71,7 +71,7 @@ func (p Parameter) json(n Number) string {
 // appendField appends field i. strings begins with the next byte string. appendField returns the rest of strings after the
 // field's byte string.
 func (o *Operator) appendField(dst []byte, i int, record, strings []byte) (extended, rest []byte) {
-	f, place := &o.description.Fields[i], &o.fields[i]
+	f, place := &o.fields[i], &o.places[i]
 	data := record[place.at : place.at+f.Type.Size()*place.count]
 	if f.Type != Bytes {
 		return f.appendNumbers(dst, data), strings
@@ -162,8 +162,8 @@ var maxDigits = [...]int{
 // MaxJSON returns the maximum number of bytes that AppendJSON appends for a payload of payloadBytes bytes.
 func (o *Operator) MaxJSON(payloadBytes int) int {
 	limit := len(o.after)
-	for i, f := range o.description.Fields {
-		limit += len(o.fields[i].before) + f.maxJSON(o.fields[i].count, payloadBytes)
+	for i, f := range o.fields {
+		limit += len(o.places[i].before) + f.maxJSON(o.places[i].count, payloadBytes)
 	}
 	return limit
 }

@@ -51,7 +51,7 @@ func (o *Operator) Layout(rows, bytes int) Layout {
 		l.Strings = alignUp(l.Status+rows, layoutAlign)
 	}
 	l.End = l.Strings
-	for _, f := range o.description.Fields {
+	for _, f := range o.fields {
 		l.End += f.MaxBytes*rows + f.MaxPerByte*bytes
 	}
 	return l
@@ -62,7 +62,7 @@ func (o *Operator) Layout(rows, bytes int) Layout {
 func (o *Operator) AppendStrings(dst []byte, offsets []uint32, result []byte, i int) []byte {
 	rows := len(offsets) - 1
 	at := o.Layout(rows, int(offsets[rows])).Strings
-	for k, f := range o.description.Fields {
+	for k, f := range o.fields {
 		if f.Type != Bytes {
 			continue
 		}
@@ -80,22 +80,22 @@ func (o *Operator) AppendValue(dst []byte, offsets []uint32, result []byte, i in
 	return o.AppendStrings(append(dst, result[i*o.stride:(i+1)*o.stride]...), offsets, result, i)
 }
 
-// Text returns the byte string in field i of a value, as a slice of the value. The field's type must be Bytes.
+// Text returns the byte string in field i of Fields in a value, as a slice of the value. The field's type must be Bytes.
 func (o *Operator) Text(i int, value []byte) []byte {
 	strings := value[o.stride:]
-	for k, f := range o.description.Fields[:i] {
+	for k, f := range o.fields[:i] {
 		if f.Type == Bytes {
-			_, strings = cutString(value[o.fields[k].at:], strings)
+			_, strings = cutString(value[o.places[k].at:], strings)
 		}
 	}
-	text, _ := cutString(value[o.fields[i].at:], strings)
+	text, _ := cutString(value[o.places[i].at:], strings)
 	return text
 }
 
 // MaxStrings returns the maximum total length of a record's byte strings, which is limit + perByte times the length of
 // the payload.
 func (o *Operator) MaxStrings() (limit, perByte int) {
-	for _, f := range o.description.Fields {
+	for _, f := range o.fields {
 		limit += f.MaxBytes
 		perByte += f.MaxPerByte
 	}
@@ -104,7 +104,7 @@ func (o *Operator) MaxStrings() (limit, perByte int) {
 
 // HasStrings reports whether the operator's results have byte strings.
 func (o *Operator) HasStrings() bool {
-	for _, f := range o.description.Fields {
+	for _, f := range o.fields {
 		if f.Type == Bytes {
 			return true
 		}
@@ -114,7 +114,7 @@ func (o *Operator) HasStrings() bool {
 
 // stringBytes returns the length of the byte string in field k of record i.
 func (o *Operator) stringBytes(result []byte, k, i int) int {
-	return int(binary.LittleEndian.Uint32(result[i*o.stride+o.fields[k].at:]))
+	return int(binary.LittleEndian.Uint32(result[i*o.stride+o.places[k].at:]))
 }
 
 // Reason returns the text for the status byte of a record that the operator didn't compute. The text is a declared reason, or
@@ -174,7 +174,7 @@ func (o *Operator) Refusal(status byte) string {
 // Overlong returns a reason if one of record i's byte strings is longer than its slot, or else "". result is the result of a
 // batch with the given offsets.
 func (o *Operator) Overlong(offsets []uint32, result []byte, i int) string {
-	for k, f := range o.description.Fields {
+	for k, f := range o.fields {
 		if f.Type == Bytes && o.stringBytes(result, k, i) > f.slot(offsets, i) {
 			return undeclared + f.Name + " is too long"
 		}

@@ -5,8 +5,6 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
-
-	client "millrace/client/quality"
 )
 
 // document returns a text of words in lines and paragraphs. Its words are made of the letters of an alphabet.
@@ -42,9 +40,11 @@ func BenchmarkCount(b *testing.B) {
 	for _, bm := range []struct {
 		name, alphabet string
 		size           int
+		hasNGrams      bool
 	}{
-		{"ASCII2KiB", english, 2 << 10}, {"ASCII200B", english, 200}, {"ASCII1MiB", english, 1 << 20},
-		{"Accents2KiB", accents, 2 << 10}, {"Chinese2KiB", chinese, 2 << 10},
+		{"ASCII2KiB", english, 2 << 10, false}, {"ASCII200B", english, 200, false}, {"ASCII1MiB", english, 1 << 20, false},
+		{"Accents2KiB", accents, 2 << 10, false}, {"Chinese2KiB", chinese, 2 << 10, false},
+		{"NGrams2KiB", english, 2 << 10, true}, {"NGrams1MiB", english, 1 << 20, true},
 	} {
 		b.Run(bm.name, func(b *testing.B) {
 			random := rand.New(rand.NewPCG(1, 2))
@@ -52,12 +52,12 @@ func BenchmarkCount(b *testing.B) {
 			for i := range documents {
 				documents[i] = document(random, bm.size, bm.alphabet)
 			}
-			memory := make([]byte, SlotBytes*bm.size)
+			memory := make([]byte, MemoryBytes(1, bm.size, bm.hasNGrams))
 			b.SetBytes(int64(len(documents[0])))
 			b.ReportAllocs()
-			var c client.Counters
+			var c Counters
 			for i := 0; b.Loop(); i++ {
-				if text := documents[i%len(documents)]; !Count(&c, text, memory) {
+				if text := documents[i%len(documents)]; !Count(&c, text, memory, bm.hasNGrams) {
 					b.Fatal("a document isn't valid")
 				}
 			}

@@ -98,6 +98,12 @@ var Policies = []string{
 		"acceptread more",
 }
 
+// Lengths of the n-grams of which duplicates are counted, in words.
+const (
+	MinNGram = 5
+	MaxNGram = 10
+)
+
 // Lengths of lines in characters.
 const (
 	MaxShortLine = 30  // FineWebQualityFilter's short_line_length

@@ -41,18 +41,20 @@ func specialText(choices []byte) []byte {
 // agree checks that all implementations return the same counters.
 func agree(t *testing.T, text []byte) {
 	t.Helper()
-	want, wantOK := Reference(text)
-	memory := make([]byte, SlotBytes*len(text))
-	for i := range memory {
-		memory[i] = 0xA5 // Count must not rely on zeros
-	}
-	got := client.Counters{client.Words: 99}
-	if ok := Count(&got, text, memory); ok != wantOK {
-		t.Fatalf("%q: valid is %v, want %v", text, ok, wantOK)
-	}
-	if got != want {
-		compare(t, "count", got, want)
-		t.Fatalf("of %q", text)
+	for _, hasNGrams := range []bool{false, true} {
+		want, wantOK := Reference(text, hasNGrams)
+		memory := make([]byte, MemoryBytes(1, len(text), hasNGrams))
+		for i := range memory {
+			memory[i] = 0xA5 // Count must not rely on zeros
+		}
+		got := Counters{client.Words: 99, client.Duplicate7GramChars: 99}
+		if ok := Count(&got, text, memory, hasNGrams); ok != wantOK {
+			t.Fatalf("%q: valid is %v, want %v", text, ok, wantOK)
+		}
+		if got != want {
+			compare(t, "count", got, want[:])
+			t.Fatalf("of %q", text)
+		}
 	}
 }
 

@@ -6,18 +6,18 @@ import (
 	"os"
 	"testing"
 
-	client "millrace/client/quality"
+	"millrace/client/quality"
 )
 
 // knownAnswers are texts with the counters that an independent program computed, which agrees with Curator's own classes.
 type knownAnswers struct {
 	Texts map[string]struct {
 		Text     string
-		Counters client.Counters
+		Counters quality.Counters
 	}
 	Invalid map[string]struct {
 		Hex, Replaced      string
-		CountersOfReplaced client.Counters `json:"counters_of_replaced"`
+		CountersOfReplaced quality.Counters `json:"counters_of_replaced"`
 	}
 }
 
@@ -37,20 +37,20 @@ func readKnown(t testing.TB) (known knownAnswers) {
 }
 
 // compare reports each counter that differs.
-func compare(t *testing.T, name string, got, want client.Counters) {
+func compare(t *testing.T, name string, got Counters, want quality.Counters) {
 	t.Helper()
 	for i := range want {
 		if got[i] != want[i] {
-			t.Errorf("%s: %v is %d, want %d", name, client.Counter(i), got[i], want[i])
+			t.Errorf("%s: %v is %d, want %d", name, quality.Counter(i), got[i], want[i])
 		}
 	}
 }
 
 // scanners are the implementations.
-var scanners = map[string]func(text []byte) (client.Counters, bool){
-	"reference": Reference,
-	"count": func(text []byte) (c client.Counters, ok bool) {
-		ok = Count(&c, text, make([]byte, SlotBytes*len(text)))
+var scanners = map[string]func(text []byte) (Counters, bool){
+	"reference": func(text []byte) (Counters, bool) { return Reference(text, true) },
+	"count": func(text []byte) (c Counters, ok bool) {
+		ok = Count(&c, text, make([]byte, MemoryBytes(1, len(text), true)), true)
 		return c, ok
 	},
 }
@@ -70,7 +70,7 @@ func TestKnownAnswers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if c, ok := scan(data); ok || c != (client.Counters{}) {
+			if c, ok := scan(data); ok || c != (Counters{}) {
 				t.Errorf("%s: %s has the counters %v, want a refusal and zeros", scanner, name, c)
 			}
 			c, _ := scan([]byte(k.Replaced))

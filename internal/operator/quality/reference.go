@@ -8,15 +8,21 @@ import (
 	client "millrace/client/quality"
 )
 
-// Reference returns the counters of a text. It returns false and zeros if the text isn't valid UTF-8. It splits the text as Python's str
+// Reference returns the counters of a text, with those of n-grams if hasNGrams is true. It returns false and zeros if the text isn't valid UTF-8. It splits the text as Python's str
 // type does, and then counts one thing after the other.
-func Reference(text []byte) (c client.Counters, ok bool) {
+func Reference(text []byte, hasNGrams bool) (c Counters, ok bool) {
 	if !utf8.Valid(text) {
 		return c, false
 	}
 	chars := []rune(string(text))
 	countChars(&c, chars)
-	countWords(&c, strings.FieldsFunc(string(text), isSpace))
+	words := strings.FieldsFunc(string(text), isSpace)
+	countWords(&c, words)
+	if hasNGrams {
+		for n := MinNGram; n <= MaxNGram; n++ {
+			c[client.Duplicate5GramChars+client.Counter(n-MinNGram)] = duplicateChars(words, n)
+		}
+	}
 	countURLs(&c, chars)
 	countLines(&c, strings.Split(string(text), "\n"))
 	countParagraphs(&c, strings.Split(string(text), "\n\n"))
@@ -38,7 +44,7 @@ func count(condition bool) uint32 {
 	return 0
 }
 
-func countChars(c *client.Counters, chars []rune) {
+func countChars(c *Counters, chars []rune) {
 	for _, u := range chars {
 		c[client.Chars]++
 		c[client.Newlines] += count(u == '\n')
@@ -49,7 +55,7 @@ func countChars(c *client.Counters, chars []rune) {
 	}
 }
 
-func countWords(c *client.Counters, words []string) {
+func countWords(c *Counters, words []string) {
 	for _, w := range words {
 		runs := strings.FieldsFunc(w, func(u rune) bool { return u != '#' })
 		c[client.Words]++
@@ -59,6 +65,22 @@ func countWords(c *client.Counters, words []string) {
 		c[client.CommonWords] += count(slices.Contains(CommonWords, w))
 		c[client.AlphaWords] += count(strings.ContainsFunc(w, Alphabetic.Has))
 	}
+}
+
+// duplicateChars returns the counter of duplicate n-grams.
+func duplicateChars(words []string, n int) (chars uint32) {
+	seen := map[string]bool{}
+	counted := 0 // words at the start of the n-gram that a duplicate before it has
+	for i := range max(len(words)-n+1, 0) {
+		gram := strings.Join(words[i:i+n], " ") // no word has a space
+		if seen[gram] {
+			chars += length(strings.Join(words[i+counted:i+n], "")) + uint32(min(n-counted, n-1))
+			counted = n
+		}
+		seen[gram] = true
+		counted = max(counted-1, 0)
+	}
+	return chars
 }
 
 // urlChar returns the number of characters that a URL can take from chars at once: 1, or 3 for an escape, or 0.
@@ -89,7 +111,7 @@ func urlLength(chars []rune) int {
 	return 0
 }
 
-func countURLs(c *client.Counters, chars []rune) {
+func countURLs(c *Counters, chars []rune) {
 	for i := 0; i < len(chars); {
 		n := urlLength(chars[i:])
 		c[client.URLChars] += uint32(n)
@@ -117,7 +139,7 @@ func endsIn(s string, suffixes []string) bool {
 }
 
 // countLines counts the lines among the pieces between newlines.
-func countLines(c *client.Counters, pieces []string) {
+func countLines(c *Counters, pieces []string) {
 	var lines []string
 	for _, p := range pieces {
 		c[client.LongLines] += count(length(p) >= MinLongLine)
@@ -140,7 +162,7 @@ func countLines(c *client.Counters, pieces []string) {
 	c[client.RepeatedLines], c[client.RepeatedLineChars] = repeats(lines)
 }
 
-func countParagraphs(c *client.Counters, paragraphs []string) {
+func countParagraphs(c *Counters, paragraphs []string) {
 	for _, p := range paragraphs {
 		contains := func(phrase string) bool { return strings.Contains(fold(p), phrase) }
 		c[client.Paragraphs]++
@@ -168,7 +190,7 @@ func splitLines(s string) (lines []string) {
 	return lines
 }
 
-func countPythonLines(c *client.Counters, lines []string) {
+func countPythonLines(c *Counters, lines []string) {
 	for _, l := range lines {
 		first, _ := utf8.DecodeRuneInString(strings.TrimLeftFunc(l, isSpace))
 		c[client.DtLines]++
@@ -191,7 +213,7 @@ func splitRuns(s string, least int) (parts []string) {
 }
 
 // countRuns counts the parts between runs of newlines.
-func countRuns(c *client.Counters, text string) {
+func countRuns(c *Counters, text string) {
 	paragraphs := splitRuns(strings.TrimFunc(text, isSpace), 2)
 	c[client.GrParagraphs] = uint32(len(paragraphs))
 	c[client.GrRepeatedParagraphs], c[client.GrRepeatedParagraphChars] = repeats(paragraphs)

@@ -10,8 +10,8 @@ import (
 	client "millrace/client/quality"
 )
 
-// SlotBytes is the size of the memory that Count needs for each byte of a text.
-const SlotBytes = 4
+// slotBytes is the size of a slot. The sets of a text need at most one for each byte.
+const slotBytes = 4
 
 // seed makes collisions unpredictable for whoever writes the texts. The counters don't depend on it.
 var seed = maphash.MakeSeed()
@@ -27,7 +27,7 @@ type partSet struct {
 // newPartSet returns an empty set for at most the given number of parts that aren't empty. Such parts with separators between them have
 // less than 2 bytes per part, so the slots suffice.
 func newPartSet(text []byte, separator string, parts int, memory []byte) partSet {
-	slots := memory[:SlotBytes*min(2*parts, len(memory)/SlotBytes)]
+	slots := memory[:slotBytes*min(2*parts, len(memory)/slotBytes)]
 	clear(slots)
 	return partSet{text: text, separator: separator, slots: slots}
 }
@@ -36,13 +36,13 @@ func newPartSet(text []byte, separator string, parts int, memory []byte) partSet
 func (p *partSet) add(start, end int) (repeated bool) {
 	part := p.text[start:end]
 	hash := uint32(maphash.Bytes(seed, part))
-	count := uint32(len(p.slots) / SlotBytes)
+	count := uint32(len(p.slots) / slotBytes)
 	at, _ := bits.Mul32(hash, count)
 	for ; ; at++ {
 		if at == count {
 			at = 0
 		}
-		slot := p.slots[at*SlotBytes:][:SlotBytes]
+		slot := p.slots[at*slotBytes:][:slotBytes]
 		other := binary.LittleEndian.Uint32(slot)
 		if other == 0 {
 			binary.LittleEndian.PutUint32(slot, uint32(start)+1)

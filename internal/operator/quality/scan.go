@@ -7,20 +7,34 @@ import (
 	client "millrace/client/quality"
 )
 
+// Counters are the counters of a text. Those of n-grams are 0 if they aren't counted.
+type Counters [client.NumCounters]uint32
+
 // scan has the state of Count for one text.
 type scan struct {
 	text   []byte
-	c      *client.Counters
+	c      *Counters
 	tables *tables
 
 	hasHash             bool // whether the text has a #
 	hasPolicy, hasLorem bool // whether the current paragraph has a phrase
+
+	nGrams *nGrams // nil if n-grams aren't counted
+}
+
+// MemoryBytes returns the size of the memory that Count needs for all of several texts with a total number of bytes.
+func MemoryBytes(texts, bytes int, hasNGrams bool) int {
+	if !hasNGrams {
+		return slotBytes * bytes
+	}
+	const atMost = numberBytes * nGramArrays / 2 // because a word and a space have 2 bytes
+	return atMost * (bytes + texts)
 }
 
 // Count sets c to the counters of a text, as Reference does. It returns false if the text isn't valid UTF-8. memory is used during the
-// call, and must have SlotBytes for each byte of the text.
-func Count(c *client.Counters, text, memory []byte) (ok bool) {
-	*c = client.Counters{}
+// call, and must have MemoryBytes.
+func Count(c *Counters, text, memory []byte, hasNGrams bool) (ok bool) {
+	*c = Counters{}
 	if !utf8.Valid(text) {
 		return false
 	}
@@ -31,11 +45,19 @@ func Count(c *client.Counters, text, memory []byte) (ok bool) {
 	c[client.WhiteChars], c[client.ParenChars] = n.white, n.bracket
 	s.hasHash = n.hash > 0
 	newlines := int(n.newline)
-	memory = memory[:SlotBytes*len(text)]
+	var grams nGrams
+	if hasNGrams {
+		grams = newNGrams(len(text), memory)
+		s.nGrams = &grams
+	}
+	memory = memory[:slotBytes*len(text)]
 	s.countURLs()
 	s.countPieces(newlines, memory)
 	s.countRepeatedParagraphs(newlines, memory)
 	s.countRuns(newlines, memory)
+	if hasNGrams {
+		grams.count(c, text)
+	}
 	return true
 }
 

@@ -61,6 +61,9 @@ func (s *scan) countWords(p *piece) {
 		n.words++
 		n.chars += length
 		n.longest = max(n.longest, length)
+		if s.nGrams != nil {
+			s.nGrams.add(start, i, length)
+		}
 		n.common += t.common.count(text, start, len(word))
 		if s.hasHash && 2*hashRuns(word) > length {
 			s.c[client.SymbolWords]++ // a mark has no #

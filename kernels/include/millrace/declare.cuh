@@ -40,9 +40,10 @@ template <> struct TypeOf<long> { static constexpr uint32_t value = MILLRACE_INT
 template <> struct TypeOf<long long> { static constexpr uint32_t value = MILLRACE_INT64; };
 template <> struct TypeOf<float> { static constexpr uint32_t value = MILLRACE_FLOAT32; };
 template <> struct TypeOf<double> { static constexpr uint32_t value = MILLRACE_FLOAT64; };
+template <> struct TypeOf<bool> { static constexpr uint32_t value = MILLRACE_BOOL; }; // parameters only
 
 template <class T>
-constexpr bool kIsNumber = TypeOf<T>::value != 0;
+constexpr bool kIsNumber = TypeOf<T>::value != 0 && TypeOf<T>::value != MILLRACE_BOOL;
 
 // Advice for any other type. The assertions are in the outermost macros, so that a compiler shows one of them.
 #define MILLRACE_TYPES "use uint8_t to uint64_t, int8_t to int64_t, float or double"
@@ -394,6 +395,8 @@ __host__ __device__ millrace::Index<0> millrace_count(millrace::Rank<0>);
 #define MILLRACE_PARAM(type, name, preset, least, most, ...)                                               \
     static_assert(millrace::kIsNumber<type>, "parameter " #name " can't be a " #type ": " MILLRACE_TYPES); \
     MILLRACE_PARAM_AT(millrace_param_##name, type, name, preset, least, most, millrace::flags(__VA_ARGS__))
+#define MILLRACE_PARAM_BOOL(name, preset, ...) \
+    MILLRACE_PARAM_AT(millrace_param_##name, bool, name, preset, false, true, millrace::flags(__VA_ARGS__))
 #define MILLRACE_PARAM_AT(N, type, name, preset, least, most, given)                                               \
     MILLRACE_BEGIN(N)                                                                                               \
     template <>                                                                                                     \

@@ -47,7 +47,7 @@ typedef unsigned long uint64_t;
 #define MILLRACE_MOST_PASSES 8
 #define MILLRACE_MOST_TABLE_BYTES (1u << 24) /* total size of an operator's tables */
 
-/* The types of parameters and result fields. A parameter is a number or a table. */
+/* The types of parameters and result fields. A parameter is a number, a truth value or a table. */
 enum {
     MILLRACE_UINT8 = 1,
     MILLRACE_UINT16 = 2,
@@ -60,7 +60,8 @@ enum {
     MILLRACE_FLOAT32 = 9,
     MILLRACE_FLOAT64 = 10,
     MILLRACE_BYTES = 11, /* a field: a byte string; the record contains its length, a uint32 */
-    MILLRACE_FILE = 12   /* a parameter: the contents of a file */
+    MILLRACE_FILE = 12,  /* a parameter: the contents of a file */
+    MILLRACE_BOOL = 13   /* a parameter: a byte that is 0 or 1 */
 };
 
 /* The part of the GPU that computes one record. */
@@ -89,7 +90,7 @@ enum {
 };
 
 /* One parameter. The parameter block holds the parameters in order of declaration, each aligned to its size. Numbers
- * are extended to 64 bits: unsigned, signed, or float64, according to the type.
+ * are extended to 64 bits: unsigned, signed, or float64, according to the type. The bounds of a truth value are 0 and 1.
  *
  * A table has 8 bytes in the block: the position of its contents and their size, both uint32. The contents of all
  * tables follow the block, in order of declaration, from the next multiple of 16. Positions are relative to that start.
@@ -106,12 +107,15 @@ typedef struct millrace_parameter {
 } millrace_parameter;
 
 /* One result field. A record holds the fields in order of declaration, each aligned to the size of its elements, and
- * is padded to the size of its largest element. For a byte string, the record contains its length, a uint32. */
+ * is padded to the size of its largest element. For a byte string, the record contains its length, a uint32.
+ *
+ * A field is optional if it isn't an array and `count_parameter` is a truth value. A result without it is as if it weren't
+ * declared. The first field isn't optional. */
 typedef struct millrace_field {
     char name[MILLRACE_NAME_BYTES];
     uint32_t type;
     uint32_t flags;
-    uint32_t count;           /* number of elements; 0 if the parameter `count_parameter` is the number */
+    uint32_t count;           /* number of elements; 0 if it is the value of the parameter `count_parameter` */
     uint32_t count_parameter; /* index of a parameter plus 1; 0 means no parameter */
     uint32_t array;           /* 1 for an array (even of one element), 0 for a single value */
     uint32_t most_bytes;      /* maximum length of a byte string: most_bytes + most_per_byte * record bytes */
