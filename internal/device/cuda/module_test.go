@@ -189,8 +189,8 @@ func TestLaunchArguments(t *testing.T) {
 		{entropyCU, "", 65, "grid=2,1,1 block=64,1,1", "04000000"},
 		{spreadCU, "", 9, "grid=3,1,1 block=128,1,1", ""},
 		{blockCU, "", 7, "grid=7,1,1 block=96,1,1", ""},
-		{kindsCU, "a=1&b=-2&n=4&scale=0.5&c=-3&f=1.5&d=7", 3, "grid=1,1,1 block=64,1,1",
-			"0100feff04000000" + "000000000000e03f" + "fdffffffffffffff" + "0000c03f00000000" + "0700000000000000"},
+		{kindsCU, "a=1&b=-2&n=4&scale=0.5&c=-3&f=1.5&d=7&loud=false", 3, "grid=1,1,1 block=64,1,1",
+			"0100feff04000000" + "000000000000e03f" + "fdffffffffffffff" + "0000c03f00000000" + "0700000000000000" + "00"},
 	} {
 		t.Run(fmt.Sprintf("%s %d rows", filepath.Base(c.source), c.rows), func(t *testing.T) {
 			trace := filepath.Join(t.TempDir(), "trace")
@@ -361,6 +361,8 @@ func TestOtherBlocksAreRefused(t *testing.T) {
 	d := openFake(t, "")
 	mustLoad(t, d, entropyImage(t))
 	mustLoad(t, d, fakecuda.Image(t, kindsCU))
+	loud := make([]byte, 41)
+	loud[4], loud[32], loud[40] = 1, 1, 2 // n, d and loud
 	entropy := func(bits uint32) []byte { return binary.LittleEndian.AppendUint32(nil, bits) }
 	for _, c := range []struct {
 		name  string
@@ -371,7 +373,8 @@ func TestOtherBlocksAreRefused(t *testing.T) {
 		{"entropy", make([]byte, 8), "a parameter block of 8 bytes: it takes 4"},
 		{"entropy", entropy(0), "parameter bits is outside its bounds"},
 		{"entropy", entropy(7), "parameter bits is outside its bounds"},
-		{"kinds", make([]byte, 40), "parameter n is outside its bounds"},
+		{"kinds", make([]byte, 41), "parameter n is outside its bounds"},
+		{"kinds", loud, "parameter loud is outside its bounds"},
 	} {
 		if _, err := d.Kernel(c.name, c.block); !errors.Is(err, device.ErrInvalid) || !strings.Contains(err.Error(), c.word) {
 			t.Errorf("%s with %x: got %v, want %q", c.name, c.block, err, c.word)

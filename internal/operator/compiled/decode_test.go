@@ -72,8 +72,25 @@ func TestDamagedDescriptionsAreRefused(t *testing.T) {
 		"default":           {func(_ *head, p *parameterEntry, _ *fieldEntry, _ *reason) { p.Preset = 4 }, "default 4"},
 		"unrepresentable":   {func(_ *head, p *parameterEntry, _ *fieldEntry, _ *reason) { p.Max = 1 << 32 }, "can't have"},
 		"parameter's name":  {func(_ *head, p *parameterEntry, _ *fieldEntry, _ *reason) { p.Name[1] = '_' }, `name "n_"`},
-		"field's type":      {func(_ *head, _ *parameterEntry, f *fieldEntry, _ *reason) { f.Type = 13 }, "type 13"},
+		"field's type":      {func(_ *head, _ *parameterEntry, f *fieldEntry, _ *reason) { f.Type = 14 }, "type 14"},
 		"a table as field":  {func(_ *head, _ *parameterEntry, f *fieldEntry, _ *reason) { f.Type = uint32(Table) }, "type 12"},
+		"a bool as field":   {func(_ *head, _ *parameterEntry, f *fieldEntry, _ *reason) { f.Type = uint32(Bool) }, "type 13"},
+		"bounds of a bool": {func(h *head, p *parameterEntry, _ *fieldEntry, _ *reason) {
+			h.ParameterBytes, p.Type, p.Preset, p.Min, p.Max = 1, uint32(Bool), 1, 1, 1
+		}, "n is a bool from 1 to 1"},
+		"a bool of 2": {func(h *head, p *parameterEntry, _ *fieldEntry, _ *reason) {
+			h.ParameterBytes, p.Type, p.Min, p.Max = 1, uint32(Bool), 0, 1
+		}, "can't have"},
+		"optional first field": {func(h *head, p *parameterEntry, f *fieldEntry, _ *reason) {
+			*p = parameterEntry{Name: p.Name, Type: uint32(Bool), Max: 1}
+			h.ParameterBytes, f.Count, f.CountParameter = 1, 0, 1
+		}, "an optional field depends on a bool, and isn't the first field"},
+		"field of a number": {func(_ *head, _ *parameterEntry, f *fieldEntry, _ *reason) { f.Count, f.CountParameter = 0, 1 }, "value depends on n of type uint32"},
+		"array of a bool": {func(h *head, p *parameterEntry, f *fieldEntry, _ *reason) {
+			*p = parameterEntry{Name: p.Name, Type: uint32(Bool), Max: 1}
+			h.ParameterBytes, f.Array, f.Count, f.CountParameter = 1, 1, 0, 1
+		}, "it must be an unsigned integer from 1"},
+		"optional and not": {func(_ *head, _ *parameterEntry, f *fieldEntry, _ *reason) { f.CountParameter = 1 }, "value of type uint16 has 1 elements"},
 		"table's default": {func(h *head, p *parameterEntry, _ *fieldEntry, _ *reason) {
 			h.ParameterBytes, p.Type = 8, uint32(Table)
 		}, "n is a table with a default"},

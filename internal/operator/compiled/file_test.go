@@ -188,7 +188,7 @@ func TestEveryKindOfParameterAndFieldIsDescribed(t *testing.T) {
 	want := []string{
 		"a uint8 200 from 0 to 255", "b int16 -300 from -32768 to 32767", "n uint32 3 from 1 to 9", "scale float64 0.375 from -1e+300 to 1e+300",
 		"c int64 -1 from -9223372036854775807 to 9223372036854775807", "f float32 -2.5 from -10 to 10",
-		"d uint64 18446744073709551615 from 1 to 18446744073709551615",
+		"d uint64 18446744073709551615 from 1 to 18446744073709551615", "loud bool true from false to true",
 	}
 	if !reflect.DeepEqual(lines, want) {
 		t.Errorf("parameters\n%s\nwant\n%s", strings.Join(lines, "\n"), strings.Join(want, "\n"))

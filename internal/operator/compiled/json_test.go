@@ -89,6 +89,64 @@ func TestWrongParametersAreNamed(t *testing.T) {
 	}
 }
 
+// TestOptionalFields: a result has a field whose parameter is true. Without it, the result is as if the field weren't declared.
+func TestOptionalFields(t *testing.T) {
+	d := &compiled.Description{
+		Name: "optional", Version: 1, Form: compiled.Thread, Threads: 64, Teams: 64,
+		Parameters: []compiled.Parameter{{Name: "long", Type: compiled.Bool, Max: 1}, {Name: "named", Type: compiled.Bool, Shown: true, Default: 1, Max: 1}},
+		Fields: []compiled.Field{
+			{Name: "a", Type: compiled.Uint8, Count: 1, CountParameter: -1}, {Name: "b", Type: compiled.Uint64, CountParameter: 0},
+			{Name: "text", Type: compiled.Bytes, CountParameter: 1, MaxBytes: 9}, {Name: "c", Type: compiled.Uint16, CountParameter: 0},
+		},
+	}
+	value := func(o *compiled.Operator, text string) []byte {
+		record := make([]byte, o.Stride())
+		for i, f := range o.Fields() {
+			at, count := o.Place(i)
+			record[at] = byte(i + 1)
+			if f.Type == compiled.Bytes {
+				record[at] = byte(len(text))
+			}
+			if count != 1 {
+				t.Errorf("%s has %d elements", f.Name, count)
+			}
+		}
+		return append(record, text...)
+	}
+	for query, want := range map[string]struct{ json, spec, text string }{
+		"":                      {`{"named":true,"a":1,"text":"hi"}`, "optional?long=false&named=true", "hi"},
+		"long=true":             {`{"named":true,"a":1,"b":2,"text":"hi","c":4}`, "optional?long=true&named=true", "hi"},
+		"long=true&named=false": {`{"named":false,"a":1,"b":2,"c":3}`, "optional?long=true&named=false", ""},
+		"named=false":           {`{"named":false,"a":1}`, "optional?long=false&named=false", ""},
+	} {
+		o, err := d.Bind(query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := d.BindBlock(o.Params())
+		if err != nil || o.String() != want.spec || again.String() != want.spec {
+			t.Errorf("%s: specs %s and %v, %v, want %s", query, o, again, err, want.spec)
+		}
+		got := string(o.AppendJSON(nil, value(o, want.text)))
+		if got != want.json || o.HasStrings() != (want.text != "") || o.MaxJSON(0) < len(got) {
+			t.Errorf("%s: %s with strings: %v, want %s", query, got, o.HasStrings(), want.json)
+		}
+		if want.text != "" && string(o.Text(len(o.Fields())-1-strings.Count(query, "long"), value(o, want.text))) != want.text {
+			t.Errorf("%s: the byte string isn't %s", query, want.text)
+		}
+	}
+	if _, err := d.BindBlock([]byte{0, 2}); err == nil || !strings.Contains(err.Error(), `parameter "named" is 2: give false to true`) {
+		t.Errorf("a block with 2: %v", err)
+	}
+	if _, err := d.Bind("long=1"); err == nil || !strings.Contains(err.Error(), `parameter "long" is "1": give true or false`) {
+		t.Errorf("long=1: %v", err)
+	}
+	const declaration = "optional version 1, thread per record, long=false (bool), named=true (bool) shown, a uint8, b uint64 if long, text bytes if named, c uint16 if long"
+	if got := d.Declaration(); got != declaration {
+		t.Errorf("declaration %s", got)
+	}
+}
+
 func one(t *testing.T, f compiled.Field) *compiled.Operator {
 	t.Helper()
 	f.Name, f.CountParameter = "v", -1

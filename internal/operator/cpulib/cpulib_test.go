@@ -163,7 +163,8 @@ func TestResultsDependOnTheBatchAlone(t *testing.T) {
 }
 
 func TestByteStringsAreWhereTheLayoutSays(t *testing.T) {
-	k := bind(t, compile(t, kindsCU), "")
+	library := compile(t, kindsCU)
+	k := bind(t, library, "")
 	rows := [][]byte{[]byte("hello"), {}, []byte("xyz"), []byte("World12345678")}
 	offsets, result := run(t, k, rows, 0x5a)
 	for i, want := range []string{
@@ -176,6 +177,12 @@ func TestByteStringsAreWhereTheLayoutSays(t *testing.T) {
 	}
 	if status := result[k.Operator().Layout(4, int(offsets[4])).Status+2]; status != 1 {
 		t.Errorf("the record that begins with x has status %d", status)
+	}
+	k = bind(t, library, "loud=false")
+	offsets, result = run(t, k, rows, 0x5a)
+	got := string(k.Operator().AppendJSON(nil, k.Operator().AppendValue(nil, offsets, result, 0)))
+	if !strings.Contains(got, `"upper":"HELLO-"`) || !strings.Contains(got, `"loud":false`) {
+		t.Errorf("with loud=false: %s", got)
 	}
 }
 

@@ -32,6 +32,7 @@ type nGrams struct {
 	chars        numbers // characters of words up to a word and with it
 	ids          numbers // at the position of an n-gram's first word: the n-gram's number, or 0 if the n-gram occurs once
 	positions    int     // positions of n-grams that may occur more than once, in starts
+	collisions   int     // how often another element had a place in a table
 }
 
 // isRepeated is the bit in a number that marks n-grams that occur more than once. The other bits are the position of the first one.
@@ -96,7 +97,7 @@ func (g *nGrams) numberWords(text []byte) {
 	word := func(i int) []byte { return text[g.starts.at(i):g.ends.at(i)] }
 	for i := range g.words {
 		own := word(i)
-		for slot := newSlot(table, uint32(maphash.Bytes(seed, own))); ; slot.next() {
+		for slot := newSlot(table, uint32(maphash.Bytes(seed, own))); ; slot.next(&g.collisions) {
 			first, ok := slot.first()
 			if !ok {
 				slot.set(i)
@@ -133,7 +134,7 @@ func (g *nGrams) join(n, distance int, chars *uint32) {
 	for k := range g.positions {
 		i := int(g.starts.at(k))
 		head, tail := g.ids.at(i), g.ids.at(i+distance)
-		for slot := newSlot(table, hashPair(head, tail)); ; slot.next() {
+		for slot := newSlot(table, hashPair(head, tail)); ; slot.next(&g.collisions) {
 			first, ok := slot.first()
 			if !ok {
 				slot.set(i)
@@ -193,8 +194,9 @@ func (s *slot) first() (position int, ok bool) {
 
 func (s *slot) set(position int) { s.table.set(s.at, uint32(position)+1) }
 
-// next moves to the next place.
-func (s *slot) next() {
+// next moves to the next place and counts the collision.
+func (s *slot) next(collisions *int) {
+	*collisions++
 	if s.at++; s.at == len(s.table)/numberBytes {
 		s.at = 0
 	}

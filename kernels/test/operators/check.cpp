@@ -64,7 +64,7 @@ static Answer kinds(uint32_t n, const std::string &row) {
 
 // The parameter block of kinds, with its defaults except n.
 static std::string kinds_block(uint32_t n) {
-    return Packer().add<uint8_t>(200).add<int16_t>(-300).add<uint32_t>(n).add<double>(0.375).add<int64_t>(-1).add<float>(-2.5f).add<uint64_t>(~0ull).bytes();
+    return Packer().add<uint8_t>(200).add<int16_t>(-300).add<uint32_t>(n).add<double>(0.375).add<int64_t>(-1).add<float>(-2.5f).add<uint64_t>(~0ull).add(true).bytes();
 }
 
 static Answer careless(const std::string &row) {

@@ -9,6 +9,7 @@ MILLRACE_PARAM(double, scale, 0.375, -1e300, 1e300)
 MILLRACE_PARAM(int64_t, c, -1, -9223372036854775807, 9223372036854775807)
 MILLRACE_PARAM(float, f, -2.5, -10, 10)
 MILLRACE_PARAM(uint64_t, d, 18446744073709551615u, 1, 18446744073709551615u)
+MILLRACE_PARAM_BOOL(loud, true, millrace::shown)
 MILLRACE_REASON(first_is_x, "the first byte is x")
 MILLRACE_RESULT(uint8_t, small)
 MILLRACE_RESULT(double, scaled)
@@ -39,7 +40,7 @@ MILLRACE_RECORD(record, params, result) {
         if (i < 5) result.head[i] = byte;
         if (i < 3) result.pairs[i] = static_cast<uint16_t>(byte << 8 | i);
     }
-    result.upper.push('!');
+    if (params.loud) result.upper.push('!');
     for (uint32_t n = record.size(); n > 0; n /= 10) result.digits.push('0' + n % 10);
     if (params.f < 0) result.upper.push('-');
 }
