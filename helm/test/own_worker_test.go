@@ -121,13 +121,15 @@ func TestMemoryIsTheWorkers(t *testing.T) {
 	for _, c := range []struct {
 		operator           string
 		perRecord, perByte int // sizes as in docs/operators-kubernetes.md
+		builtIn            string
 	}{
-		{"entropy", 5, 0}, // uint32 and status
-		{"redact", 9, 1},  // two uint32 (one is the length of a byte string) and status
+		{"entropy", 5, 0, "minhash?hashes=512"}, // uint32 and status
+		{"redact", 9, 1, "minhash?hashes=512"},  // two uint32 (one is the length of a byte string) and status
+		{"entropy", 5, 0, "quality?ngrams=true"},
 	} {
 		folder := builtForCPU(t, worker, c.operator)
-		set := ownOnCPU(c.operator, "minhash?hashes=512").with(values{
-			"operators.results.perRecord": c.perRecord, "operators.results.perByte": c.perByte, "config.lanes": 8, "config.batchBytes": "16MiB",
+		set := ownOnCPU(c.operator, c.builtIn).with(values{
+			"operators.results.perRecord": c.perRecord, "operators.results.perByte": c.perByte, "config.lanes": 4, "config.batchBytes": "8MiB",
 		})
 		limited := workerPod(t, objects(t, set)).Containers[0]
 		limited.Env = append(limited.Env, core.EnvVar{Name: "MILLRACE_MEMORY_LIMIT", Value: "64MiB"})
@@ -141,7 +143,7 @@ func TestMemoryIsTheWorkers(t *testing.T) {
 				t.Fatal("the chart takes 64 MiB")
 			}
 			if chart, own := minimum(refused.Error()), minimum(said); chart > own || chart < own*9/10 {
-				t.Errorf("%s: the chart wants %d MiB, and the worker %d", c.operator, chart, own)
+				t.Errorf("%s and %s: the chart wants %d MiB, and the worker %d", c.operator, c.builtIn, chart, own)
 			}
 		}
 	}

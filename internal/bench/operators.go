@@ -16,6 +16,7 @@ var operatorSuite = Suite{
 		operatorExperiment("minhash", minhashSpec, 16<<10, 64<<10),
 		operatorExperiment("minhash-260", "minhash?k=24&hashes=260", 16<<10, 64<<10), // all hashes of NeMo Curator
 		operatorExperiment("quality", "quality", 64<<10, 256<<10),
+		operatorExperiment("quality-ngrams", "quality?ngrams=true", 64<<10, 256<<10),
 		operatorExperiment("both", "crc32c,"+minhashSpec, 16<<10, 64<<10),
 		{
 			Rows:  []Entry{{Name: "host-cpu", Shows: "cores that the host uses with 4 MiB batches at full speed (crc32c, without filling)"}},

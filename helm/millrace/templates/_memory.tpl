@@ -53,7 +53,7 @@ one byte of status for each operator.
 {{- else if eq $name "crc32c" -}}
 {{- $bytes = add $bytes 4 -}}
 {{- else if eq $name "quality" -}}
-{{- $bytes = add $bytes 153 -}}
+{{- $bytes = add $bytes (contains "ngrams=true" . | ternary 177 153) -}}
 {{- end -}}
 {{- end -}}
 {{ $bytes }}
@@ -67,7 +67,8 @@ one byte of status for each operator.
 {{- $onHost := or (eq $.Values.gpu.mode "none") (eq .device "host") -}}
 {{- $scratch := 0 -}}
 {{- if and $onHost (regexMatch "(^|,)(minhash|quality)([?,]|$)" (join "," .operators)) -}}
-{{- $scratch = min (mul $batches 4 (include "millrace.bytes" .batchBytes)) (include "millrace.bytes" .scratchLimit) -}}
+{{- $perByte := regexMatch "(^|,)quality[?]ngrams=true(,|$)" (join "," .operators) | ternary 12 4 -}}
+{{- $scratch = min (mul $batches $perByte (include "millrace.bytes" .batchBytes)) (include "millrace.bytes" .scratchLimit) -}}
 {{- end -}}
 {{ add (mul $batches $batch ($onHost | ternary 2 1)) $scratch }}
 {{- end -}}

@@ -166,9 +166,9 @@ config.operators names {{ $name }}, which isn't built in ({{ include "millrace.b
 {{- end }}
 {{- end }}
 
-{{/* millrace.parameters returns the parameters of the built-in operators with their bounds. helm/test compares them with the worker. */}}
+{{/* millrace.parameters returns the parameters of the built-in operators with their bounds or values. helm/test compares them with the worker. */}}
 {{- define "millrace.parameters" -}}
-{"crc32c": {}, "minhash": {"k": [1, 256], "hashes": [1, 1024], "seed": [0, 4294967295]}, "quality": {}}
+{"crc32c": {}, "minhash": {"k": [1, 256], "hashes": [1, 1024], "seed": [0, 4294967295]}, "quality": {"ngrams": ["false", "true"]}}
 {{- end }}
 
 {{/* The argument is config.operators. Parameters of operators of your own are in files that the chart can't read. */}}
@@ -192,6 +192,10 @@ config.operators names {{ $name }} twice, and a result has one value for each na
 config.operators has {{ $spec | quote }}, and {{ $name }} has no parameter {{ $parameter | quote }}: {{ empty $parameters | ternary "it has none" (printf "it has %s" (keys $parameters | sortAlpha | join ", ")) }}
 {{- else if has $parameter $seen }}
 config.operators has {{ $spec | quote }} with {{ $parameter }} twice: remove one
+{{- else if kindIs "string" (first $bounds) }}
+{{- if not (has $value $bounds) }}
+config.operators has {{ $spec | quote }}, where {{ $parameter }} is {{ $value | quote }}: set {{ join " or " $bounds }}
+{{- end }}
 {{- else if not (regexMatch "^[0-9]{1,18}$" $value) }}
 config.operators has {{ $spec | quote }}, where {{ $parameter }} is {{ $value | quote }}: set a whole number from {{ first $bounds }} to {{ last $bounds | int64 }}
 {{- else if or (lt (int64 $value) (first $bounds | int64)) (gt (int64 $value) (last $bounds | int64)) }}

@@ -64,6 +64,7 @@ var specs = []string{
 	"minhash?k=1&hashes=1&seed=0",
 	"minhash?k=256&hashes=3&seed=4294967295",
 	"quality",
+	"quality?ngrams=true",
 }
 
 // wide has the maximum number of hashes. Its reference is slow, so it is tested with one set only.
