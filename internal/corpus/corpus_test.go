@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"strings"
 	"testing"
 	"unicode/utf8"
 )
@@ -17,7 +18,7 @@ func TestSetsNeverChange(t *testing.T) {
 		hash.Write(rows)
 		total += len(rows)
 	}
-	const want = "f7b3a90b2a485bd7d9f1809252ff22da32d2e04290239002c043a8e235d5eaaf"
+	const want = "85c1aa2d5cfc62560769585dadd9d4bef64396a4343fb43506d5f976f77c5fa3"
 	if got := hex.EncodeToString(hash.Sum(nil)); got != want {
 		t.Errorf("the sets of seed 1 are %s, %d bytes, want %s", got, total, want)
 	}
@@ -76,6 +77,30 @@ func TestSetsHoldWhatTheyPromise(t *testing.T) {
 		if !widths[width] {
 			t.Errorf("the text has no character of %d bytes", width)
 		}
+	}
+}
+
+func TestRepeatedWordsRepeatTenWords(t *testing.T) {
+	repeated, long := 0, 0
+	for _, payload := range RepeatedWords(3) {
+		if !utf8.Valid(payload) {
+			t.Errorf("%q isn't valid UTF-8", payload)
+		}
+		seen, words := map[string]bool{}, strings.Fields(string(payload))
+		for i := 10; i <= len(words); i++ {
+			ten := strings.Join(words[i-10:i], " ")
+			if seen[ten] {
+				repeated++
+				break
+			}
+			seen[ten] = true
+		}
+		if len(payload) > 20<<10 {
+			long++
+		}
+	}
+	if repeated < 20 || long != 2 {
+		t.Errorf("%d texts repeat ten words and %d are long, want 20 or more and 2", repeated, long)
 	}
 }
 

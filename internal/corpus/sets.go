@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math"
+	"strings"
 )
 
 // Set is a list of payloads that form one batch or several consecutive batches.
@@ -25,6 +26,7 @@ func Sets(seed uint64) []Set {
 		{"mixed", Mixed(seed)},
 		{"one byte", OneByte()},
 		{"page boundaries", PageBoundaries(seed)},
+		{"repeated words", RepeatedWords(seed)},
 	}
 }
 
@@ -177,6 +179,27 @@ func fewKinds(g *Random) [][]byte {
 		payloads = append(payloads, payload)
 	}
 	return payloads
+}
+
+// RepeatedWords returns texts of so few different words that sequences of up to ten words are repeated. Two texts are longer than the tiles
+// into which devices divide rows.
+func RepeatedWords(seed uint64) [][]byte {
+	g := &Random{State: seed}
+	words := []string{"a", "aa", "ab", "the", "\u00E9t\u00E9", "\u6C34\u8ECA", "b.", strings.Repeat("long", 20)}
+	separators := []string{" ", " ", " ", "\n", "\n\n", "  ", "\u2003"}
+	text := func(different, n int) []byte {
+		var b bytes.Buffer
+		for range n {
+			b.WriteString(words[g.Below(different)])
+			b.WriteString(separators[g.Below(len(separators))])
+		}
+		return b.Bytes()
+	}
+	var payloads [][]byte
+	for i := range 160 {
+		payloads = append(payloads, text(1+i%len(words), g.Below(2+i)))
+	}
+	return append(payloads, text(3, 10_000), text(8, 6000))
 }
 
 // LongCharacters returns payloads whose characters contain long runs of continuation bytes. The runs' lengths are close
