@@ -184,7 +184,7 @@ func TestProbeKnowsRefusalsOfBuiltInOperators(t *testing.T) {
 	}
 	t.Cleanup(func() { closeClean(t, d) })
 	p, _ := probed(t, d, streams.Options{Lanes: 2, BatchBytes: 1 << 20, BatchPayloads: 1000})
-	if err := p.Probe(t.Context()); !errors.Is(err, device.ErrLost) || !strings.Contains(err.Error(), "operator quality gives wrong results") {
+	if err := p.Probe(t.Context()); !errors.Is(err, device.ErrLost) || !strings.Contains(err.Error(), "operator quality?ngrams=false gives wrong results") {
 		t.Errorf("Probe = %v, want a lost device because of quality", err)
 	}
 }
