@@ -90,7 +90,7 @@ func checkFilter(f *filter.Filter) []finding.Finding {
 	findings := []finding.Finding{{What: "filter", Found: "results have only records for which all of this is true: " + strings.Join(f.Conditions(), ", ")}}
 	for _, missing := range f.Missing() {
 		findings = append(findings, finding.Finding{Level: finding.Warning, What: "filter", Found: "the preset leaves out " + missing,
-			Advice: "run this filter elsewhere, if you need it"})
+			Advice: "if you need this filter, set the parameter that is named here, or run the filter elsewhere"})
 	}
 	return findings
 }
