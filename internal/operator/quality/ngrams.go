@@ -28,10 +28,10 @@ type nGrams struct {
 	words        int
 	length       uint32  // characters of all words
 	table        numbers // two elements for each word
-	starts, ends numbers // of words in the text; after the words have numbers, positions, and the next ids
+	starts, ends numbers // of words in the text; once words have ids, starts has the positions, and ends the ids that join makes
 	chars        numbers // characters of words up to a word and with it
 	ids          numbers // at the position of an n-gram's first word: the n-gram's number, or 0 if the n-gram occurs once
-	positions    int     // positions of n-grams that may occur more than once, in starts
+	positions    int     // number of positions where n-grams may occur more than once
 	collisions   int     // how often another element had a place in a table
 }
 
