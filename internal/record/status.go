@@ -5,7 +5,10 @@
 // reading with Status.
 package record
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Status is the outcome of a record's processing. Its number is the record's status byte in binary results, so the
 // numbers never change.
@@ -47,6 +50,12 @@ func (s Status) String() string {
 		return fmt.Sprintf("Status(%d)", uint8(s))
 	}
 	return names[s]
+}
+
+// Parse returns the status with the given name. ok is false if there is none.
+func Parse(name string) (s Status, ok bool) {
+	i := slices.Index(names[:], name)
+	return Status(max(i, 0)), i >= 0
 }
 
 // Message returns a sentence about the status for people. It panics if the status is not valid.

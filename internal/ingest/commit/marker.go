@@ -103,6 +103,12 @@ func (l Letters) Has(letter Letter) bool {
 	return at < len(l[i].Records) && l[i].Records[at]&(1<<(letter.Record%8)) != 0
 }
 
+// Lists reports whether any dead letter of an input is stored.
+func (l Letters) Lists(in Position) bool {
+	_, found := l.find(in)
+	return found
+}
+
 // add returns a copy of l with more letters.
 func (l Letters) add(more []Letter) Letters {
 	all := slices.Clone(l)

@@ -163,10 +163,11 @@ func (s *modelServer) lookUp(in lookup.Input) (f lookup.Found) {
 			switch {
 			case strings.HasPrefix(stored, id+"/"):
 				s.m.did("part found by a lookup")
-				f.Partial = append(f.Partial, stored)
+				f.Partial = append(f.Partial, lookup.Partial{ID: stored})
 			case strings.HasPrefix(stored, id+"#"):
 				s.m.did("record letter found by a lookup")
-				f.Partial = append(f.Partial, stored)
+				i, _ := strconv.Atoi(stored[len(id)+1:])
+				f.Partial = append(f.Partial, lookup.Partial{ID: stored, Reason: s.letters[modelRecord{in.Sequence, i}].String()})
 			}
 		}
 	}

@@ -86,10 +86,10 @@ var mutations = []mutation{
 	{"the dead letters of records aren't stored", "../results/store.go", "if d.Frame.Table.Status(r).Failed() && !yield(", "if false && !yield("},
 	{"an unstored dead letter ends its input in a batch", "../results/store.go", "case slices.Contains(unstored, l):", "case slices.Contains(unstored, l) && l.record != noRecord:"},
 	{"a frame's result is stored although a record's dead letter isn't", "../results/store.go", "case slices.Contains(unstored, l):", "case slices.Contains(unstored, l) && l.record == noRecord:"},
-	{"stored parts of a result are published again", "../results/store.go", "s.partial.add([]string{commit.ID(s.msgs[n].Header)})", "_ = commit.ID(s.msgs[n].Header)"},
+	{"stored parts of a result are published again", "../results/store.go", "s.partial.add(lookup.Partial{ID: commit.ID(s.msgs[n].Header)})", "_ = commit.ID(s.msgs[n].Header)"},
 	{"an input with a stored result is published again", "../results/clearance.go", "if found[n].Done {", "if found[n].Done && d.Msg == nil {"},
 	{"a stored part ends its input", "../results/clearance.go", "if found[n].Done {", "if found[n].Done || len(found[n].Partial) > 0 {"},
-	{"parts that a lookup finds are published again", "../results/clearance.go", "partial.add(found[n].Partial)", "_ = partial"},
+	{"parts that a lookup finds are published again", "../results/clearance.go", "partial.add(found[n].Partial...)", "_ = partial"},
 	{"an old result is published without a lookup", "../results/clearance.go", "if !ok || age >= limit {", "if !ok {"},
 	{"an input stays cleared", "../results/clearance.go", "pause.Elapsed(d.Cleared, now) < limit {", "pause.Elapsed(d.Cleared, now) < 1000*limit {"},
 	{"results are published after their deadline", "../results/protocol.go", "p.clearance.until(t.b.Items, t.items, time.Now())", "p.clearance.until(t.b.Items, t.items, time.Now()).Add(time.Hour)"},
@@ -101,8 +101,8 @@ var mutations = []mutation{
 	{"parts of an earlier lease are committed again", "../results/commits.go", "d.Parts = parts", "_ = parts"},
 	{"a committed dead letter is committed again", "../results/deadletter.go", "slices.DeleteFunc(letters, c.hasLetter)", "letters"},
 	{"dead letters are published after their deadline", "../results/deadletter.go", "context.WithDeadline(ctx, until)", "context.WithDeadline(ctx, until.Add(time.Hour))"},
-	{"dead letters are published without a lookup", "../results/deadletter.go", "return finished[l.d] || (*known)[l.id]", "return (*known)[l.id]"},
-	{"stored dead letters of records are published again", "../results/deadletter.go", "return finished[l.d] || (*known)[l.id]", "return finished[l.d]"},
+	{"dead letters are published without a lookup", "../results/deadletter.go", "return finished[l.d] || known.has(l.id)", "return known.has(l.id)"},
+	{"stored dead letters of records are published again", "../results/deadletter.go", "return finished[l.d] || known.has(l.id)", "return finished[l.d]"},
 
 	{"a settled input stays in flight", "ledger.go", "l.release(d)\n\tdelete(l.returned, d.Sequence)", "delete(l.returned, d.Sequence)"},
 }

@@ -1,7 +1,6 @@
 package lookup
 
 import (
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -92,39 +91,44 @@ func (x *index) keep(inputs []Input) {
 	}
 }
 
-// unfinished contains the ids of stored messages that don't settle their input: parts of results, and dead letters of
-// records.
-type unfinished struct {
-	ids   map[Input][]string
-	count int  // number of ids
-	full  bool // whether there is no space for more ids, because all of them belong to wanted inputs
+// Partial is a stored message that doesn't settle its input.
+type Partial struct {
+	ID     string
+	Reason string // of a dead letter; empty for a part of a result
 }
 
-// add adds the id of a message. If there are already maxOthers ids, it first drops the ids of all inputs that are not
-// wanted, and returns false.
-func (u *unfinished) add(id string, in Input, wanted []Input) (kept bool) {
+// unfinished contains the stored messages that don't settle their input: parts of results, and dead letters of records.
+type unfinished struct {
+	of    map[Input][]Partial
+	count int  // number of messages
+	full  bool // whether there is no space for more messages, because all of them belong to wanted inputs
+}
+
+// add adds a message. If there are already maxOthers messages, it first drops those of all inputs that are not wanted,
+// and returns false.
+func (u *unfinished) add(p Partial, in Input, wanted []Input) (kept bool) {
 	kept = u.count < maxOthers
 	if !kept && !u.full {
 		u.keep(wanted)
 		u.full = u.count >= maxOthers
 	}
 	if u.count < maxOthers {
-		if u.ids == nil {
-			u.ids = map[Input][]string{}
+		if u.of == nil {
+			u.of = map[Input][]Partial{}
 		}
-		u.ids[in] = append(u.ids[in], id)
+		u.of[in] = append(u.of[in], p)
 		u.count++
 	}
 	return kept
 }
 
-// keep drops the ids of all inputs except the given ones.
+// keep drops the messages of all inputs except the given ones.
 func (u *unfinished) keep(inputs []Input) {
 	wanted := map[Input]bool{}
 	for _, in := range inputs {
 		wanted[in] = true
 	}
-	for in := range u.ids {
+	for in := range u.of {
 		if !wanted[in] {
 			u.drop(in)
 		}
@@ -132,15 +136,12 @@ func (u *unfinished) keep(inputs []Input) {
 }
 
 func (u *unfinished) drop(in Input) {
-	if ids := u.ids[in]; len(ids) > 0 {
-		u.count -= len(ids)
-		delete(u.ids, in)
+	if all := u.of[in]; len(all) > 0 {
+		u.count -= len(all)
+		delete(u.of, in)
 		u.full = false
 	}
 }
-
-// of returns the ids of an input. The caller must not change them.
-func (u *unfinished) of(in Input) []string { return slices.Clip(u.ids[in]) }
 
 // parse returns the input that the given message id belongs to. ok is false if it belongs to no input of stream.
 func parse(id, stream string) (in Input, ok bool) {

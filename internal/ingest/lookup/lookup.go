@@ -33,6 +33,9 @@ type Options struct {
 	// Part is the header with the value i/n on each part of a result in n parts. The last part is stored last.
 	Part string
 
+	// Reason is the header with the reason on each dead letter.
+	Reason string
+
 	Log *slog.Logger
 }
 
@@ -74,8 +77,8 @@ func New(js jetstream.JetStream, o Options) *Results { return &Results{js: js, o
 
 // Found describes the stored messages of one input.
 type Found struct {
-	Done    bool     // whether its result, or the dead letter of the whole message, is stored
-	Partial []string // ids of the stored parts of its result, and of dead letters of its records; nil if Done
+	Done    bool      // whether its result, or the dead letter of the whole message, is stored
+	Partial []Partial // the stored parts of its result, and the dead letters of its records; nil if Done
 }
 
 // Find returns the stored messages of each input. A result that it doesn't find was not stored before began. Find reads
@@ -104,7 +107,7 @@ func (r *Results) Find(ctx context.Context, inputs []Wanted) (found []Found, beg
 	found = make([]Found, len(inputs))
 	for i, in := range keys {
 		if found[i].Done = r.found.has(in); !found[i].Done {
-			found[i].Partial = r.found.unfinished.of(in)
+			found[i].Partial = slices.Clip(r.found.unfinished.of[in])
 		}
 	}
 	return found, began, nil

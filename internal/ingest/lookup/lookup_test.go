@@ -34,7 +34,7 @@ func newRig(t *testing.T, bySubject bool) *rig {
 
 func settings(bySubject bool) Options {
 	return Options{
-		Input: "IN", Streams: []string{"RESULTS", "DEAD"}, BySubject: bySubject, Deliveries: "Late", Part: "Part",
+		Input: "IN", Streams: []string{"RESULTS", "DEAD"}, BySubject: bySubject, Deliveries: "Late", Part: "Part", Reason: "Reason",
 		Log: slog.New(slog.DiscardHandler),
 	}
 }

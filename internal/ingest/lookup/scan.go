@@ -212,7 +212,7 @@ func (r *Results) enter(m *pull.Message, wanted []Input) {
 	switch {
 	case !ok:
 	case isPartial(id, m.Headers().Get(r.o.Part)):
-		if !r.found.has(in) && !r.found.unfinished.add(id, in, wanted) {
+		if !r.found.has(in) && !r.found.unfinished.add(Partial{id, m.Headers().Get(r.o.Reason)}, in, wanted) {
 			r.dropped = true
 		}
 	case !r.found.add(in):

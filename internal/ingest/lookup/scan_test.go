@@ -113,18 +113,18 @@ func TestPartsOfUnfinishedInputsAreRemembered(t *testing.T) {
 	t.Parallel()
 	var u unfinished
 	wanted, dropped := Input{Sequence: 7, Stored: 1}, false
-	u.add("wanted", wanted, []Input{wanted})
+	u.add(Partial{ID: "wanted"}, wanted, []Input{wanted})
 	for i := range uint64(2*maxOthers + 1) {
-		kept := u.add(fmt.Sprint(i), Input{Sequence: 8 + i, Stored: 1}, []Input{wanted})
+		kept := u.add(Partial{ID: fmt.Sprint(i)}, Input{Sequence: 8 + i, Stored: 1}, []Input{wanted})
 		dropped = dropped || !kept
 		if i < maxOthers-1 && dropped {
 			t.Fatalf("after %d messages, some are dropped", i+2)
 		}
 	}
-	if got := u.of(wanted); !slices.Equal(got, []string{"wanted"}) {
+	if got := u.of[wanted]; !slices.Equal(got, []Partial{{ID: "wanted"}}) {
 		t.Errorf("of the input, %q is known", got)
 	}
-	if n := len(u.ids); n > maxOthers || n != u.count || !dropped {
+	if n := len(u.of); n > maxOthers || n != u.count || !dropped {
 		t.Errorf("%d messages are remembered and %d counted, and %d are allowed; dropped: %v", n, u.count, maxOthers, dropped)
 	}
 }
@@ -136,14 +136,14 @@ func TestFindReturnsWhatIsStoredOfAnUnfinishedInput(t *testing.T) {
 	r.store("results.a", r.id(5, "/1/0a"), "Part", "1/3")
 	r.store("results.a", r.id(6, "/1/0b"), "Part", "1/2")
 	r.store("results.a", r.id(6, ""), "Part", "2/2")
-	r.store("deadletter.a", r.id(5, "#8"))
+	r.store("deadletter.a", r.id(5, "#8"), "Reason", "no_field")
 	r.store("deadletter.a", r.id(6, "#9"))
 	found := r.find(r.input(5), r.input(6), r.input(7))
 	r.restart(r.now.Add(time.Hour)) // as after another lookup that could not finish
 	r.store("results.a", r.id(5, "/2/0a"), "Part", "2/3")
-	want := []string{r.id(5, "/1/0a"), r.id(5, "#8")}
+	want := []Partial{{ID: r.id(5, "/1/0a")}, {r.id(5, "#8"), "no_field"}}
 	if found[0].Done || !slices.Equal(found[0].Partial, want) {
-		t.Errorf("of input 5, %+v is found, want %q", found[0], want)
+		t.Errorf("of input 5, %+v is found, want %+v", found[0], want)
 	}
 	if !found[1].Done || found[1].Partial != nil || found[2].Done || found[2].Partial != nil {
 		t.Errorf("of inputs 6 and 7, %+v and %+v are found, want only a result of 6", found[1], found[2])

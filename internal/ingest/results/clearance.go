@@ -37,7 +37,7 @@ func (c *clearance) open(ctx context.Context, js jetstream.JetStream) *lookup.Re
 		}
 	}
 	return lookup.New(js, lookup.Options{
-		Input: o.Stream, Streams: streams, BySubject: o.Exclusive, Deliveries: HeaderDeliveries, Part: HeaderPart, Log: o.Log,
+		Input: o.Stream, Streams: streams, BySubject: o.Exclusive, Deliveries: HeaderDeliveries, Part: HeaderPart, Reason: HeaderReason, Log: o.Log,
 	})
 }
 
@@ -63,17 +63,22 @@ func (c *clearance) until(items []inflight.Delivery, left []int, now time.Time) 
 	return oldest.Add(c.results.publishFor(now))
 }
 
-// partials is a set of message ids. Each message is stored but doesn't finish its input, because it is a part of a result or a
-// record's dead letter. The zero value is an empty set.
-type partials map[string]bool
+// partials are stored messages that don't finish their input. Each is a part of a result or a record's dead letter. The value is the
+// reason of a dead letter, by the id of the message. The zero value has no messages.
+type partials map[string]string
 
-func (p *partials) add(ids []string) {
-	if *p == nil && len(ids) > 0 {
+func (p *partials) add(all ...lookup.Partial) {
+	if *p == nil && len(all) > 0 {
 		*p = partials{}
 	}
-	for _, id := range ids {
-		(*p)[id] = true
+	for _, each := range all {
+		(*p)[each.ID] = each.Reason
 	}
+}
+
+func (p partials) has(id string) bool {
+	_, ok := p[id]
+	return ok
 }
 
 // find looks up the deliveries with the indices in stale, and appends the indices of finished deliveries to known. A finished
@@ -103,7 +108,7 @@ func (c *clearance) find(ctx context.Context, items []inflight.Delivery, stale, 
 			continue
 		}
 		d.First, d.Cleared = false, began
-		partial.add(found[n].Partial)
+		partial.add(found[n].Partial...)
 	}
 	return known, nil
 }

@@ -139,7 +139,7 @@ func (w *Writer) clearLetters(ctx context.Context, letters []*deadLetter, known 
 	for d := range finished {
 		w.o.Log.Info("a result or a dead letter of an input is stored already", "sequence", d.Sequence)
 	}
-	return slices.DeleteFunc(letters, func(l *deadLetter) bool { return finished[l.d] || (*known)[l.id] }), until, nil
+	return slices.DeleteFunc(letters, func(l *deadLetter) bool { return finished[l.d] || known.has(l.id) }), until, nil
 }
 
 // sendLetters makes one attempt to publish each of letters, many at a time. It returns the dead letters that are not stored, and

@@ -74,7 +74,7 @@ func TestEachRecordLetterIsStoredInItsOwnForm(t *testing.T) {
 	r, w := newRig(t, func(c *jetstream.StreamConfig) { c.MaxMsgSize = 2000 })
 	sizes := slices.Concat(slices.Repeat([]int{20}, lettersAtOnce+10), []int{1200, 20, 1900, 20})
 	d := r.failedFrame(w, nats.Header{"Note": {strings.Repeat("n", 600)}}, lines(sizes...))
-	known := partials{RecordID(&d, 3): true, RecordID(&d, lettersAtOnce): true}
+	known := partials{RecordID(&d, 3): "too_large", RecordID(&d, lettersAtOnce): "too_large"}
 	natstest.OK(t, r.storeRecordLetters(w, d, known))
 	got := map[string]int{} // omitted parts, by the number of dead letters
 	for _, m := range r.Stored("RESULTS") {
@@ -82,7 +82,7 @@ func TestEachRecordLetterIsStoredInItsOwnForm(t *testing.T) {
 		switch omitted := m.Header.Get(HeaderOmitted); {
 		case m.Header == nil:
 			got["the payload alone"]++
-		case err != nil || known[RecordID(&d, record)] || omitted != "payload" && len(m.Data) != sizes[record]:
+		case err != nil || known.has(RecordID(&d, record)) || omitted != "payload" && len(m.Data) != sizes[record]:
 			t.Errorf("record %d has a dead letter of %d bytes, and %q is omitted", record, len(m.Data), omitted)
 		default:
 			got[omitted]++

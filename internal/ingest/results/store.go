@@ -13,6 +13,7 @@ import (
 	"millrace/client"
 	"millrace/internal/ingest/commit"
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/lookup"
 	"millrace/internal/ingest/publisher"
 	"millrace/internal/ingest/topology"
 )
@@ -21,6 +22,9 @@ import (
 type protocol interface {
 	// isUncertain reports whether d must be looked up before anything is stored for it, because its result may be stored already.
 	isUncertain(d *inflight.Delivery, now time.Time) bool
+
+	// mayBeDecided reports whether an earlier delivery of d may have stored a result, or dead letters of records.
+	mayBeDecided(d *inflight.Delivery) bool
 
 	// storeLetters stores letters, at most lettersAtOnce. It skips dead letters that are stored already, and modifies the slice. known
 	// has ids of stored dead letters. With an error, it returns the dead letters that aren't stored.
@@ -68,7 +72,9 @@ func (t *task) run(ctx context.Context) error {
 	t.s.reset()
 	t.s.left = t.b.AppendUnsettled(t.s.left)
 	for _, i := range t.s.left {
-		t.s.partial.add(t.b.Items[i].Parts)
+		for _, id := range t.b.Items[i].Parts {
+			t.s.partial.add(lookup.Partial{ID: id})
+		}
 	}
 	if err := t.completeFrames(ctx); err != nil {
 		return err
@@ -94,18 +100,18 @@ func (t *task) run(ctx context.Context) error {
 
 // completeFrames waits for the frames that end in the batch, and encodes their results. It removes deliveries without a result from
 // s.left, and collects their dead letters.
-func (t *task) completeFrames(ctx context.Context) (err error) {
+func (t *task) completeFrames(ctx context.Context) error {
+	if err := t.awaitFrames(ctx); err != nil {
+		return err
+	}
+	if err := t.settleDecided(ctx); err != nil {
+		return err
+	}
 	t.s.left = slices.DeleteFunc(t.s.left, func(i int) bool {
 		d := &t.b.Items[i]
 		why, cause := OperatorError, t.b.Refusal(i)
-		if cause == nil && d.Frame != nil && err == nil {
-			if waited := d.Frame.Await(ctx); ctx.Err() != nil {
-				err = ctx.Err()
-				return false
-			} else if waited != nil {
-				err = t.sink.Incomplete(t.b, i, waited)
-				return true
-			}
+		if cause == nil && d.Frame != nil {
+			t.adoptLetters(d)
 			why, cause = t.encodeFrame(d)
 		}
 		if cause == nil {
@@ -116,6 +122,26 @@ func (t *task) completeFrames(ctx context.Context) (err error) {
 		}
 		t.given[i] = t.newLetter(i, why, cause)
 		return true
+	})
+	return nil
+}
+
+// awaitFrames waits for the frames that end in the batch. It removes those whose results can't be computed.
+func (t *task) awaitFrames(ctx context.Context) (err error) {
+	t.s.left = slices.DeleteFunc(t.s.left, func(i int) bool {
+		d := &t.b.Items[i]
+		if d.Frame == nil || t.b.Refusal(i) != nil || err != nil {
+			return false
+		}
+		waited := d.Frame.Await(ctx)
+		switch {
+		case ctx.Err() != nil:
+			err = ctx.Err()
+		case waited != nil:
+			err = t.sink.Incomplete(t.b, i, waited)
+			return true
+		}
+		return false
 	})
 	return err
 }
@@ -170,11 +196,16 @@ func (t *task) ended(ctx context.Context) error {
 
 // settleKnown looks up the deliveries in s.left whose results may already be stored, and settles those with stored results.
 func (t *task) settleKnown(ctx context.Context) (err error) {
+	now := time.Now()
+	return t.lookUp(ctx, func(d *inflight.Delivery) bool { return t.isUncertain(d, now) })
+}
+
+// lookUp looks up the deliveries in s.left for which wanted returns true, and settles those with stored results.
+func (t *task) lookUp(ctx context.Context, wanted func(d *inflight.Delivery) bool) (err error) {
 	s := t.s
 	s.stale = s.stale[:0]
-	now := time.Now()
 	for _, i := range s.left {
-		if t.isUncertain(&t.b.Items[i], now) {
+		if wanted(&t.b.Items[i]) {
 			s.stale = append(s.stale, i)
 		}
 	}
@@ -310,7 +341,7 @@ func (t *task) appendMessages(i int) {
 		return
 	}
 	for n := range d.Frame.Parts {
-		if part := t.part(d, n); !t.s.partial[commit.ID(part.Header)] {
+		if part := t.part(d, n); !t.s.partial.has(commit.ID(part.Header)) {
 			t.s.results = append(t.s.results, part)
 		}
 	}
@@ -329,7 +360,7 @@ func (t *task) combineAnswers() {
 		}
 		for n := first; n < end && a.Err != nil; n++ {
 			if s.answers[n].Err == nil {
-				s.partial.add([]string{commit.ID(s.msgs[n].Header)})
+				s.partial.add(lookup.Partial{ID: commit.ID(s.msgs[n].Header)})
 			}
 		}
 		s.answers[k], first = a, end
