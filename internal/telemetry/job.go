@@ -230,4 +230,7 @@ func (m *Metrics) RecordJob(ctx context.Context, exclusive bool) {
 }
 
 // DeadLettered implements ingest.Observer.
-func (m *Metrics) DeadLettered(l inflight.DeadLetter) { m.job.deadLettered(l, time.Now()) }
+func (m *Metrics) DeadLettered(l inflight.DeadLetter) {
+	m.letters.WithLabelValues(l.Reason).Inc()
+	m.job.deadLettered(l, time.Now())
+}

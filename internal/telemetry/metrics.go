@@ -16,6 +16,7 @@ import (
 
 	"millrace/internal/ingest"
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/results"
 	"millrace/internal/memory"
 	"millrace/internal/streams"
 )
@@ -41,6 +42,7 @@ type Metrics struct {
 
 	outcomes   [inflight.NumOutcomes]prometheus.Counter
 	in, out    prometheus.Counter
+	letters    *prometheus.CounterVec // by reason
 	frames     frameMetrics
 	latency    prometheus.Histogram
 	headroom   prometheus.Histogram
@@ -102,6 +104,10 @@ func (m *Metrics) registerMessages() {
 	outcomes := m.factory.NewCounterVec(prometheus.CounterOpts{Name: "messages_total", Help: "Settled input messages, by outcome."}, []string{"outcome"})
 	for o := range inflight.NumOutcomes {
 		m.outcomes[o] = outcomes.WithLabelValues(o.String())
+	}
+	m.letters = m.factory.NewCounterVec(prometheus.CounterOpts{Name: "dead_letters_total", Help: "Stored dead letters of messages and of records of frames, by reason. no_field counts records without their field."}, []string{"reason"})
+	for _, why := range results.Reasons {
+		m.letters.WithLabelValues(string(why))
 	}
 	sizes := m.factory.NewCounterVec(prometheus.CounterOpts{Name: "payload_bytes_total", Help: "Bytes of settled messages' payloads (in) and of their results (out)."}, []string{"direction"})
 	m.in, m.out = sizes.WithLabelValues("in"), sizes.WithLabelValues("out")

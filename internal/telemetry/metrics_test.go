@@ -52,6 +52,7 @@ func observed(t *testing.T) (*telemetry.Metrics, map[string]family) {
 	m.Stalled(3)
 	m.Restarted()
 	m.PayloadLeftOut()
+	m.DeadLettered(inflight.DeadLetter{Record: -1, Reason: "no_field", Cause: errors.New("no text")})
 	m.Trim(30, trim.State{Held: trim.Missing})
 	end := &jetstream.StreamInfo{State: jetstream.StreamState{LastSeq: 100}}
 	m.Trim(1, trim.State{Info: end, Holder: "other", Floor: 50})
@@ -133,6 +134,7 @@ func TestEveryMetricOfTheContract(t *testing.T) {
 	}{
 		{"messages_total", "outcome=published", 1}, {"messages_total", "outcome=deadlettered", 0},
 		{"messages_total", "outcome=nacked", 0}, {"messages_total", "outcome=duplicate", 0},
+		{"dead_letters_total", "reason=no_field", 1}, {"dead_letters_total", "reason=filter_error", 0},
 		{"payload_bytes_total", "direction=in", 100}, {"payload_bytes_total", "direction=out", 40},
 		{"batches_total", "device=host", 1}, {"batch_payloads", "device=host", 100}, {"batch_bytes", "device=host", 1 << 20},
 		{"batch_close_total", "device=host,reason=bytes", 1}, {"batch_close_total", "device=host,reason=count", 0},
