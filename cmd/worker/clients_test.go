@@ -166,6 +166,40 @@ func TestTheJavaScriptClientReadsDocuments(t *testing.T) {
 	wantDocuments(t, out)
 }
 
+// TestClientsNameResultsWithoutText has results in Arrow, which the programs can't print.
+func TestClientsNameResultsWithoutText(t *testing.T) {
+	t.Parallel()
+	want := regexp.MustCompile(`^input 1 of INGEST: result of \d+ bytes, application/vnd\.apache\.arrow\.stream\n$`)
+	check := func(t *testing.T, out []byte) {
+		t.Helper()
+		if !want.Match(out) {
+			t.Errorf("it printed %q, want %v", out, want)
+		}
+	}
+	run := func(t *testing.T, program ...string) {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), program[0], append(program[1:], clientWorker(t, "shared", "MILLRACE_RESULT_FORMAT=arrow"), "first")...)
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		check(t, out)
+	}
+	t.Run("Go", func(t *testing.T) {
+		t.Parallel()
+		run(t, "go", "run", "millrace/docs/examples/client")
+	})
+	t.Run("JavaScript", func(t *testing.T) {
+		t.Parallel()
+		run(t, needNode(t), javascript+"/client.js")
+	})
+	t.Run("Python", func(t *testing.T) {
+		t.Parallel()
+		needNATSForPython(t)
+		check(t, python(t, nil, "client.py", "--url", clientWorker(t, "shared", "MILLRACE_RESULT_FORMAT=arrow"), "first"))
+	})
+}
+
 // TestPackagesOfTheJavaScriptClient: the lock file pins the content of each package and names no registry. The project
 // accepts the licence of each package.
 func TestPackagesOfTheJavaScriptClient(t *testing.T) {

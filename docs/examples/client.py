@@ -33,6 +33,9 @@ def outcome(message):
         return f"dead letter, {headers['Millrace-Reason']}: {headers['Millrace-Error']}"
     if headers.get("Millrace-Records") == "0":
         return f"nothing is left; filtered records: {headers.get('Millrace-Filtered', 0)}"
+    kind = headers.get("Content-Type")
+    if kind not in ("application/json", "application/x-ndjson"):
+        return f"result of {len(message.data)} bytes, {kind}"  # binary or Arrow
     if "Millrace-Annotation" in headers:
         results = [json.loads(line)[headers["Millrace-Annotation"]] for line in message.data.splitlines()]
         return "documents with " + " ".join(json.dumps(result, separators=(",", ":")) for result in results)

@@ -76,6 +76,9 @@ func outcome(m jetstream.Msg) string {
 	if reason := m.Headers().Get(client.HeaderReason); reason != "" {
 		return fmt.Sprintf("dead letter, %s: %s", reason, m.Headers().Get(client.HeaderError))
 	}
+	if kind := m.Headers().Get("Content-Type"); kind != client.TypeJSON && kind != client.TypeNDJSON {
+		return fmt.Sprintf("result of %d bytes, %s", len(m.Data()), kind) // binary or Arrow
+	}
 	return "result " + string(m.Data())
 }
 

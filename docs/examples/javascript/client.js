@@ -28,10 +28,16 @@ function outcome(message) {
   if (message.headers.get("Millrace-Records") === "0") {
     return `nothing is left; filtered records: ${message.headers.get("Millrace-Filtered") || 0}`;
   }
+  const type = message.headers.get("Content-Type");
+  if (!["application/json", "application/x-ndjson"].includes(type)) {
+    return `result of ${message.data.length} bytes, ${type}`; // binary or Arrow
+  }
   const annotation = message.headers.get("Millrace-Annotation");
-  const documents = annotation ? message.string().trimEnd().split("\n").map((line) => JSON.parse(line)) : [];
-  const results = documents.map((document) => JSON.stringify(document[annotation]));
-  return annotation ? `documents with ${results.join(" ")}` : `result ${message.string()}`;
+  if (!annotation) {
+    return `result ${message.string()}`;
+  }
+  const documents = message.string().trimEnd().split("\n").map((line) => JSON.parse(line));
+  return `documents with ${documents.map((document) => JSON.stringify(document[annotation])).join(" ")}`;
 }
 
 // follow calls handle for each message of a stream that the filter matches, and returns a function that stops it.
