@@ -46,6 +46,7 @@ func TestBadUsageOfOperator(t *testing.T) {
 		{"test operator.go", "no such file", exitFailed},
 		{"new x --out y", "unknown flag", exitUsage},
 		{"new Upper", `"Upper" can't be the name of an operator`, exitFailed},
+		{"new status", `"status" is a name that results and filters use themselves: choose another`, exitFailed},
 		{"test nothing.cu", "no such file", exitFailed},
 		{"list nothing.so", "no such file", exitFailed},
 		{"test x.cu --on nothing", "no such file", exitFailed},

@@ -93,6 +93,15 @@ func row(t testing.TB, c counters, words, chars uint32) ([]operator.Operator, *R
 
 var keptNames = []string{"id", "lang", "url", "doc.date"}
 
+// TestNoOperatorDoublesAVariable shows that no operator can have the name of another variable.
+func TestNoOperatorDoublesAVariable(t *testing.T) {
+	for _, name := range []string{recordName, fieldsName} {
+		if compiled.CheckName(name) == nil {
+			t.Errorf("an operator may have the name %s", name)
+		}
+	}
+}
+
 // TestVariables shows the value of each kind of variable.
 func TestVariables(t *testing.T) {
 	c := newCounters(t)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 )
 
 // magic begins every description.
@@ -375,12 +376,19 @@ func text(field []byte) (string, error) {
 	return string(s), nil
 }
 
+// taken are the names that results and filters have beside the operators: keys of JSON results, columns of Arrow results, and variables of
+// filters.
+var taken = []string{"bytes", "error", "fields", "record", "status"}
+
 // CheckName returns an error if name isn't permitted for a user's operator.
 func CheckName(name string) error {
 	for _, d := range BuiltIn() {
 		if d.Name == name {
 			return fmt.Errorf("%q is the name of a built-in operator: choose another", name)
 		}
+	}
+	if slices.Contains(taken, name) {
+		return fmt.Errorf("%q is a name that results and filters use themselves: choose another", name)
 	}
 	if !goodName(name) || len(name) >= nameBytes {
 		return fmt.Errorf("%q can't be the name of an operator: begin with a lower-case letter, continue with those, digits and underscores, end with a letter or digit, and use at most %d characters",
