@@ -136,6 +136,12 @@ func TestKindsOfFailure(t *testing.T) {
 			t.Errorf("got %v, want an error of device GPU-zero that wraps %q", err, kind)
 		}
 	}
+	_, older := d.Kernel("quality", nil)
+	for err, want := range map[error]string{older: "older than this program: build both from one commit", nosuch: "MILLRACE_OPERATOR_PATH"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("the message doesn't say %q: %v", want, err)
+		}
+	}
 	if err := d.Close(); err != nil {
 		t.Error(err)
 	}

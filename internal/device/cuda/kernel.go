@@ -5,11 +5,13 @@ package cuda
 import (
 	"errors"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"unsafe"
 
 	"millrace/internal/device"
+	"millrace/internal/operator/compiled"
 )
 
 // kernel is an operator with its parameters. The operator belongs to the library or was loaded.
@@ -28,7 +30,7 @@ func (g *gpu) Kernel(name string, params []byte) (device.Kernel, error) {
 		g.modules.mu.RLock() // keeps the operator from being unloaded
 		defer g.modules.mu.RUnlock()
 		if k.op = g.findOperator(name); k.op == nil {
-			return g.errorf(op, device.ErrNotFound, "%s has no operator %q, and none with that name was loaded", g.lib.path, name)
+			return g.errorf(op, device.ErrNotFound, "%s has no operator %q%s", g.lib.path, name, missingAdvice(name))
 		}
 		if k.instance, err = g.lib.create(k.op, g.info.Ordinal, params); err == nil {
 			g.add(&k.object, "kernel "+name, 0, func() error { return g.lib.destroy(k.op, k.instance) })
@@ -39,6 +41,14 @@ func (g *gpu) Kernel(name string, params []byte) (device.Kernel, error) {
 		return nil, err
 	}
 	return k, nil
+}
+
+// missingAdvice returns what to do if the kernel library lacks an operator and no other file has it.
+func missingAdvice(name string) string {
+	if slices.ContainsFunc(compiled.BuiltIn(), func(d *compiled.Description) bool { return d.Name == name }) {
+		return ", because it is older than this program: build both from one commit (`make -C kernels`), or name the right one in MILLRACE_KERNELS"
+	}
+	return ", and none with that name was loaded: name the operator's folder in MILLRACE_OPERATOR_PATH"
 }
 
 func (k *kernel) Name() string { return k.name }
