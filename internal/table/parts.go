@@ -20,14 +20,15 @@ type Part struct {
 	Cut uint32
 }
 
-// RecordTooLargeError is the error for a record whose result alone exceeds the limit.
+// RecordTooLargeError is the error for records whose results alone exceed the limit.
 type RecordTooLargeError struct {
-	Record int // number of the record in the message
-	Bytes  int // length of a body with this record alone
+	Record int   // number of the first such record in the message
+	Others []int // numbers of the others
+	Bytes  int   // length of a body with the first record alone
 	Limit  int
 }
 
-// Error names the record and both lengths.
+// Error names the first record and both lengths.
 func (r *RecordTooLargeError) Error() string {
 	return fmt.Sprintf("record %d: its result has %d bytes, and a message takes %d: raise the server's max_payload, or the stream's max_msg_size", r.Record, r.Bytes, r.Limit)
 }
@@ -40,10 +41,12 @@ const sampleRecords = 256
 // compressed src to dst. The limit then applies to compressed bodies. Parts doesn't compress an empty body. A table
 // without records has one part.
 //
-// Parts appends the bodies to dst and returns the extended slice. The parts refer to the memory of that slice. If a
-// single record exceeds the limit, the error is a *RecordTooLargeError. The caller can then call Shrink and Parts again.
+// Parts appends the bodies to dst and returns the extended slice. The parts refer to the memory of that slice. If
+// single records exceed the limit, the error is a *RecordTooLargeError with all of them. The caller can then call Shrink
+// and Parts again.
 //
-// The parts depend only on the table, the format, the limit and compress. Nearly every part is encoded only once.
+// The parts depend only on the table, the format, the limit and compress. Nearly every part is encoded only once. With
+// records that exceed the limit, each record is encoded a few times.
 func (t *Table) Parts(dst []byte, f operator.Format, limit int, compress func(dst, src []byte) []byte) ([]byte, []Part, error) {
 	c := cutter{table: t, format: f, compress: compress, limit: limit, body: dst}
 	n := t.Records()
@@ -66,14 +69,22 @@ func (t *Table) Parts(dst []byte, f operator.Format, limit int, compress func(ds
 	}
 	for from := 0; from < n; {
 		took, size, err := c.cut(from, min(take, n-from))
-		if err != nil {
+		switch {
+		case err != nil:
 			return dst, nil, err
-		}
-		if len(c.body)-len(dst) > most && t.rows(f) != nil {
+		case len(c.body)-len(dst) > most && t.rows(f) != nil:
 			return dst, nil, errHead
 		}
 		from += took
 		take = max(took, scaled(took, size, limit)) // the next part has similar records
+		if c.large != nil {
+			// The parts won't be used. Small steps bound the number of records that are encoded with one that is too large.
+			c.body, c.ends = c.body[:len(dst)], nil
+			take = min(take, 2*took)
+		}
+	}
+	if c.large != nil {
+		return dst, nil, c.large
 	}
 	return c.body, t.slices(c.body, len(dst), c.ends), nil
 }
@@ -147,6 +158,7 @@ type cutter struct {
 	limit    int
 	body     []byte
 	ends     []end
+	large    *RecordTooLargeError // nil if every record fits
 }
 
 // maxPart is the maximum length of the byte strings and the kept fields in one part. Positions in Arrow and in the binary format have 32
@@ -200,7 +212,7 @@ func scaled(n, size, limit int) int {
 }
 
 // cut appends one part with at most take records, beginning at index from. It returns the number of records and the
-// length of the part. The first two retries estimate the number of records from the length of the part that was too
+// length of the part. If the first record alone is too large, cut adds it to large, and appends nothing. The first two retries estimate the number of records from the length of the part that was too
 // large. Each further retry halves the number, which bounds the number of encodings.
 func (c *cutter) cut(from, take int) (took, size int, err error) {
 	for attempt := 0; ; attempt++ {
@@ -211,11 +223,21 @@ func (c *cutter) cut(from, take int) (took, size int, err error) {
 		case c.table.fault != nil:
 			return 0, 0, c.table.fault
 		case take == 1:
-			return 0, 0, &RecordTooLargeError{Record: c.table.Number(from), Bytes: size, Limit: c.limit}
+			c.addLarge(c.table.Number(from), size)
+			return 1, size, nil
 		case attempt < 2:
 			take = min(take-1, scaled(take, size, c.limit))
 		default:
 			take /= 2
 		}
 	}
+}
+
+// addLarge adds a record whose result alone has the given size.
+func (c *cutter) addLarge(number, size int) {
+	if c.large == nil {
+		c.large = &RecordTooLargeError{Record: number, Bytes: size, Limit: c.limit}
+		return
+	}
+	c.large.Others = append(c.large.Others, number)
 }

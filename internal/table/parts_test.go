@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/flate"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -167,6 +168,41 @@ func TestPartsNameARecordThatExceedsTheLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkParts(t, table, parts, operator.JSON, limit, nil)
+}
+
+// TestPartsNameAllRecordsThatExceedTheLimit also bounds the work. Without the bound, each of those records costs an encoding of many others.
+func TestPartsNameAllRecordsThatExceedTheLimit(t *testing.T) {
+	const records, limit = 20_000, 2000
+	for name, isLarge := range map[string]func(i int) bool{
+		"every second": func(i int) bool { return i%2 == 1 },
+		"a few":        func(i int) bool { return i%1000 == 999 },
+		"all":          func(int) bool { return true },
+	} {
+		large := `"` + strings.Repeat("x", limit) + `"`
+		fields, want := make(rows, records), []int(nil)
+		for i := range fields {
+			fields[i] = []string{"7"}
+			if isLarge(i) {
+				fields[i], want = []string{large}, append(want, i)
+			}
+		}
+		table := keptTable(t, []string{"id"}, fields, nil)
+		encoded, all := 0, len(table.Append(nil, operator.JSON, 0, records))
+		count := func(dst, src []byte) []byte {
+			encoded += len(src)
+			return append(dst, src...)
+		}
+		var single *RecordTooLargeError
+		if _, _, err := table.Parts(nil, operator.JSON, limit, count); !errors.As(err, &single) {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if got := append([]int{single.Record}, single.Others...); !slices.Equal(got, want) {
+			t.Errorf("%s: %d records are too large, want %d", name, len(got), len(want))
+		}
+		if encoded > 4*all {
+			t.Errorf("%s: %d bytes are encoded, and the records have %d", name, encoded, all)
+		}
+	}
 }
 
 func TestPartsWithoutRecords(t *testing.T) {

@@ -26,14 +26,16 @@ func (e *encoder) choose(f *inflight.Frame) *table.Table {
 	return f.Table.Select(f.Chosen)
 }
 
-// shrink makes the result of a record smaller, because it alone exceeds a message. t is the result of choose, and changes with the
-// record. shrink returns false if the result can't become smaller.
-func (e *encoder) shrink(f *inflight.Frame, t **table.Table, i int) bool {
+// shrink makes the results of records smaller, because each alone exceeds a message. t is the result of choose, and changes with the
+// records. shrink returns false if a result can't become smaller.
+func (e *encoder) shrink(f *inflight.Frame, t **table.Table, records []int) bool {
 	if !e.selects() {
-		return f.Table.Shrink(i)
+		return !slices.ContainsFunc(records, func(i int) bool { return !f.Table.Shrink(i) })
 	}
-	f.Mark(i, record.TooLarge)
-	f.Chosen = slices.DeleteFunc(f.Chosen, func(chosen uint32) bool { return int(chosen) == i })
+	for _, i := range records {
+		f.Mark(i, record.TooLarge)
+	}
+	f.Chosen = slices.DeleteFunc(f.Chosen, func(chosen uint32) bool { return f.Table.Status(int(chosen)) == record.TooLarge })
 	*t = f.Table.Select(f.Chosen)
 	return true
 }

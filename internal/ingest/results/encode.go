@@ -173,7 +173,7 @@ func (e *encoder) encodeFrame(d *inflight.Delivery) (why Reason, cause error) {
 		var single *table.RecordTooLargeError
 		if err := f.EncodeParts(t, e.o.Format, limit, compress); errors.As(err, &broken) {
 			return Reason(broken.Reason), err
-		} else if !errors.As(err, &single) || !e.shrink(f, &t, single.Record) {
+		} else if !errors.As(err, &single) || !e.shrink(f, &t, append(single.Others, single.Record)) {
 			return TooLarge, err
 		}
 	}
