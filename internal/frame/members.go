@@ -187,6 +187,14 @@ func (f *Frame) Letter(i int) (body []byte, contentType string) {
 	return f.Record(i), ""
 }
 
+// LetterBytes returns the size of the decompressed buffers that Letter has kept for the rows of an Arrow stream.
+func (f *Frame) LetterBytes() int64 {
+	if f.arrow.rows == nil {
+		return 0
+	}
+	return int64(f.arrow.rows.bytes)
+}
+
 // typeJSON is the content type of a JSON value.
 const typeJSON = "application/json"
 

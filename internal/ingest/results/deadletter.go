@@ -97,7 +97,7 @@ func (w *Writer) newDeadLetter(d *inflight.Delivery, why Reason, cause error) *d
 func (w *Writer) newRecordLetter(d *inflight.Delivery, i int) *deadLetter {
 	l := w.newDeadLetter(d, Reason(d.Frame.Table.Status(i).String()), recordError(d.Frame, i))
 	l.id, l.record = RecordID(d, i), i
-	l.body, l.contentType = d.Frame.Split().Letter(i)
+	l.body, l.contentType = d.Frame.Letter(i)
 	return l
 }
 

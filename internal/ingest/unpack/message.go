@@ -33,6 +33,8 @@ type Message struct {
 	u  *Unpacker
 	in Input
 
+	letters int64 // bytes of Memory that Letter has taken
+
 	mu     sync.Mutex // guards all other fields until the message is unpacked
 	opened bool
 	fault  error
@@ -49,6 +51,17 @@ func (m *Message) Record(i int) []byte { return m.split.Record(i) }
 
 // Split returns the frame with the records. See its methods Source, Kept and Fault.
 func (m *Message) Split() *frame.Frame { return &m.split }
+
+// Letter returns the body and the content type of the dead letter of record i; see frame.Frame.Letter. It takes memory for the buffers
+// that the frame decompresses, even beyond the limit.
+func (m *Message) Letter(i int) (body []byte, contentType string) {
+	body, contentType = m.split.Letter(i)
+	if more := m.split.LetterBytes() - m.letters; more > 0 && m.u.Format != operator.Annotated { // annotated rows need the same buffers
+		m.u.TakeFrame(&m.Memory, more, true)
+		m.letters += more
+	}
+	return body, contentType
+}
 
 // Fault returns the error that prevented unpacking, or nil. An error about the framing is a *frame.Error.
 func (m *Message) Fault() error { return m.fault }

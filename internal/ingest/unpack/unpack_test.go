@@ -4,8 +4,13 @@ import (
 	"bytes"
 	"compress/gzip"
 	"errors"
+	"strings"
 	"testing"
 
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
+	arrowmemory "github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/nats-io/nats.go"
 
 	"millrace/internal/compression"
@@ -71,6 +76,41 @@ func TestAMessageHoldsItsMemory(t *testing.T) {
 		if used := budget.Memory().Used; used != 1 {
 			t.Errorf("%s: %d bytes are not given back", c.name, used-1)
 		}
+	}
+}
+
+// TestDeadLettersOfRowsTakeMemory shows that the budget counts the buffers that are decompressed for dead letters.
+func TestDeadLettersOfRowsTakeMemory(t *testing.T) {
+	t.Parallel()
+	const rows, length = 100, 10_000
+	text := array.NewStringBuilder(arrowmemory.DefaultAllocator)
+	for range rows {
+		text.Append(strings.Repeat("x", length))
+	}
+	columns := []arrow.Array{text.NewArray()}
+	schema := arrow.NewSchema([]arrow.Field{{Name: "text", Type: arrow.BinaryTypes.String}}, nil)
+	var body bytes.Buffer
+	w := ipc.NewWriter(&body, ipc.WithSchema(schema), ipc.WithZstd())
+	if err := errors.Join(w.Write(array.NewRecordBatch(schema, columns, rows)), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	budget := budgetFor(t, memory.Messages{Split: frame.Splitter{Framing: frame.Arrow}})
+	m := &Message{u: New(budget), in: input(body.Bytes())}
+	m.Open()
+	if m.Fault() != nil || m.Records() != rows {
+		t.Fatalf("%d records, %v", m.Records(), m.Fault())
+	}
+	before := budget.Memory().Used
+	for i := range 3 {
+		if letter, _ := m.Letter(i); len(letter) < length {
+			t.Fatalf("the dead letter has %d bytes", len(letter))
+		}
+		if more := budget.Memory().Used - before; more < rows*length || more > rows*length+1<<10 {
+			t.Errorf("after %d dead letters, the budget counts %d bytes more, want about %d", i+1, more, rows*length)
+		}
+	}
+	if m.Drop(); budget.Memory().Used != 0 {
+		t.Errorf("%d bytes are not given back", budget.Memory().Used)
 	}
 }
 
