@@ -62,13 +62,13 @@ type Column struct {
 	Legend string                  // explanation; empty if the title is enough
 	Cell   func(report.Row) string // returns an empty string if the row has no value
 
-	distinguishes bool // whether to omit the column if all cells are equal
+	Distinguishes bool // whether to omit the column if all cells are equal
 }
 
 // columns are the columns of every suite. A suite's own columns follow them.
 var columns = append([]Column{
-	{Title: "device", Cell: func(r report.Row) string { return r.Device }, distinguishes: true},
-	{Title: "operator", Cell: operatorCell, distinguishes: true},
+	{Title: "device", Cell: func(r report.Row) string { return r.Device }, Distinguishes: true},
+	{Title: "operator", Cell: operatorCell, Distinguishes: true},
 	{Title: "size", Legend: "bytes of the largest batch, or of what takes its place", Cell: func(r report.Row) string { return bytesCell(r.BatchBytes) }},
 	{Title: "payload", Legend: "bytes of each payload", Cell: func(r report.Row) string { return bytesCell(r.PayloadBytes) }},
 	{Title: "lanes", Cell: lanesCell},
@@ -232,7 +232,7 @@ func shownColumns(all []Column, rows []report.Row) (shown []Column) {
 				values = append(values, v)
 			}
 		}
-		if len(values) > 1 || len(values) == 1 && !c.distinguishes {
+		if len(values) > 1 || len(values) == 1 && !c.Distinguishes {
 			shown = append(shown, c)
 		}
 	}

@@ -1,10 +1,8 @@
 package demo
 
 import (
-	"encoding/json"
 	"fmt"
 	"sort"
-	"strconv"
 
 	"millrace/internal/frame"
 	"millrace/internal/memory"
@@ -19,34 +17,26 @@ type source struct {
 	memory.Messages
 }
 
-// idField is the name of the number of each document, if texts are fields of JSON objects.
-const idField = "id"
-
 // Append appends the uncompressed message i to dst.
 func (s *source) Append(dst []byte, i int) []byte {
-	_, records := s.texts.texts(nil, i)
+	_, texts := s.texts.texts(nil, i)
+	return s.pack(dst, texts, i)
+}
+
+// pack appends the uncompressed message i, which has the given texts, to dst. If texts are fields, each becomes a JSON object.
+func (s *source) pack(dst []byte, texts [][]byte, i int) []byte {
+	records := texts
 	if s.Split.Field != "" {
-		records = s.objects(records, i)
+		records = make([][]byte, len(texts))
+		for r, text := range texts {
+			records[r] = textframes.AppendDocument(nil, i*len(texts)+r, s.Split.Field, text)
+		}
 	}
 	dst, err := textframes.Append(dst, s.Split.Framing, records)
 	if err != nil {
 		panic("demo: " + err.Error()) // Frames.Check has accepted the framing, and every frame can carry these records
 	}
 	return dst
-}
-
-// objects returns a JSON object for each text of message i.
-func (s *source) objects(texts [][]byte, i int) [][]byte {
-	field, _ := json.Marshal(s.Split.Field) // a string has a JSON text
-	objects := make([][]byte, len(texts))
-	for r, t := range texts {
-		text, _ := json.Marshal(string(t))
-		object := fmt.Appendf(nil, `{"%s":`, idField)
-		object = strconv.AppendInt(object, int64(i)*int64(len(texts))+int64(r), 10)
-		object = append(append(append(object, ','), field...), ':')
-		objects[r] = append(append(object, text...), '}')
-	}
-	return objects
 }
 
 // part is one of several messages with the results of an input.
@@ -59,21 +49,9 @@ type part struct {
 // is the number of records in the result.
 func (s *source) check(buffer []byte, i int, parts []part) (_ []byte, kept int, err error) {
 	buffer, records := s.texts.texts(buffer[:0], i)
-	want := table.Reference(s.Operators, records, nil)
-	var message frame.Frame
-	if s.Selects() || s.Split.Selects() {
-		if err := s.Split.Open(&message, "", s.Append(nil, i)); err != nil {
-			return buffer, 0, err
-		}
-		want.Keep(s.Split.Keep, &message)
-		want.Annotate(s.AnnotateAs)
-	}
-	if s.Selects() {
-		conditions := 0
-		if s.Filter != nil {
-			conditions = s.Filter.Len()
-		}
-		want = want.Select(want.Choose(s.Filter, nil, make([]int, conditions+1)))
+	want, _, err := textframes.Results(&s.Messages, s.pack(nil, records, i), records)
+	if err != nil {
+		return buffer, 0, err
 	}
 	if s.Split.Framing == frame.None {
 		return buffer, want.Records(), s.checkSingle(want, parts)

@@ -1,5 +1,5 @@
-// Package textframes packs records into frames, and re-exports the random text for records. The commands `worker send`,
-// `worker retry`, `worker bench nats` and `worker demo` use it.
+// Package textframes packs records into frames, and re-exports the random text for records. It also computes the expected results of frames.
+// The commands `worker send`, `worker retry`, `worker bench nats` and `worker demo` use it.
 package textframes
 
 import (

@@ -2,9 +2,9 @@
 // another. The workers are Millrace with shared and exclusive delivery, a null worker that computes nothing, and a
 // worker in plain Go with the same operators.
 //
-// Start reading at Bench. rows.go defines the rows and their comparisons. round.go measures one round of a row. pair.go
-// creates the streams of a round, and content.go creates their messages. The workers are in plain.go and millrace.go,
-// and the server is in server.go.
+// Start reading at Bench. rows.go defines the rows and their comparisons, and text.go those with JSON lines. round.go
+// measures one round of a row. pair.go creates the streams of a round, content.go creates their messages, and
+// expected.go checks their results. The workers are in plain.go and millrace.go, and the server is in server.go.
 //
 // A round creates a pair of streams, fills the input stream with new random payloads, and starts the worker. The
 // measured time starts before the first delivery. It ends when every result is stored and the server has received every
@@ -51,13 +51,14 @@ type Bench struct {
 
 	// Tests change these.
 	forms      []form        // forms of the rows with frames
+	textForms  []textForm    // forms of the rows with JSON lines
 	frameBytes int           // bytes of a frame before compression
 	pollFirst  time.Duration // pause between two checks for a round's first delivery
 }
 
 // New returns a Bench without starting the server.
 func New(o Options) *Bench {
-	return &Bench{o: o, forms: forms, frameBytes: usualFrameBytes, pollFirst: pollFirst}
+	return &Bench{o: o, forms: forms, textForms: textForms, frameBytes: usualFrameBytes, pollFirst: pollFirst}
 }
 
 // Suite returns the suite for `worker bench`.
@@ -69,6 +70,7 @@ func (b *Bench) Suite() bench.Suite {
 		Experiments: []bench.Experiment{
 			{Rows: rateEntries, Run: b.runRates},
 			{Rows: frameEntries, Run: b.runFrames},
+			{Rows: textEntries, Run: b.runText},
 			{Rows: latencyEntries, Run: b.runLatency},
 		},
 	}

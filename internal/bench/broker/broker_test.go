@@ -63,7 +63,7 @@ func run(t *testing.T, o bench.Options) *report.Report {
 func newBench(t *testing.T, o Options) *Bench {
 	t.Helper()
 	b := New(o)
-	b.forms, b.frameBytes, b.pollFirst = forms[:2], 1<<10, 20*time.Millisecond
+	b.forms, b.textForms, b.frameBytes, b.pollFirst = forms[:2], textForms[2:6], 1<<10, 20*time.Millisecond
 	t.Cleanup(func() {
 		if err := b.Close(); err != nil {
 			t.Errorf("closing the bench: %v", err)
@@ -101,7 +101,7 @@ var (
 // because workers with exclusive delivery mostly wait before the first delivery.
 func TestEveryRowIsMeasured(t *testing.T) {
 	t.Parallel()
-	const single, framed = 1, 2 // forms of records in these tests
+	const single, framed, text = 1, 2, 4 // forms of records in these tests
 	checks := map[string]struct {
 		lines   int
 		figures []string // figures of each line
@@ -116,6 +116,9 @@ func TestEveryRowIsMeasured(t *testing.T) {
 		rowFramesShared:    {single + framed, rateFigures, append([]string{figureOverNull, figureOverPlain, figureOverSingle}, frameFigures...)},
 		rowFramesExclusive: {single + framed, rateFigures, append([]string{figureOverNull, figureOverPlain, figureOverSingle}, frameFigures...)},
 		rowFramesPlain:     {framed, rateFigures, append([]string{figureOverNull}, frameFigures...)},
+
+		rowTextShared:    {text, rateFigures, frameFigures},
+		rowTextExclusive: {text, rateFigures, frameFigures},
 
 		rowLatency:     {len(operatorLists), []string{figureLatency, figureLatencyP99}, nil},
 		rowLatencyNull: {1, []string{figureLatency, figureLatencyP99}, nil},
@@ -143,6 +146,12 @@ func TestEveryRowIsMeasured(t *testing.T) {
 					}
 					if row.Compression == "zstd" {
 						wantFigures(t, row, figureOverUncompressed)
+					}
+					if row.Field != "" && row.Filter == "" {
+						wantFigures(t, row, figureOverLines)
+					}
+					if row.Filter != "" {
+						wantFigures(t, row, figureOverArrow)
 					}
 				}
 				if !strings.Contains(table.String(), "\n"+name+" ") {

@@ -1,24 +1,14 @@
 package broker
 
 import (
-	"bytes"
-	"errors"
-	"fmt"
 	"runtime"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"millrace/internal/bench"
 	"millrace/internal/compression"
 	"millrace/internal/frame"
-	"millrace/internal/ingest"
-	"millrace/internal/ingest/results"
-	"millrace/internal/operator"
-	"millrace/internal/table"
 	"millrace/internal/textframes"
 )
 
@@ -27,27 +17,6 @@ type load struct {
 	*content
 	n     int
 	every time.Duration // interval between messages; 0 means that all are stored before the worker starts
-}
-
-// form describes the messages of a load.
-type form struct {
-	framing  frame.Framing
-	encoding compression.Encoding
-	size     int // bytes of a record
-	records  int // records of a message
-}
-
-// single returns the form of messages with one record each, without framing.
-func single(size int) form { return form{size: size, records: 1} }
-
-// maxFrameRecords is the maximum number of records in a frame. The result of such a frame fits into one message.
-const maxFrameRecords = 8192
-
-// filled returns the form with records of size bytes. A frame gets as many records as fit into frameBytes, but at most
-// maxFrameRecords.
-func (f form) filled(size, frameBytes int) form {
-	f.size, f.records = size, min(max(frameBytes/size, 1), maxFrameRecords)
-	return f
 }
 
 // content generates the messages of one form and checks their results.
@@ -82,7 +51,8 @@ func (c *content) makeFrames() [][]byte {
 		group.Go(func() {
 			var compressor compression.Compressor
 			for i := int(next.Add(1) - 1); i < len(frames); i = int(next.Add(1) - 1) {
-				body, err := textframes.Append(nil, c.framing, c.recordsOf(i))
+				records, _ := c.recordsOf(i)
+				body, err := textframes.Append(nil, c.framing, records)
 				if err != nil {
 					panic("broker: " + err.Error()) // the framings are constant
 				}
@@ -97,18 +67,36 @@ func (c *content) makeFrames() [][]byte {
 	return frames
 }
 
-// recordsOf returns the records of message i.
-func (c *content) recordsOf(i int) [][]byte {
+// recordsOf returns the records of message i, and the inputs of the operators. Without a field, the records are the inputs.
+func (c *content) recordsOf(i int) (records, inputs [][]byte) {
 	if c.framing == frame.None {
-		return [][]byte{c.message(i)}
+		records = [][]byte{c.message(i)}
+		return records, records
 	}
 	text, set := vocabulary(), textframes.Seed(c.seed, i%differentFrames)
-	records := make([][]byte, c.records)
+	records, inputs = make([][]byte, c.records), make([][]byte, c.records)
 	for r := range records {
-		records[r] = text.Append(nil, textframes.Seed(set, r), c.size)
+		seed := textframes.Seed(set, r)
+		if !c.documents {
+			records[r] = text.Append(nil, seed, c.size)
+			inputs[r] = records[r]
+			continue
+		}
+		around := len(textframes.AppendDocument(nil, r, textField, nil))
+		inputs[r] = text.AppendUTF8(nil, seed, max(c.size-around, 0))
+		records[r] = textframes.AppendDocument(nil, r, textField, inputs[r])
+		if c.field == "" {
+			inputs[r] = records[r]
+		}
 	}
-	return records
+	return records, inputs
 }
+
+// textField is the member of each document that has its text.
+const textField = "text"
+
+// minDocument is the size of the smallest document in bytes.
+const minDocument = 32
 
 // message returns message i. The caller must not change it.
 func (c *content) message(i int) []byte {
@@ -130,103 +118,4 @@ func (c *content) bytes() int {
 		sum += len(f)
 	}
 	return sum / differentFrames
-}
-
-func (c *content) splitter() frame.Splitter {
-	return frame.Splitter{Framing: c.framing, MaxRecords: frame.DefaultMaxRecords, MaxBytes: frame.DefaultMaxBytes}
-}
-
-func (c *content) format() operator.Format {
-	if c.framing == frame.None {
-		return operator.JSON
-	}
-	return operator.Arrow
-}
-
-// configure sets the options of a Millrace worker that depend on the content.
-func (c *content) configure(o *ingest.Options) {
-	o.Format = c.format()
-	if c.framing != frame.None {
-		o.Split, o.Decompress = c.splitter(), c.encoding
-	}
-}
-
-// header returns the headers of a result that depend on the content.
-func (c *content) header() nats.Header {
-	h := nats.Header{"Content-Type": {table.ContentType(c.format(), c.framing != frame.None)}}
-	if c.framing != frame.None {
-		h[results.HeaderRecords] = []string{strconv.Itoa(c.records)}
-	}
-	return h
-}
-
-// encode returns the body of a result with the given table of records.
-func (c *content) encode(t *table.Table) []byte {
-	if c.framing == frame.None {
-		return t.AppendSingle(nil, c.format())
-	}
-	return t.Append(nil, c.format(), 0, c.records)
-}
-
-// nullSize is the operator that determines the size of the null worker's results.
-const nullSize = "crc32c"
-
-// nullResult returns the result that the null worker stores for each message.
-func (c *content) nullResult() []byte {
-	var t table.Table
-	t.Reset(bench.Parse(nullSize), c.records)
-	for i := range c.records {
-		t.SetLength(i, c.size)
-	}
-	return c.encode(&t)
-}
-
-// sampleBytes is the approximate number of payload bytes that a check compares with the reference. The reference takes
-// a second for a few megabytes.
-const sampleBytes = 256 << 10
-
-// checker returns a function that checks got, the result of message i of n. If ops is nil, every result must be the
-// null result. Only one goroutine may call the function.
-func (c *content) checker(ops []operator.Operator, n int) func(i int, got []byte) error {
-	if ops == nil {
-		null := c.nullResult()
-		return func(_ int, got []byte) error {
-			if !bytes.Equal(got, null) {
-				return fmt.Errorf("the body is %q, want %q", got, null)
-			}
-			return nil
-		}
-	}
-	if c.framing != frame.None {
-		return c.frameChecker(ops, n)
-	}
-	every := max(n*c.size/sampleBytes, 1)
-	return func(i int, got []byte) error {
-		if i != 0 && i != n-1 && i%every != 0 {
-			return nil
-		}
-		return operator.JSON.Check(ops, c.message(i), got)
-	}
-}
-
-// frameChecker implements checker for frames. It compares the results of the first frame and of one other frame with
-// the reference. Equal frames must have equal results.
-func (c *content) frameChecker(ops []operator.Operator, n int) func(i int, got []byte) error {
-	different := min(n, differentFrames)
-	other := int(c.seed % uint64(different))
-	first := make([][]byte, different)
-	return func(i int, got []byte) error {
-		at := i % differentFrames
-		if first[at] != nil {
-			if !bytes.Equal(got, first[at]) {
-				return errors.New("its frame equals that of an earlier result, but the results differ")
-			}
-			return nil
-		}
-		first[at] = bytes.Clone(got)
-		if at != 0 && at != other {
-			return nil
-		}
-		return table.Reference(ops, c.recordsOf(i), nil).Check(got, c.format(), 0, c.records)
-	}
 }

@@ -73,8 +73,7 @@ func (m *millrace) prepare(ctx context.Context, p *pair, l load) (err error) {
 		Topology: p.topology(), More: m.conns[1:], Linger: linger, DrainTimeout: time.Minute,
 		Logger: quiet, Observer: m.tally, Records: &m.ended,
 	}
-	o.Operators = m.ops
-	l.configure(&o)
+	o.Messages = l.messages(m.ops)
 	m.w, err = ingest.NewWorker(ctx, m.conns[0], m.pipes, o)
 	return err
 }

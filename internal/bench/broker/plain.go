@@ -22,8 +22,9 @@ import (
 	"millrace/internal/ingest/pull"
 	"millrace/internal/ingest/results"
 	"millrace/internal/ingest/topology"
+	"millrace/internal/memory"
 	"millrace/internal/operator"
-	"millrace/internal/table"
+	"millrace/internal/textframes"
 )
 
 // plain is a worker in plain Go on the streams of exclusive delivery. For each partition, it pulls inputs in order and
@@ -40,7 +41,7 @@ type plain struct {
 	results jetstream.JetStream // publisher on the first connection
 	pair    *pair
 	content *content
-	null    []byte    // result of each message if the worker computes nothing
+	null    result    // result of each message if the worker computes nothing
 	calc    sync.Pool // pool of *calculator
 
 	moved  atomic.Int64 // number of acknowledged inputs
@@ -55,7 +56,7 @@ func (w *plain) prepare(ctx context.Context, p *pair, l load) (err error) {
 		return err
 	}
 	w.pair, w.content, w.null = p, l.content, l.nullResult()
-	w.calc.New = func() any { return &calculator{content: l.content, ops: w.ops, values: make([][]byte, len(w.ops))} }
+	w.calc.New = func() any { return newCalculator(l.content, w.ops) }
 	w.results, err = p.api.New(w.conns[0])
 	return err
 }
@@ -180,12 +181,12 @@ func (w *plain) compute(group []*pull.Message) ([]*nats.Msg, error) {
 			c := w.calc.Get().(*calculator)
 			defer w.calc.Put(c)
 			for i := from; i < min(from+part, len(group)) && err == nil; i++ {
-				body := w.null
+				out := w.null
 				if w.ops != nil {
-					body, err = c.result(group[i].Data())
+					out, err = c.result(group[i].Data())
 				}
 				if err == nil {
-					answers[i], err = w.answer(group[i], body)
+					answers[i], err = w.answer(group[i], out)
 				}
 			}
 			return err
@@ -194,9 +195,8 @@ func (w *plain) compute(group []*pull.Message) ([]*nats.Msg, error) {
 	return answers, g.Wait()
 }
 
-// answer returns the message that Millrace stores for an input, with the same subject, headers and ID. body is the body
-// of the result.
-func (w *plain) answer(in *pull.Message, body []byte) (*nats.Msg, error) {
+// answer returns the message that Millrace stores for an input with the result out, with the same subject, headers and ID.
+func (w *plain) answer(in *pull.Message, out result) (*nats.Msg, error) {
 	meta, err := in.Metadata()
 	if err != nil {
 		return nil, err
@@ -206,14 +206,14 @@ func (w *plain) answer(in *pull.Message, body []byte) (*nats.Msg, error) {
 		operators = bench.Specs(w.ops)
 	}
 	from := published(in.Subject())
-	m := &nats.Msg{Subject: mapped(from), Data: body, Header: nats.Header{
+	m := &nats.Msg{Subject: mapped(from), Data: out.body, Header: nats.Header{
 		results.HeaderStream:    {meta.Stream},
 		results.HeaderSequence:  {strconv.FormatUint(meta.Sequence.Stream, 10)},
 		results.HeaderSubject:   {from},
 		results.HeaderOperators: {operators},
 		jetstream.MsgIDHeader:   {w.pair.messageID(meta.Sequence.Stream) + strconv.FormatInt(meta.Timestamp.UnixNano(), 10)},
 	}}
-	maps.Copy(m.Header, w.content.header())
+	maps.Copy(m.Header, out.header)
 	return m, nil
 }
 
@@ -245,33 +245,40 @@ func (w *plain) batches() int64 { return w.groups.Load() }
 
 // calculator computes results with the operators' references. Only one goroutine may use it at a time.
 type calculator struct {
-	content *content
-	ops     []operator.Operator
-	values  [][]byte // values of one record, by operator
-	unpack  compression.Decompressor
-	frame   frame.Frame
+	content  *content
+	messages memory.Messages
+	header   nats.Header // of results of messages with one record
+	values   [][]byte    // values of one record, by operator
+	unpack   compression.Decompressor
+	frame    frame.Frame
 }
 
-func (c *calculator) result(body []byte) ([]byte, error) {
+func newCalculator(c *content, ops []operator.Operator) *calculator {
+	return &calculator{content: c, messages: c.messages(ops), header: c.header(1, 0), values: make([][]byte, len(ops))}
+}
+
+func (c *calculator) result(body []byte) (r result, err error) {
 	if c.content.framing == frame.None {
-		for i, op := range c.ops {
+		for i, op := range c.messages.Operators {
 			c.values[i] = op.AppendReference(c.values[i][:0], body)
 		}
-		return operator.JSON.Append(nil, c.ops, len(body), c.values), nil
+		return result{c.header, operator.JSON.Append(nil, c.messages.Operators, len(body), c.values)}, nil
 	}
-	if c.content.encoding != compression.None {
-		var err error
-		if body, err = c.unpack.Append(nil, c.content.encoding, body, frame.DefaultMaxBytes); err != nil {
-			return nil, err
+	if c.messages.Decompress != compression.None {
+		if body, err = c.unpack.Append(nil, c.messages.Decompress, body, frame.DefaultMaxBytes); err != nil {
+			return r, err
 		}
 	}
-	split := c.content.splitter()
-	if err := split.Open(&c.frame, "", body); err != nil {
-		return nil, err
+	if err := c.messages.Split.Open(&c.frame, "", body); err != nil {
+		return r, err
 	}
 	records := make([][]byte, c.frame.Records())
 	for i := range records {
 		records[i] = c.frame.Record(i)
 	}
-	return c.content.encode(table.Reference(c.ops, records, nil)), nil
+	want, leftOut, err := textframes.Results(&c.messages, body, records)
+	if err != nil {
+		return r, err
+	}
+	return c.content.newResult(want, leftOut), nil
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
 
@@ -206,9 +207,9 @@ func (p *pair) check(ctx context.Context, ops []operator.Operator, l load) (late
 	return latencies, nil
 }
 
-// checkResult checks a message and marks its input in seen. right checks the body. checkResult returns the time from
+// checkResult checks a message and marks its input in seen. right checks the body and the headers that describe it. checkResult returns the time from
 // storing the input to storing its result.
-func (p *pair) checkResult(m jetstream.Msg, l load, seen []bool, right func(i int, got []byte) error) (time.Duration, error) {
+func (p *pair) checkResult(m jetstream.Msg, l load, seen []bool, right func(i int, h nats.Header, body []byte) error) (time.Duration, error) {
 	h, id := m.Headers(), m.Headers().Get(jetstream.MsgIDHeader)
 	sequence, err := strconv.Atoi(h.Get(results.HeaderSequence))
 	i := sequence - 1
@@ -226,7 +227,7 @@ func (p *pair) checkResult(m jetstream.Msg, l load, seen []bool, right func(i in
 		return 0, fmt.Errorf("the result of input %d is on %s, want %s", sequence, m.Subject(), mapped(p.subject(i)))
 	}
 	seen[i] = true
-	if err := right(i, m.Data()); err != nil {
+	if err := right(i, h, m.Data()); err != nil {
 		return 0, fmt.Errorf("input %d of %d bytes: %w", sequence, len(l.message(i)), err)
 	}
 	meta, err := m.Metadata()

@@ -43,6 +43,7 @@ var storedAt = time.Unix(1_700_000_000, 0)
 func (p *pair) store(t *testing.T, sequence int, body []byte, change func(*nats.Msg)) {
 	t.Helper()
 	m := &nats.Msg{Subject: mapped(p.subject(sequence - 1)), Data: body, Header: nats.Header{}}
+	m.Header.Set(headerContentType, "application/json")
 	m.Header.Set(results.HeaderSequence, strconv.Itoa(sequence))
 	m.Header.Set(jetstream.MsgIDHeader, p.messageID(uint64(sequence))+strconv.FormatInt(storedAt.UnixNano(), 10))
 	if change != nil {
@@ -75,7 +76,7 @@ func TestWhatIsWrongIsFound(t *testing.T) {
 		"body":             {"input 3 of 100 bytes", func(p *pair) { p.store(t, 3, right(0), nil) }, false},
 		"id":               {`the id "another"`, func(p *pair) { p.store(t, 3, right(2), setID("another")) }, false},
 		"id without time":  {"has the id", func(p *pair) { p.store(t, 3, right(2), setID(p.messageID(3))) }, false},
-		"null body":        {"the body is", func(p *pair) { p.store(t, 3, right(2), nil) }, true},
+		"null body":        {"byte 23 differs", func(p *pair) { p.store(t, 3, right(2), nil) }, true},
 		"subject": {"is on", func(p *pair) {
 			p.store(t, 3, right(2), func(m *nats.Msg) { m.Subject = mapped(p.subject(0)) })
 		}, false},

@@ -25,6 +25,9 @@ const (
 	rowFramesExclusive = "frames-exclusive"
 	rowFramesPlain     = "frames-go-worker"
 
+	rowTextShared    = "text-shared"
+	rowTextExclusive = "text-exclusive"
+
 	rowLatency     = "latency"
 	rowLatencyNull = "latency-null"
 )
@@ -43,6 +46,12 @@ var frameEntries = []bench.Entry{
 	{Name: rowFramesShared, Shows: "millrace-shared with crc32c and the same messages, and with one record per message"},
 	{Name: rowFramesExclusive, Shows: "millrace-exclusive with crc32c and the same messages, and with one record per message"},
 	{Name: rowFramesPlain, Shows: "go-worker with crc32c and the same messages"},
+}
+
+// textEntries are the rows that measure the rates of Millrace with JSON lines.
+var textEntries = []bench.Entry{
+	{Name: rowTextShared, Shows: "millrace-shared with messages of 512 KiB that hold JSON lines of 512 bytes: whole lines, their texts, annotated documents, and a filter that keeps half, with crc32c and with quality"},
+	{Name: rowTextExclusive, Shows: "the same with millrace-exclusive"},
 }
 
 // latencyEntries are the rows that measure the latency of a payload at a low rate.
@@ -64,14 +73,20 @@ const (
 	figureOverSingle       = "records a second over one record per message"
 	figureOverUncompressed = "records a second over uncompressed frames"
 
+	figureOverLines = "records a second over whole lines"
+	figureOverArrow = "records a second over all records in arrow"
+
 	figureLatency    = "stored to stored"
 	figureLatencyP99 = "stored to stored p99"
 )
 
 // columns are the columns that only this suite has.
 var columns = []bench.Column{
-	{Title: "framing", Legend: "MILLRACE_FRAMING; without one, a message is one record", Cell: func(r report.Row) string { return r.Framing }},
-	{Title: "compression", Cell: func(r report.Row) string { return r.Compression }},
+	{Title: "framing", Legend: "MILLRACE_FRAMING; without one, a message is one record", Cell: func(r report.Row) string { return r.Framing }, Distinguishes: true},
+	{Title: "compression", Cell: func(r report.Row) string { return r.Compression }, Distinguishes: true},
+	{Title: "field", Legend: "MILLRACE_FIELD; without one, operators process whole records", Cell: func(r report.Row) string { return r.Field }},
+	{Title: "results", Legend: "MILLRACE_RESULT_FORMAT", Cell: func(r report.Row) string { return r.Results }, Distinguishes: true},
+	{Title: "filter", Legend: "MILLRACE_FILTER", Cell: func(r report.Row) string { return r.Filter }},
 	{
 		Title: "records/s (p10-p90)", Cell: bench.SpreadCell(figureRecords, bench.Number),
 		Legend: "from before the first delivery until every result is stored and the server has every acknowledgement",
@@ -85,6 +100,8 @@ var columns = []bench.Column{
 	{Title: "x go", Legend: "records/s over those of go-worker with the same operators and messages", Cell: bench.FigureCell(figureOverPlain, bench.Number)},
 	{Title: "x single", Legend: "records/s over those of the same worker with one record per message", Cell: bench.FigureCell(figureOverSingle, bench.Number)},
 	{Title: "x uncompressed", Legend: "records/s over those of the same worker with uncompressed frames", Cell: bench.FigureCell(figureOverUncompressed, bench.Number)},
+	{Title: "x lines", Legend: "records/s over those of the same worker with whole lines as records", Cell: bench.FigureCell(figureOverLines, bench.Number)},
+	{Title: "x arrow", Legend: "records/s over those of the same worker with the results of all records in Arrow", Cell: bench.FigureCell(figureOverArrow, bench.Number)},
 	{Title: "p50 us", Legend: "from when the server has stored a payload until it has stored the result", Cell: bench.FigureCell(figureLatency, bench.Micros)},
 	{Title: "p99 us", Cell: bench.FigureCell(figureLatencyP99, bench.Micros)},
 }
@@ -144,10 +161,10 @@ const (
 
 // forms are the framings and compressions to measure. Compressed frames are compared with the first form.
 var forms = []form{
-	{framing: frame.NewlineDelimited},
-	{framing: frame.NewlineDelimited, encoding: compression.Zstd},
-	{framing: frame.LengthDelimited},
-	{framing: frame.Arrow},
+	{framing: frame.NewlineDelimited, format: operator.Arrow},
+	{framing: frame.NewlineDelimited, format: operator.Arrow, encoding: compression.Zstd},
+	{framing: frame.LengthDelimited, format: operator.Arrow},
+	{framing: frame.Arrow, format: operator.Arrow},
 }
 
 // runFrames measures all workers with frames. It also measures Millrace with one record per message. It measures one
@@ -204,6 +221,9 @@ func (s *server) rate(session *bench.Session, k kind, f form) *bench.Case {
 	minimum := max(partitions, messagesPerCore*runtime.GOMAXPROCS(0))
 	maximum := min(maxMessages, max(maxBytes/(f.records*f.size), minimum))
 	measure := func(ctx context.Context, c *bench.Case, seed uint64) error {
+		if f.documents && f.size < minDocument {
+			return bench.Unable("a JSON object with a text has at least %d bytes", minDocument)
+		}
 		warmup := newContent(f, ^seed)
 		n, err := c.Pace(session.Turn(), minimum, maximum, func(n int) (time.Duration, error) {
 			r, err := s.round(ctx, k, load{content: warmup, n: n})
@@ -229,9 +249,7 @@ func (s *server) rate(session *bench.Session, k kind, f form) *bench.Case {
 		return nil
 	}
 	c := k.newCase(session, f.size, measure)
-	if f.framing != frame.None {
-		c.Row.Framing, c.Row.Compression = f.framing.String(), f.encoding.String()
-	}
+	f.describe(&c.Row)
 	return c
 }
 

@@ -44,6 +44,9 @@ type Row struct {
 	PayloadBytes int               `json:"payload_bytes,omitempty"` // size of payloads, only in rows that vary it
 	Framing      string            `json:"framing,omitempty"`       // framing of messages, a value of MILLRACE_FRAMING
 	Compression  string            `json:"compression,omitempty"`   // compression of messages, a value of MILLRACE_DECOMPRESS
+	Field        string            `json:"field,omitempty"`         // member of each JSON record that operators process, a value of MILLRACE_FIELD
+	Results      string            `json:"results,omitempty"`       // format of results, a value of MILLRACE_RESULT_FORMAT
+	Filter       string            `json:"filter,omitempty"`        // condition of the records in results, a value of MILLRACE_FILTER
 	Batches      int               `json:"batches,omitempty"`       // number of measured batches in all rounds
 	Batch        *Spread           `json:"batch_seconds,omitempty"` // wall seconds per batch in steady state, one sample per round
 	Stages       map[string]Spread `json:"stage_seconds,omitempty"` // times of copy_in, compute and copy_out of single batches, from device events

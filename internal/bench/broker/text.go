@@ -1,0 +1,84 @@
+package broker
+
+import (
+	"context"
+	"slices"
+
+	"millrace/internal/bench"
+	"millrace/internal/frame"
+	"millrace/internal/operator"
+)
+
+// textForm is a form with the operators of a row.
+type textForm struct {
+	operators string
+	form
+}
+
+// These filters keep half of the records. Every text has about as many words as the others, so their parity is random.
+const (
+	everySecond = "record.number % 2 == 0"
+	evenWords   = "quality.words % 2 == 0"
+)
+
+// textForms are the forms of JSON lines to measure.
+var textForms = []textForm{
+	{"crc32c", lines("", operator.JSON, "")},
+	{"crc32c", lines(textField, operator.JSON, "")},
+	{"crc32c", lines("", operator.Arrow, "")},
+	{"crc32c", lines(textField, operator.Arrow, "")},
+	{"crc32c", lines(textField, operator.Arrow, everySecond)},
+	{"crc32c", lines(textField, operator.Annotated, everySecond)},
+	{"quality", lines(textField, operator.Arrow, "")},
+	{"quality", lines(textField, operator.Annotated, evenWords)},
+}
+
+// lines returns the form of JSON lines with a field, a format of results and a filter.
+func lines(field string, format operator.Format, filter string) form {
+	return form{framing: frame.NewlineDelimited, documents: true, field: field, format: format, filter: filter}
+}
+
+// lineBytes is the default size of a JSON line.
+const lineBytes = 512
+
+// runText measures Millrace with JSON lines, one size of a line after another.
+func (b *Bench) runText(ctx context.Context, session *bench.Session) error {
+	s, err := b.open(ctx, session)
+	if err != nil {
+		return err
+	}
+	session.Note("Messages have about %d KiB of JSON lines. A line is a record, and MB/s are bytes of lines.", b.frameBytes>>10)
+	for _, size := range session.Sizes(lineBytes) {
+		var shared, exclusive []*bench.Case // one case per form
+		for _, t := range b.textForms {
+			f, ops := t.filled(size, b.frameBytes), bench.Parse(t.operators)
+			shared = append(shared, s.rate(session, b.sharedKind(session, rowTextShared, ops), f))
+			exclusive = append(exclusive, s.rate(session, b.exclusiveKind(session, rowTextExclusive, ops), f))
+		}
+		all := slices.Concat(shared, exclusive)
+		if err := session.Measure(ctx, all...); err != nil {
+			return err
+		}
+		for _, cases := range [][]*bench.Case{shared, exclusive} {
+			b.compareText(cases)
+		}
+		session.Report(all...)
+	}
+	return nil
+}
+
+// compareText adds the ratios to the cases with whole lines and to those with all records in Arrow. cases has one case per form.
+func (b *Bench) compareText(cases []*bench.Case) {
+	for i, t := range b.textForms {
+		whole, arrow := t, t
+		whole.field = ""
+		arrow.format, arrow.filter = operator.Arrow, ""
+		compare := func(figure string, other textForm) {
+			if k := slices.Index(b.textForms, other); k >= 0 && k != i {
+				cases[i].Compare(figure, figureRecords, cases[k])
+			}
+		}
+		compare(figureOverLines, whole)
+		compare(figureOverArrow, arrow)
+	}
+}
