@@ -3,7 +3,9 @@ package table
 import (
 	"bytes"
 	"encoding/json"
+	"sync"
 
+	"millrace/internal/jsonfield"
 	"millrace/internal/operator"
 )
 
@@ -11,14 +13,24 @@ import (
 type annotation struct {
 	name string // name of the member; empty if results aren't annotated
 	key  []byte // the name as a JSON text
+
+	member jsonfield.Selector // finds the member
 }
+
+// matches contains *jsonfield.Match, which is larger than many tables.
+var matches = sync.Pool{New: func() any { return new(jsonfield.Match) }}
 
 // Annotate makes Annotated bodies possible: the member called name has the result of a record. Reset keeps it. name has only letters,
 // digits and underscores. Keep must have been called with the records.
 func (t *Table) Annotate(name string) {
-	if t.annotation.name != name {
-		t.annotation = annotation{name, []byte(`"` + name + `"`)}
+	if t.annotation.name == name {
+		return
 	}
+	member, err := jsonfield.NewSelector([]string{name})
+	if err != nil && name != "" {
+		panic("table: " + err.Error()) // the name is a path
+	}
+	t.annotation = annotation{name, []byte(`"` + name + `"`), member}
 }
 
 // MaxName is the maximum length of the name of an annotation.
@@ -68,7 +80,7 @@ func (t *Table) appendAnnotated(dst []byte, i int) []byte {
 
 // members returns the JSON object source without its closing brace and without members that have the annotation's name.
 func (a *annotation) members(source []byte) []byte {
-	if bytes.Contains(source, a.key) || bytes.Contains(source, []byte(`\u`)) { // a name may have escapes
+	if a.mayBeIn(source) {
 		if object, err := without(source, a.name); err == nil { // otherwise no record, which the caller has excluded
 			source = object
 		}
@@ -76,6 +88,18 @@ func (a *annotation) members(source []byte) []byte {
 	const space = " \t\r\n"
 	source = bytes.Trim(source, space)
 	return bytes.TrimRight(source[:len(source)-1], space)
+}
+
+// mayBeIn reports whether the JSON object source may have a member with the annotation's name. It scans only objects in which the name may
+// occur, because a name may have escapes.
+func (a *annotation) mayBeIn(source []byte) bool {
+	if !bytes.Contains(source, a.key) && !bytes.Contains(source, []byte(`\u`)) {
+		return false
+	}
+	m := matches.Get().(*jsonfield.Match)
+	defer matches.Put(m)
+	fault := a.member.Scan(source, m)
+	return !fault.IsZero() || !m.Values[0].IsAbsent()
 }
 
 // without returns the JSON object source without the members called name. It returns source itself if there is none.

@@ -2,6 +2,7 @@ package table
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"reflect"
 	"strings"
@@ -16,6 +17,12 @@ type documents []string
 
 func (d documents) Source(i int) []byte  { return []byte(d[i]) }
 func (d documents) Kept(i, _ int) []byte { return nil }
+
+// lines are records that are JSON objects.
+type lines [][]byte
+
+func (l lines) Source(i int) []byte  { return l[i] }
+func (l lines) Kept(i, _ int) []byte { return nil }
 
 func annotatedTable(t *testing.T, docs documents, statuses []record.Status) *Table {
 	t.Helper()
@@ -72,6 +79,30 @@ func TestTheSizeOfAnnotatedRecordsIsBounded(t *testing.T) {
 	s := table.Select([]uint32{0, 1, 2})
 	if got, limit := len(s.Append(nil, operator.Annotated, 0, 3)), s.maxBytes(operator.Annotated, 0, 3); got > limit {
 		t.Errorf("%d bytes, and at most %d are expected", got, limit)
+	}
+}
+
+// BenchmarkAnnotate measures annotated results of documents of about 512 bytes.
+func BenchmarkAnnotate(b *testing.B) {
+	for name, word := range map[string]string{"ASCII": "the record of a message ", "escapes": `caf\u00e9 au lait `} {
+		b.Run(name, func(b *testing.B) {
+			docs := make(lines, 256)
+			texts := make([][]byte, len(docs))
+			chosen := make([]uint32, len(docs))
+			for i := range docs {
+				docs[i], chosen[i] = fmt.Appendf(nil, `{"id":%d,"text":"%s"}`, i, strings.Repeat(word, 490/len(word))), uint32(i)
+			}
+			t := Reference(parseList(b, "crc32c"), texts, nil)
+			t.Keep(nil, docs)
+			t.Annotate("millrace")
+			s := t.Select(chosen)
+			body := s.Append(nil, operator.Annotated, 0, len(docs))
+			b.SetBytes(int64(len(body)))
+			b.ReportAllocs()
+			for b.Loop() {
+				body = s.Append(body[:0], operator.Annotated, 0, len(docs))
+			}
+		})
 	}
 }
 

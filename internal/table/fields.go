@@ -1,6 +1,7 @@
 package table
 
 import (
+	"bytes"
 	"encoding/json"
 	"slices"
 
@@ -130,9 +131,10 @@ func (f *fields) appendJSON(dst []byte, i int) []byte {
 func AppendLine(dst, text []byte) []byte {
 	start := len(dst)
 	dst = append(dst, text...)
-	for i, c := range dst[start:] { // a valid text has line breaks only between its tokens
-		if c == '\n' || c == '\r' {
-			dst[start+i] = ' '
+	for _, lineBreak := range "\n\r" { // a valid text has them only between its tokens
+		rest := dst[start:]
+		for n := bytes.IndexByte(rest, byte(lineBreak)); n >= 0; n = bytes.IndexByte(rest, byte(lineBreak)) {
+			rest[n], rest = ' ', rest[n+1:]
 		}
 	}
 	return dst
