@@ -117,6 +117,7 @@ func TestEveryRowIsMeasured(t *testing.T) {
 		rowFramesExclusive: {single + framed, rateFigures, append([]string{figureOverNull, figureOverPlain, figureOverSingle}, frameFigures...)},
 		rowFramesPlain:     {framed, rateFigures, append([]string{figureOverNull}, frameFigures...)},
 
+		rowTextNull:      {len(nullForms), rateFigures, frameFigures},
 		rowTextShared:    {text, rateFigures, frameFigures},
 		rowTextExclusive: {text, rateFigures, frameFigures},
 
@@ -147,11 +148,14 @@ func TestEveryRowIsMeasured(t *testing.T) {
 					if row.Compression == "zstd" {
 						wantFigures(t, row, figureOverUncompressed)
 					}
-					if row.Field != "" && row.Filter == "" {
+					if row.Field != "" && row.Filter == "" && row.Operator != "" {
 						wantFigures(t, row, figureOverLines)
 					}
-					if row.Filter != "" {
+					if row.Filter != "" && row.Operator != "" {
 						wantFigures(t, row, figureOverArrow)
+					}
+					if row.Results == "annotated" && row.Operator == "crc32c" {
+						wantFigures(t, row, figureOverNull)
 					}
 				}
 				if !strings.Contains(table.String(), "\n"+name+" ") {

@@ -86,14 +86,38 @@ func TestResultsWithoutADevice(t *testing.T) {
 				t.Errorf("%+v: the result of message %d: %v", c.form, i, err)
 			}
 			if c.documents {
-				continue // the null worker isn't compared with these
+				continue // see TestNullResultsOfDocuments
 			}
-			if null := c.nullResult(); len(null.body) != len(got.body) || bytes.Equal(null.body, got.body) {
+			null, err := c.nullResult()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(null.body) != len(got.body) || bytes.Equal(null.body, got.body) {
 				t.Errorf("%v, %v: the null result has %d bytes, want %d and other values", c.framing, c.encoding, len(null.body), len(got.body))
 			}
 			if records := got.header.Get("Millrace-Records"); c.framing != frame.None && records != strconv.Itoa(c.records) {
 				t.Errorf("%v: the header has %q records, want %d", c.framing, records, c.records)
 			}
+		}
+	}
+}
+
+// TestNullResultsOfDocuments checks that the null worker's results are as long as those of the same form. Only the result of message 0 may be
+// equal.
+func TestNullResultsOfDocuments(t *testing.T) {
+	ops := bench.Parse(nullSize)
+	for _, f := range nullForms {
+		c := newContent(f.filled(100, 1500), 7)
+		null, err := c.nullResult()
+		if err == nil {
+			err = c.checker(nil, 4)(3, null.header, null.body)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := resultOf(c, ops, 3)
+		if err != nil || len(got.body) != len(null.body) || c.checker(nil, 4)(3, got.header, got.body) == nil {
+			t.Errorf("%+v: the null result has %d bytes, and that of message 3 has %d, %v", f, len(null.body), len(got.body), err)
 		}
 	}
 }

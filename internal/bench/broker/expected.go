@@ -2,6 +2,7 @@ package broker
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 
 	"github.com/nats-io/nats.go"
@@ -47,14 +48,18 @@ func (c *content) newResult(t *table.Table, leftOut int) result {
 // nullSize is the operator that determines the size of the null worker's results.
 const nullSize = "crc32c"
 
-// nullResult returns the result that the null worker stores for each message.
-func (c *content) nullResult() result {
+// nullResult returns the result that the null worker stores for each message. If the form selects records, it is the result of message 0.
+func (c *content) nullResult() (result, error) {
+	ops := bench.Parse(nullSize)
+	if c.filter != "" {
+		return c.reference(ops, 0)
+	}
 	var t table.Table
-	t.Reset(bench.Parse(nullSize), c.records)
+	t.Reset(ops, c.records)
 	for i := range c.records {
 		t.SetLength(i, c.size)
 	}
-	return c.newResult(&t, 0)
+	return c.newResult(&t, 0), nil
 }
 
 // sampleBytes is the approximate number of payload bytes that a check compares with the reference. The reference takes
@@ -65,8 +70,8 @@ const sampleBytes = 256 << 10
 // null result. Only one goroutine may call the function.
 func (c *content) checker(ops []operator.Operator, n int) func(i int, h nats.Header, body []byte) error {
 	if ops == nil {
-		null := c.nullResult()
-		return func(_ int, h nats.Header, body []byte) error { return null.check(h, body) }
+		null, err := c.nullResult()
+		return func(_ int, h nats.Header, body []byte) error { return cmp.Or(err, null.check(h, body)) }
 	}
 	if c.framing != frame.None {
 		return c.frameChecker(ops, n)
@@ -104,15 +109,24 @@ func (c *content) frameChecker(ops []operator.Operator, n int) func(i int, h nat
 
 // checkReference compares the result of message i with the reference.
 func (c *content) checkReference(ops []operator.Operator, i int, h nats.Header, body []byte) error {
+	want, err := c.reference(ops, i)
+	if err != nil {
+		return err
+	}
+	return want.check(h, body)
+}
+
+// reference returns the result of message i, computed with the reference implementations of the operators.
+func (c *content) reference(ops []operator.Operator, i int) (result, error) {
 	records, inputs := c.recordsOf(i)
 	message, err := textframes.Append(nil, c.framing, records)
 	if err != nil {
-		return err
+		return result{}, err
 	}
 	m := c.messages(ops)
 	want, leftOut, err := textframes.Results(&m, message, inputs)
 	if err != nil {
-		return err
+		return result{}, err
 	}
-	return c.newResult(want, leftOut).check(h, body)
+	return c.newResult(want, leftOut), nil
 }

@@ -55,7 +55,10 @@ func (w *plain) prepare(ctx context.Context, p *pair, l load) (err error) {
 	if w.conns, err = p.dial("millrace-bench-plain", w.connections); err != nil {
 		return err
 	}
-	w.pair, w.content, w.null = p, l.content, l.nullResult()
+	if w.null, err = l.nullResult(); err != nil {
+		return err
+	}
+	w.pair, w.content = p, l.content
 	w.calc.New = func() any { return newCalculator(l.content, w.ops) }
 	w.results, err = p.api.New(w.conns[0])
 	return err

@@ -25,6 +25,7 @@ const (
 	rowFramesExclusive = "frames-exclusive"
 	rowFramesPlain     = "frames-go-worker"
 
+	rowTextNull      = "text-null"
 	rowTextShared    = "text-shared"
 	rowTextExclusive = "text-exclusive"
 
@@ -48,8 +49,9 @@ var frameEntries = []bench.Entry{
 	{Name: rowFramesPlain, Shows: "go-worker with crc32c and the same messages"},
 }
 
-// textEntries are the rows that measure the rates of Millrace with JSON lines.
+// textEntries are the rows that measure the rates of workers with JSON lines.
 var textEntries = []bench.Entry{
+	{Name: rowTextNull, Shows: "null with the messages of text-shared: it stores results of all lines in Arrow, and half of the lines, annotated"},
 	{Name: rowTextShared, Shows: "millrace-shared with messages of 512 KiB that hold JSON lines of 512 bytes: whole lines, their texts, annotated documents, and a filter that keeps half, with crc32c and with quality"},
 	{Name: rowTextExclusive, Shows: "the same with millrace-exclusive"},
 }

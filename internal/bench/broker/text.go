@@ -33,6 +33,12 @@ var textForms = []textForm{
 	{"quality", lines(textField, operator.Annotated, evenWords)},
 }
 
+// nullForms are the forms to measure with the null worker, which doesn't read the messages.
+var nullForms = []form{
+	lines("", operator.Arrow, ""),
+	lines(textField, operator.Annotated, everySecond),
+}
+
 // lines returns the form of JSON lines with a field, a format of results and a filter.
 func lines(field string, format operator.Format, filter string) form {
 	return form{framing: frame.NewlineDelimited, documents: true, field: field, format: format, filter: filter}
@@ -41,7 +47,7 @@ func lines(field string, format operator.Format, filter string) form {
 // lineBytes is the default size of a JSON line.
 const lineBytes = 512
 
-// runText measures Millrace with JSON lines, one size of a line after another.
+// runText measures Millrace and the null worker with JSON lines, one size of a line after another.
 func (b *Bench) runText(ctx context.Context, session *bench.Session) error {
 	s, err := b.open(ctx, session)
 	if err != nil {
@@ -55,21 +61,36 @@ func (b *Bench) runText(ctx context.Context, session *bench.Session) error {
 			shared = append(shared, s.rate(session, b.sharedKind(session, rowTextShared, ops), f))
 			exclusive = append(exclusive, s.rate(session, b.exclusiveKind(session, rowTextExclusive, ops), f))
 		}
-		all := slices.Concat(shared, exclusive)
+		var null []*bench.Case
+		for _, f := range nullForms {
+			null = append(null, s.rate(session, b.plainKind(session, rowTextNull, nil), f.filled(size, b.frameBytes)))
+		}
+		all := slices.Concat(null, shared, exclusive)
 		if err := session.Measure(ctx, all...); err != nil {
 			return err
 		}
 		for _, cases := range [][]*bench.Case{shared, exclusive} {
-			b.compareText(cases)
+			b.compareText(cases, null)
 		}
 		session.Report(all...)
 	}
 	return nil
 }
 
-// compareText adds the ratios to the cases with whole lines and to those with all records in Arrow. cases has one case per form.
-func (b *Bench) compareText(cases []*bench.Case) {
+// sameResults reports whether results of both forms have the same size, if the operators are the same.
+func (f form) sameResults(other form) bool {
+	return f.format == other.format && f.filter == other.filter
+}
+
+// compareText adds the ratios to the null worker, to the cases with whole lines, and to those with all records in Arrow. cases has one
+// case per form, and null has one per null form.
+func (b *Bench) compareText(cases, null []*bench.Case) {
 	for i, t := range b.textForms {
+		for k, f := range nullForms {
+			if t.operators == nullSize && t.sameResults(f) {
+				cases[i].Compare(figureOverNull, figureRecords, null[k])
+			}
+		}
 		whole, arrow := t, t
 		whole.field = ""
 		arrow.format, arrow.filter = operator.Arrow, ""
