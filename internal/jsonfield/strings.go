@@ -35,7 +35,7 @@ func skipString(text []byte, pos int) (end int, fault Fault) {
 		}
 		switch b := text[i]; {
 		case b == '"':
-			if high != 0 && !utf8.Valid(text[pos:i]) {
+			if high != 0 && !isUTF8(text[pos:i]) {
 				return i, Fault{Offset: pos + validPrefix(text[pos:i]), Text: "a string isn't valid UTF-8", Soft: true}
 			}
 			return i + 1, Fault{}
