@@ -1,9 +1,12 @@
 // quality: counters of a text from which the scores of heuristic filters follow, for every row of a ragged batch.
 //
 // runtime/builtin.cpp declares it. The definitions are in docs/results.md. Scratch: the sets of lines and paragraphs, one
-// entry of 8 bytes for each byte of the batch and 16 for each row, and 16 bytes for each tile if a record is divided.
+// entry of 8 bytes for each byte of the batch and 16 for each row, and 16 bytes for each tile if a record is divided. With
+// n-grams, if a record may have more than kSharedWords words: 12 bytes for each byte of the batch and each row, in the
+// place of the sets, which aren't needed any more, and 4 bytes for each row.
 #include <sys/random.h>
 
+#include <algorithm>
 #include <new>
 
 #include "quality_kernels.cuh"
@@ -19,12 +22,18 @@ struct Quality {
     int32_t ordinal;
     ResultSize size;
     uint32_t seed; // of the hashes; results don't depend on it
+    uint32_t multiprocessors;
+
+    uint32_t fields() const { return size.stride / sizeof(uint32_t); }
+    bool ngrams() const { return fields() == kQualityAllFields; }
 };
 
 int32_t quality_load(millrace_error *error) {
     if (int32_t s = load_kernel(quality_scan, "loading quality_scan", error)) return s;
     if (int32_t s = load_kernel(quality_settle, "loading quality_settle", error)) return s;
-    return load_kernel(quality_repeats, "loading quality_repeats", error);
+    if (int32_t s = load_kernel(quality_repeats, "loading quality_repeats", error)) return s;
+    if (int32_t s = load_kernel(quality_ngrams, "loading quality_ngrams", error)) return s;
+    return load_kernel(quality_long_ngrams<kLongNgramThreads>, "loading quality_long_ngrams", error);
 }
 
 int32_t make_instance(Quality *instance, millrace_error *error) {
@@ -32,6 +41,7 @@ int32_t make_instance(Quality *instance, millrace_error *error) {
     if (getrandom(&instance->seed, sizeof instance->seed, 0) != sizeof instance->seed) {
         return fail(error, MILLRACE_UNAVAILABLE, 0, "quality: the system has no random numbers");
     }
+    if (int32_t s = multiprocessors(instance->ordinal, &instance->multiprocessors, error)) return s;
     return quality_load(error);
 }
 
@@ -39,7 +49,7 @@ int32_t quality_create(const millrace_operator *, int32_t ordinal, const void *p
                        millrace_error *error) {
     ResultSize size;
     if (int32_t s = bind_block(&kQualityDeclared.head, params, bytes, &size, error)) return s;
-    Quality *instance = new (std::nothrow) Quality{ordinal, size, 0};
+    Quality *instance = new (std::nothrow) Quality{ordinal, size, 0, 0};
     if (instance == nullptr) return fail(error, MILLRACE_OUT_OF_MEMORY, 0, "no host memory for quality");
     if (int32_t s = make_instance(instance, error)) {
         delete instance;
@@ -60,10 +70,28 @@ uint32_t quality_tiles(const Batch &batch) {
     return batch.longest > kQualityWhole ? tile_count(static_cast<uint32_t>(batch.bytes), kQualityTile) : 0;
 }
 
+// The parts of the scratch memory of a batch: their starts in bytes. The sets and the memory for n-grams begin at 0.
+struct QualityScratch {
+    bool long_ngrams; // whether a record may have n-grams and too many words for shared memory
+    uint64_t ends, waiting, end;
+};
+
+template <class Batch>
+QualityScratch scratch_of(const Quality &instance, const Batch &batch) {
+    QualityScratch scratch = {};
+    scratch.long_ngrams = instance.ngrams() && most_words(batch.longest) > kSharedWords;
+    scratch.ends = quality_entries(batch.bytes, batch.rows) * sizeof(uint64_t);
+    if (scratch.long_ngrams) scratch.ends = std::max(scratch.ends, ngrams_memory(batch.bytes, batch.rows) * sizeof(uint32_t));
+    scratch.waiting = scratch.ends + quality_tiles(batch) * 4 * sizeof(uint32_t);
+    scratch.end = scratch.waiting + (scratch.long_ngrams ? (batch.rows + 1) * sizeof(uint32_t) : 0);
+    return scratch;
+}
+
 int32_t quality_needs(const void *self, const millrace_shape *shape, millrace_needs *needs, millrace_error *error) {
+    const Quality *instance = static_cast<const Quality *>(self);
     if (int32_t s = check_shape(shape, error)) return s;
-    needs->scratch = quality_entries(shape->bytes, shape->rows) * sizeof(uint64_t) + quality_tiles(*shape) * 4 * sizeof(uint32_t);
-    needs->result = layout_of(static_cast<const Quality *>(self)->size, shape->rows, shape->bytes).end;
+    needs->scratch = scratch_of(*instance, *shape).end;
+    needs->result = layout_of(instance->size, shape->rows, shape->bytes).end;
     return MILLRACE_OK;
 }
 
@@ -73,11 +101,11 @@ QualityWork work_of(const Quality &instance, const millrace_launch &args) {
     work.offsets = reinterpret_cast<const uint32_t *>(args.offsets);
     work.rows = static_cast<uint32_t>(args.rows), work.bytes = static_cast<uint32_t>(args.bytes);
     work.tile = kQualityTile, work.longest_whole = kQualityWhole, work.tiles = quality_tiles(args);
-    work.seed = instance.seed;
+    work.seed = instance.seed, work.fields = instance.fields();
     work.result = reinterpret_cast<uint32_t *>(args.result);
     work.status = reinterpret_cast<uint8_t *>(args.result) + layout_of(instance.size, args.rows, args.bytes).status;
     work.entries = reinterpret_cast<unsigned long long *>(args.scratch);
-    work.ends = reinterpret_cast<uint32_t *>(work.entries + quality_entries(args.bytes, args.rows));
+    work.ends = reinterpret_cast<uint32_t *>(args.scratch + scratch_of(instance, args).ends);
     work.trimmed = work.ends + 2 * work.tiles;
     return work;
 }
@@ -88,6 +116,19 @@ uint32_t blocks_of_warps(uint64_t warps) { return static_cast<uint32_t>((warps +
 int32_t settle(const QualityWork &work, cudaStream_t stream, millrace_error *error) {
     quality_settle<<<blocks_of_warps(work.rows), kQualityThreads, 0, stream>>>(work);
     return check_launch(error, "quality_settle");
+}
+
+int32_t launch_ngrams(const Quality &instance, const QualityWork &all, const millrace_launch &args, cudaStream_t stream, millrace_error *error) {
+    QualityScratch scratch = scratch_of(instance, args);
+    QualityNgramsWork work = {all, kSharedWords, reinterpret_cast<uint32_t *>(args.scratch), reinterpret_cast<uint32_t *>(args.scratch + scratch.waiting)};
+    if (scratch.long_ngrams) {
+        if (int32_t s = check(error, cudaMemsetAsync(work.waiting, 0, sizeof(uint32_t), stream), "cudaMemsetAsync")) return s;
+    }
+    quality_ngrams<<<all.rows, kNgramThreads, 0, stream>>>(work);
+    if (int32_t s = check_launch(error, "quality_ngrams")) return s;
+    if (!scratch.long_ngrams) return MILLRACE_OK;
+    quality_long_ngrams<kLongNgramThreads><<<std::min(all.rows, instance.multiprocessors), kLongNgramThreads, 0, stream>>>(work);
+    return check_launch(error, "quality_long_ngrams");
 }
 
 int32_t quality_launch(const void *self, void *cuda_stream, const millrace_launch *args, millrace_error *error) {
@@ -107,7 +148,8 @@ int32_t quality_launch(const void *self, void *cuda_stream, const millrace_launc
         if (int32_t s = settle(work, stream, error)) return s;
     }
     quality_repeats<<<blocks, kQualityThreads, 0, stream>>>(work);
-    return check_launch(error, "quality_repeats");
+    if (int32_t s = check_launch(error, "quality_repeats")) return s;
+    return instance->ngrams() ? launch_ngrams(*instance, work, *args, stream, error) : MILLRACE_OK;
 }
 
 } // namespace

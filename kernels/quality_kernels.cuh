@@ -8,9 +8,15 @@
 //   quality_scan     all counters but those of repeated pieces, and the statuses
 //   quality_settle   for long records: merges the paragraphs of segments, and prepares the set of pieces
 //   quality_repeats  the counters of repeated pieces
+//
+// With n-grams, two more kernels follow. There, a block takes one record.
+//
+//   quality_ngrams       the counters of duplicate n-grams of records with few words, whose words fit in shared memory
+//   quality_long_ngrams  those of the other records, with larger blocks
 #pragma once
 
 #include "math/ragged.cuh"
+#include "quality_ngrams.cuh"
 #include "quality_repeats.cuh"
 #include "quality_scan.cuh"
 
@@ -33,12 +39,14 @@ struct QualityWork {
     uint32_t tile, longest_whole; // bytes; longest_whole is at least 2 * tile
     uint32_t tiles;               // 0 if no record is longer than longest_whole
     uint32_t seed;                // of hashes
-    uint32_t *result;             // kQualityFields per row; zeros if tiles is not 0
+    uint32_t fields;              // of a row's result: kQualityFields or kQualityAllFields
+    uint32_t *result;             // `fields` per row; zeros if tiles is not 0
     uint8_t *status;              // one per row; zeros if tiles is not 0
     unsigned long long *entries;  // quality_entries(bytes, rows)
     uint32_t *ends;               // kCut and so on, two per tile: of its segment, and of the long record that begins in it
     uint32_t *trimmed;            // two per tile: QualityRange of the long record that begins in it
 
+    __device__ uint32_t *result_of(uint32_t row) const { return result + static_cast<uint64_t>(row) * fields; }
     __device__ QualityText text(uint32_t row) const { return {batch, offsets[row], offsets[row + 1]}; }
     __device__ bool is_long(const QualityText &text) const { return tiles != 0 && text.end - text.begin > longest_whole; }
     __device__ uint32_t tile_of(uint32_t position) const { return position / tile; }
@@ -93,14 +101,14 @@ __device__ inline void store_whole(const QualityWork &work, uint32_t row, Qualit
     scan->tally.add(kPolicyParagraphs, scan->paragraphs.policy ? 1 : 0);
     scan->tally.add(kLoremParagraphs, scan->paragraphs.lorem ? 1 : 0);
     bool invalid = scan->wide.invalid;
-    if (lane_id() < kScanFields) work.result[static_cast<uint64_t>(row) * kQualityFields + lane_id()] = invalid ? 0 : scan->tally.total;
+    if (lane_id() < kScanFields) work.result_of(row)[lane_id()] = invalid ? 0 : scan->tally.total;
     if (lane_id() == 0) work.status[row] = invalid ? kInvalidUtf8 : 0;
 }
 
 // Adds the totals of a segment to its record.
 __device__ inline void add_segment(const QualityWork &work, const QualityPart &part, QualityScan *scan, uint32_t *ends) {
     if (part.range.from == part.text.begin) scan->tally.add(kParagraphs, 1);
-    uint32_t *field = work.result + static_cast<uint64_t>(part.row) * kQualityFields + lane_id();
+    uint32_t *field = work.result_of(part.row) + lane_id();
     if (lane_id() == kLongestWord) {
         atomicMax(field, scan->tally.total);
     } else if (lane_id() < kScanFields && scan->tally.total != 0) {
@@ -165,7 +173,7 @@ static __global__ void __launch_bounds__(kQualityThreads) quality_settle(Quality
     if (row >= work.rows) return;
     QualityText text = work.text(row);
     if (!work.is_long(text)) return;
-    uint32_t *fields = work.result + static_cast<uint64_t>(row) * kQualityFields;
+    uint32_t *fields = work.result_of(row);
     if (work.status[row] != 0) {
         if (lane_id() < kScanFields) fields[lane_id()] = 0;
         return;
@@ -179,7 +187,7 @@ static __global__ void __launch_bounds__(kQualityThreads) quality_settle(Quality
 
 // Counts the repeated pieces of a part. `shared` has kSharedEntries entries for this warp.
 __device__ inline void repeats_of_part(const QualityWork &work, const QualityPart &part, unsigned long long *shared) {
-    uint32_t *fields = work.result + static_cast<uint64_t>(part.row) * kQualityFields, *own = fields + kScanFields + lane_id();
+    uint32_t *fields = work.result_of(part.row), *own = fields + kScanFields + lane_id();
     bool counts = lane_id() < kQualityFields - kScanFields;
     if (work.status[part.row] != 0) {
         if (part.whole && counts) *own = 0;
@@ -209,6 +217,56 @@ static __global__ void __launch_bounds__(kQualityThreads) quality_repeats(Qualit
     __shared__ unsigned long long entries[kQualityWarps][kSharedEntries];
     QualityPart part = quality_part(work, unit_of_warp());
     if (part.any) repeats_of_part(work, part, entries[threadIdx.x / 32]);
+}
+
+constexpr uint32_t kNgramThreads = 128, kLongNgramThreads = 1024;
+constexpr uint32_t kSharedWords = 512; // most words of a record whose memory is shared memory
+
+// What the search for n-grams needs in addition.
+struct QualityNgramsWork {
+    QualityWork all;
+    uint32_t shared_words; // at most kSharedWords
+    uint32_t *memory;      // ngrams_memory(bytes, rows); not used if no record has more than shared_words words
+    uint32_t *waiting;     // rows + 1: the number of records for quality_long_ngrams, which is 0 at first, and the records
+};
+
+// Returns the number of integers of memory for the words of a batch. Each record has its part.
+MILLRACE_BOTH uint64_t ngrams_memory(uint64_t bytes, uint64_t rows) { return kNgramMemory / 2 * (bytes + rows); }
+
+// Stores the totals of a record after a search.
+__device__ inline void store_ngrams(const QualityNgramsWork &work, uint32_t row, const NgramShared &shared) {
+    if (threadIdx.x < kGramCounters) work.all.result_of(row)[kDuplicate5gramChars + threadIdx.x] = shared.totals[threadIdx.x];
+}
+
+static __global__ void __launch_bounds__(kNgramThreads) quality_ngrams(QualityNgramsWork work) {
+    __shared__ uint32_t memory[kNgramMemory * kSharedWords];
+    __shared__ NgramShared shared;
+    uint32_t row = blockIdx.x, *fields = work.all.result_of(row), words = fields[kWords]; // 0 if the record is no UTF-8
+    if (words > work.shared_words) {
+        if (threadIdx.x == 0) work.waiting[1 + atomicAdd(work.waiting, 1)] = row;
+        return;
+    }
+    if (words < kLeastGram) {
+        if (threadIdx.x < kGramCounters) fields[kDuplicate5gramChars + threadIdx.x] = 0;
+        return;
+    }
+    NgramSearch<kNgramThreads>(work.all.text(row), words, memory, &shared, work.all.seed).run();
+    __syncthreads();
+    store_ngrams(work, row, shared);
+}
+
+template <uint32_t kThreads>
+static __global__ void __launch_bounds__(kThreads) quality_long_ngrams(QualityNgramsWork work) {
+    __shared__ NgramShared shared;
+    for (uint32_t i = blockIdx.x; i < work.waiting[0]; i += gridDim.x) {
+        uint32_t row = work.waiting[1 + i];
+        QualityText text = work.all.text(row);
+        uint32_t *memory = work.memory + kNgramMemory / 2 * (static_cast<uint64_t>(text.begin) + row);
+        NgramSearch<kThreads>(text, work.all.result_of(row)[kWords], memory, &shared, work.all.seed).run();
+        __syncthreads();
+        store_ngrams(work, row, shared);
+        __syncthreads();
+    }
 }
 
 } // namespace millrace

@@ -54,6 +54,11 @@ inline unsigned long long atomicCAS(unsigned long long *at, unsigned long long e
     if (old == expected) *at = v;
     return old;
 }
+inline uint32_t atomicCAS(uint32_t *at, uint32_t expected, uint32_t v) {
+    uint32_t old = *at;
+    if (old == expected) *at = v;
+    return old;
+}
 inline uint32_t atomicMin(uint32_t *at, uint32_t v) { uint32_t old = *at; if (v < old) *at = v; return old; }
 
 namespace emulator {

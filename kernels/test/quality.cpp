@@ -10,45 +10,65 @@ using namespace millrace;
 
 using Counters = std::map<std::string, uint32_t>;
 
-// How a test divides records, and how good its hash is.
+// How a test divides records, the seed of its hashes, and whether it counts duplicate n-grams.
 struct Division {
     uint32_t tile, longest_whole, seed;
+    bool ngrams;
+    uint32_t shared_words; // most words of a record for quality_ngrams; quality_long_ngrams takes the others
+    bool large_blocks;     // whether its blocks have as many threads as on a GPU, which are slow fibers here
 };
 
 // Large tiles that leave every record whole, and tiles that divide most records.
-static const Division divisions[] = {{kQualityTile, kQualityWhole, 1}, {32, 64, 2}, {50, 100, 3}, {256, 600, 4}};
+static const Division divisions[] = {
+    {kQualityTile, kQualityWhole, 1, true, kSharedWords, false}, {32, 64, 2, false, 0, false}, {50, 100, 3, true, 0, false}, {256, 600, 4, true, 20, false}};
 
 // The results of a batch: the counters and the statuses of its rows.
 struct QualityResult {
+    uint32_t stride; // counters of a row
     std::vector<uint32_t> fields;
     std::vector<uint8_t> status;
 };
+
+// Runs the kernels for n-grams.
+static void run_ngrams(const Batch &batch, const Division &division, const QualityWork &work) {
+    std::vector<uint32_t> memory(ngrams_memory(batch.length, batch.rows), 0xdeadbeef), waiting(1 + batch.rows, 0xdeadbeef);
+    waiting[0] = 0;
+    QualityNgramsWork ngrams = {work, division.shared_words, memory.data(), waiting.data()};
+    emulator::launch(batch.rows, kNgramThreads, quality_ngrams, ngrams);
+    if (division.large_blocks) {
+        emulator::launch(2, kLongNgramThreads, quality_long_ngrams<kLongNgramThreads>, ngrams);
+    } else {
+        emulator::launch(2, 64, quality_long_ngrams<64>, ngrams);
+    }
+}
 
 static QualityResult run_quality(const Batch &batch, const Division &division) {
     uint32_t longest = 0, tiles = tile_count(batch.length, division.tile);
     for (uint32_t r = 0; r < batch.rows; r++) longest = max(longest, batch.offsets[r + 1] - batch.offsets[r]);
     if (longest <= division.longest_whole) tiles = 0;
-    QualityResult result = {std::vector<uint32_t>(batch.rows * kQualityFields, tiles == 0 ? 0xdeadbeef : 0),
+    uint32_t stride = division.ngrams ? kQualityAllFields : kQualityFields;
+    QualityResult result = {stride, std::vector<uint32_t>(batch.rows * stride, tiles == 0 ? 0xdeadbeef : 0),
                             std::vector<uint8_t>(batch.rows, tiles == 0 ? 0xee : 0)};
     std::vector<unsigned long long> entries(quality_entries(batch.length, batch.rows), 0xdeadbeefdeadbeef);
     std::vector<uint32_t> ends(2 * tiles, 0xdeadbeef), trimmed(2 * tiles, 0xdeadbeef);
     QualityWork work = {batch.bytes, batch.offsets.data(), batch.rows, batch.length, division.tile, division.longest_whole, tiles,
-                        division.seed, result.fields.data(), result.status.data(), entries.data(), ends.data(), trimmed.data()};
+                        division.seed, stride, result.fields.data(), result.status.data(), entries.data(), ends.data(), trimmed.data()};
     uint32_t rows = (batch.rows + kQualityWarps - 1) / kQualityWarps, units = (batch.rows + tiles + kQualityWarps - 1) / kQualityWarps;
     emulator::launch(units, kQualityThreads, quality_scan, work);
     if (tiles != 0) emulator::launch(rows, kQualityThreads, quality_settle, work);
     emulator::launch(units, kQualityThreads, quality_repeats, work);
+    if (division.ngrams) run_ngrams(batch, division, work);
     return result;
 }
 
 // Compares the results of a row. `counters` has more than the operator, or is empty for a row that is no UTF-8.
 static void check_row(const char *what, const std::string &text, const QualityResult &got, uint32_t row, const Counters &counters, const Division &d) {
     CHECK_EQUAL(got.status[row], counters.empty() ? 1u : 0u, "status of %s, row %u of %zu bytes, tiles of %u", what, row, text.size(), d.tile);
-    for (uint32_t f = 0; f < kQualityFields; f++) {
+    for (uint32_t f = 0; f < got.stride; f++) {
         auto found = counters.find(kQualityNames[f]);
         uint32_t want = found == counters.end() ? 0 : found->second;
-        if (got.fields[row * kQualityFields + f] != want) fprintf(stderr, "the text: <<<%s>>>\n", text.c_str());
-        CHECK_EQUAL(got.fields[row * kQualityFields + f], want, "%s of %s, row %u of %zu bytes, tiles of %u", kQualityNames[f], what, row,
+        if (got.fields[row * got.stride + f] != want) fprintf(stderr, "the text: <<<%s>>>\n", text.c_str());
+        CHECK_EQUAL(got.fields[row * got.stride + f], want, "%s of %s, row %u of %zu bytes, tiles of %u", kQualityNames[f], what, row,
                     text.size(), d.tile);
     }
 }
@@ -156,6 +176,49 @@ static void check_batches(Random &random) {
     check_texts("empty rows", Rows(9), 0, divisions[1]);
 }
 
+// Words for n-grams: lengths around those that one thread compares, and words that differ only in their middle.
+static std::vector<std::string> gram_words() {
+    std::vector<std::string> words = {"a", "b", "ab", "é", "e\u0301", "中文", "\u200b", std::string(1, '\0'), std::string(2, '\0'), "\x01"};
+    for (uint32_t bytes : {kShortWord - 1, kShortWord, kShortWord + 1, 64u, 65u, 200u}) {
+        for (char middle : {'x', 'y'}) {
+            words.push_back(std::string(bytes, 'w'));
+            words.back()[bytes / 2] = middle;
+        }
+    }
+    for (uint32_t i = 0; i < 400; i++) words.push_back(std::to_string(i));
+    return words;
+}
+
+// Returns a text of `count` words of the first `few`. Half of the texts repeat earlier parts.
+static std::string gram_text(Random &random, uint32_t count, uint32_t few) {
+    static const std::vector<std::string> words = gram_words();
+    static const char *const separators[] = {" ", " ", " ", "\n", "  ", "\u00a0", "\u2003\r\n", "\u3000", "\x1c"};
+    std::vector<uint32_t> chosen;
+    bool repeats = random.below(2) == 0;
+    while (chosen.size() < count) {
+        uint32_t size = static_cast<uint32_t>(chosen.size()), copied = repeats && random.below(9) == 0 ? random.below(25) : 0;
+        for (uint32_t i = 0, from = random.below(size + 1); i < copied && from + i < size; i++) chosen.push_back(chosen[from + i]);
+        chosen.push_back(random.below(few));
+    }
+    std::string text = random.below(4) == 0 ? " " : "";
+    for (uint32_t word : chosen) text += words[word] + separators[random.below(sizeof separators / sizeof separators[0])];
+    if (random.below(2) == 0) text += "last";
+    return text;
+}
+
+static void check_ngrams(Random &random) {
+    const uint32_t most = static_cast<uint32_t>(gram_words().size());
+    for (uint32_t round = 0; round < 8; round++) {
+        Rows rows;
+        for (uint32_t few : {1u, 2u, 3u, 10u, 22u, most, most}) rows.push_back(gram_text(random, random.below(few == most ? 600 : 120), few));
+        check_texts("words", rows, round, {kQualityTile, kQualityWhole, round, true, round % 2 == 0 ? kSharedWords : 40, false});
+    }
+    Rows counts; // of words: none, too few, just enough
+    for (uint32_t count = 0; count < 70; count++) counts.push_back(count % 2 == 0 ? gram_text(random, count, 1) : gram_text(random, count, 3));
+    check_texts("few words", counts, 0, divisions[0]);
+    check_texts("many words", {gram_text(random, 1500, most), "", gram_text(random, 1100, 2)}, 1, {kQualityTile, kQualityWhole, 9, true, 1000, true});
+}
+
 void check_quality() {
     Random random(11);
     check_known_answers(0, divisions[0]);
@@ -165,4 +228,5 @@ void check_quality() {
     check_texts("short texts of two characters", all_texts("a\n", 7), 0, divisions[0]);
     check_adversaries();
     check_batches(random);
+    check_ngrams(random);
 }

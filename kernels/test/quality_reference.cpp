@@ -1,8 +1,10 @@
 // A reference for quality that shares no code with its kernels, only the tables of code points and phrases. It works on
 // lists of code points, as the definitions do.
+#include <algorithm>
 #include <map>
 #include <set>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "../math/quality_tables.cuh"
@@ -164,16 +166,42 @@ static void count_word(const Text &word, Counters &c) {
     if (length > c["longest_word"]) c["longest_word"] = length;
 }
 
-static void count_words(const Text &text, Counters &c) {
-    Text word;
-    for (size_t i = 0; i <= text.size(); i++) {
-        if (i < text.size() && !space(text[i])) {
-            word.push_back(text[i]);
-        } else if (!word.empty()) {
-            count_word(word, c);
-            word.clear();
-        }
+static Pieces split_words(const Text &text) {
+    Pieces words;
+    bool in_word = false;
+    for (uint32_t u : text) {
+        if (!space(u) && !in_word) words.emplace_back();
+        in_word = !space(u);
+        if (in_word) words.back().push_back(u);
     }
+    return words;
+}
+
+// Counts the characters of duplicate n-grams by the walk that defines them. An n-gram is a string of the numbers of its
+// words. `counted` is the number of its first words that are counted already.
+static uint32_t duplicate_characters(const Pieces &words, const std::u32string &numbers, size_t n) {
+    std::unordered_set<std::u32string> seen;
+    size_t counted = 0, total = 0;
+    for (size_t i = 0; i + n <= words.size(); i++) {
+        if (!seen.insert(numbers.substr(i, n)).second) {
+            for (size_t w = i + counted; w < i + n; w++) total += words[w].size();
+            total += std::min(n - counted, n - 1);
+            counted = n;
+        }
+        if (counted > 0) counted--;
+    }
+    return static_cast<uint32_t>(total);
+}
+
+static void count_words(const Text &text, Counters &c) {
+    Pieces words = split_words(text);
+    std::map<Text, char32_t> numbers;
+    std::u32string all;
+    for (const Text &word : words) {
+        count_word(word, c);
+        all += numbers.emplace(word, static_cast<char32_t>(numbers.size())).first->second;
+    }
+    for (size_t n = 5; n <= 10; n++) c["duplicate_" + std::to_string(n) + "gram_chars"] = duplicate_characters(words, all, n);
 }
 
 static void count_urls(const Text &text, Counters &c) {
