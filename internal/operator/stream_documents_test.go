@@ -25,8 +25,9 @@ import (
 	"millrace/internal/streams"
 )
 
-// curatorSpecs are the operators that tools/curator/check compares with Curator's definitions.
-var curatorSpecs = []string{"minhash?hashes=260", "minhash?hashes=128", "quality"}
+// curatorSpecs are the operators that tools/curator/check compares with Curator's definitions. The check takes the first quality for the
+// one with all counters.
+var curatorSpecs = []string{"minhash?hashes=260", "minhash?hashes=128", "quality?ngrams=true", "quality"}
 
 // documentRequest says which documents to compute, and where to write them with their results.
 type documentRequest struct {
@@ -44,7 +45,7 @@ type documentRequest struct {
 // long; and for each result, Rows records of Record bytes and then Rows bytes, which are 1 if the operator refused the document.
 type blockHead struct {
 	First, Rows, Bytes int
-	Counters           []string // names of the numbers in a record of quality
+	Counters           []string // names of the numbers in a record of quality; without ngrams=true it has the first ones
 	Results            []blockResult
 }
 
@@ -299,10 +300,15 @@ func TestCuratorCheck(t *testing.T) {
 	if err == nil {
 		t.Errorf("the check doesn't find a changed value:\n%s", out)
 	}
-	for _, op := range curatorSpecs {
-		name, _, _ := strings.Cut(op, "?")
-		if !strings.Contains(out, "DIFFERENT: document 2007 of seed 1, "+name) {
-			t.Errorf("the check doesn't find a changed value of %s:\n%s", name, out)
+	for i, value := range []string{"signature[259]", "signature[127]", "duplicate_10gram_chars", "gr_repeated_line_chars"} {
+		op, err := operator.Parse(curatorSpecs[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, line := range []string{"DIFFERENT: document 2007 of seed 1, " + op.String() + " on host (", ": " + value + " is "} {
+			if !strings.Contains(out, line) {
+				t.Errorf("the check doesn't report %q:\n%s", line, out)
+			}
 		}
 	}
 }
@@ -331,7 +337,7 @@ func TestStreamedDocumentsAreCorrect(t *testing.T) {
 		if err := errors.Join(err, json.Unmarshal(line, &head)); err != nil {
 			t.Fatal(err)
 		}
-		if head.First != next || len(head.Results) != 2*len(curatorSpecs)+2*len(operator.MinhashVariants())+1 {
+		if head.First != next || len(head.Results) != 3*len(curatorSpecs)+2*(len(operator.MinhashVariants())-1) {
 			t.Fatalf("a block has documents from %d on and %d results, want from %d on", head.First, len(head.Results), next)
 		}
 		offsets, text := read(4*(head.Rows+1)), read(head.Bytes)

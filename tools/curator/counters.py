@@ -14,7 +14,9 @@ NAMES = """chars newlines alnum_chars digit_chars white_chars paren_chars words 
 url_chars porn_urls lines line_chars bullet_lines endmark_lines ellipsis_lines paragraphs policy_paragraphs lorem_paragraphs dt_lines
 dt_bullet_lines dt_ellipsis_lines terminal_lines short_lines long_lines alpha_words repeated_lines repeated_line_chars
 repeated_paragraphs repeated_paragraph_chars gr_paragraphs gr_repeated_paragraphs gr_repeated_paragraph_chars gr_lines
-gr_repeated_lines gr_repeated_line_chars""".split()
+gr_repeated_lines gr_repeated_line_chars duplicate_5gram_chars duplicate_6gram_chars duplicate_7gram_chars duplicate_8gram_chars
+duplicate_9gram_chars duplicate_10gram_chars""".split()
+NGRAMS = range(5, 11)  # the last counters of NAMES, only with ngrams=true
 
 DIGITS = b"0123456789"
 ALNUM = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ" + DIGITS + b"\n?!,."
@@ -75,6 +77,30 @@ def repeats(parts):
     return len(parts) - len(distinct), sum(map(len, parts)) - sum(map(len, distinct))
 
 
+def duplicates(words):
+    """Returns the characters of the duplicate n-grams for each n of NGRAMS."""
+    found = []
+    for n in NGRAMS:
+        grams = list(zip(*(words[i:] for i in range(n))))
+        if len(set(grams)) == len(grams):
+            break  # without a duplicate, there is also none of more words
+        found.append(duplicate_chars(words, n, grams))
+    return found + [0] * (len(NGRAMS) - len(found))
+
+
+def duplicate_chars(words, n, grams):
+    """Returns the characters of the duplicates among grams, which are all sequences of n words, and of the spaces in them."""
+    earlier, total, counted = set(), 0, 0  # counted: the word after the last duplicate
+    for first, gram in enumerate(grams):
+        if gram in earlier:
+            new = words[max(first, counted):first + n]
+            total += sum(map(len, new)) + min(len(new), n - 1)
+            counted = first + n
+        else:
+            earlier.add(gram)
+    return total
+
+
 def is_symbol(word):
     return word in MARKS or 2 * len(HASHES.findall(word)) > len(word)
 
@@ -116,5 +142,5 @@ def count(text, alphabetic):
         sum(1 for line in lines if line[-1] in TERMINAL),
         sum(1 for line in lines if len(line) <= 30), sum(1 for piece in pieces if len(piece) >= 200),
         alphabetic(words), *repeats(lines), *repeats(paragraphs),
-        len(gr_paragraphs), *repeats(gr_paragraphs), len(gr_lines), *repeats(gr_lines),
+        len(gr_paragraphs), *repeats(gr_paragraphs), len(gr_lines), *repeats(gr_lines), *duplicates(words),
     )

@@ -8,6 +8,8 @@ import pathlib
 import sys
 import types
 
+import counters
+
 
 def over(numerator, denominator, empty=None):
     """A score that divides. empty is the score if the denominator is 0; None means that Curator raises an exception."""
@@ -21,7 +23,12 @@ def by_paragraph_chars(c):
     return over(chars - c["repeated_paragraph_chars"], chars)
 
 
-SCORES = {  # by class: the score as a function of the counters
+def by_ngram_chars(n):
+    """The score of RepeatingDuplicateNGramsFilter, as a function of the counters."""
+    return lambda c: 1.0 if c["words"] < n else over(c[f"duplicate_{n}gram_chars"], c["chars"])
+
+
+SCORES = {  # by class, and n of the n-grams: the score as a function of the counters
     "NonAlphaNumericFilter": lambda c: over(c["chars"] - c["alnum_chars"], c["chars"], 1.0),
     "SymbolsToWordsFilter": lambda c: over(c["symbol_words"], c["words"]),
     "NumbersFilter": lambda c: over(c["digit_chars"], c["chars"], 1.0),
@@ -42,11 +49,12 @@ SCORES = {  # by class: the score as a function of the counters
     "RepeatedLinesByCharFilter": lambda c: over(c["line_chars"] - c["repeated_line_chars"], c["line_chars"]),
     "RepeatedParagraphsFilter": lambda c: over(c["paragraphs"] - c["repeated_paragraphs"], c["paragraphs"]),
     "RepeatedParagraphsByCharFilter": by_paragraph_chars,
+    **{f"RepeatingDuplicateNGramsFilter {n}": by_ngram_chars(n) for n in counters.NGRAMS},
 }
 
 
 def load(checkout, alphabetic):
-    """Returns an object of each of Curator's classes in SCORES, by name.
+    """Returns an object of Curator's class for each of SCORES, by name.
 
     WordsWithoutAlphabetsFilter isn't among them if the package regex differs from alphabetic, the result of
     counters.alphabetic_words. The package then has another version of Unicode."""
@@ -63,7 +71,10 @@ def load(checkout, alphabetic):
         sys.modules["loguru"] = types.ModuleType("loguru")
         sys.modules["loguru"].logger = None  # the filters for English don't log
     modules = [importlib.import_module(f"nemo_curator.stages.text.filters.{name}") for name in ("heuristic.string", "heuristic.repetition.repetition")]
-    filters = {name: next(getattr(m, name) for m in modules if hasattr(m, name))() for name in SCORES}
+    filters = {}
+    for name in SCORES:
+        kind, *n = name.split()
+        filters[name] = next(getattr(m, kind) for m in modules if hasattr(m, kind))(*map(int, n))
     matches = importlib.import_module("regex").compile("[[:alpha:]]").match
     if any(bool(matches(c)) != alphabetic([c]) for c in map(chr, range(0x110000))):
         del filters["WordsWithoutAlphabetsFilter"]
