@@ -1,0 +1,136 @@
+package neardup
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+)
+
+func newRandom() *rand.Rand { return rand.New(rand.NewPCG(1, 2)) }
+
+// randomKeys fills the keys of records. A share of the records has most keys of an earlier record among the last ones.
+func randomKeys(random *rand.Rand, p Parameters, keys []uint64, near float64) {
+	for i := range keys {
+		keys[i] = random.Uint64()>>p.bandBits()<<p.bandBits() | uint64(i%p.Bands+1)
+	}
+	for r := 1; r < len(keys)/p.Bands; r++ {
+		if random.Float64() < near {
+			source := random.IntN(r)
+			copy(keys[r*p.Bands:][:p.Bands*3/4], keys[source*p.Bands:])
+		}
+	}
+}
+
+// BenchmarkApply applies and undoes one batch of 8,192 records. The young generation is half full, which is 5/8 of its records. 30 % of the
+// records are near-duplicates in the same batch.
+func BenchmarkApply(b *testing.B) {
+	const batch = 8192
+	for _, records := range []int{32 << 10, 1 << 20} {
+		b.Run(fmt.Sprintf("%dKi", records>>10), func(b *testing.B) {
+			p := Parameters{Bands: 20, Rows: 13, K: 24, Seed: 42, Records: records}
+			x, err := New(p, batch)
+			if err != nil {
+				b.Fatal(err)
+			}
+			random := newRandom()
+			keys := make([]uint64, batch*p.Bands)
+			positions := make([]Position, batch)
+			next := uint64(0)
+			apply := func(near float64) {
+				randomKeys(random, p, keys, near)
+				for i := range positions {
+					next++
+					positions[i].Sequence = next
+				}
+				if _, err := x.Apply(positions, keys); err != nil {
+					b.Fatal(err)
+				}
+			}
+			for range records * 5 / 8 / batch {
+				apply(0)
+			}
+			apply(0.3)
+			var logBytes int
+			entries, err := x.AppendLog(nil, 1<<20)
+			if err != nil {
+				b.Fatal(err)
+			}
+			for _, e := range entries {
+				logBytes += len(e)
+			}
+			indexBytes, err := Bytes(p, batch)
+			if err != nil {
+				b.Fatal(err)
+			}
+			for b.Loop() {
+				b.StopTimer()
+				if err := x.Undo(); err != nil {
+					b.Fatal(err)
+				}
+				b.StartTimer()
+				if _, err := x.Apply(positions, keys); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(batch*float64(b.N)/b.Elapsed().Seconds(), "records/s")
+			b.ReportMetric(float64(logBytes)/batch, "logB/record")
+			b.ReportMetric(float64(indexBytes)/float64(2*records), "indexB/record")
+		})
+	}
+}
+
+// BenchmarkReplay replays the log of half a generation without near-duplicates, in entries of 1 MiB.
+func BenchmarkReplay(b *testing.B) {
+	const batch, records = 8192, 128 << 10
+	p := Parameters{Bands: 20, Rows: 13, K: 24, Seed: 42, Records: records}
+	x, err := New(p, batch)
+	if err != nil {
+		b.Fatal(err)
+	}
+	random := newRandom()
+	keys := make([]uint64, batch*p.Bands)
+	positions := make([]Position, batch)
+	var entries [][]byte
+	for i := range records / batch {
+		randomKeys(random, p, keys, 0)
+		for r := range positions {
+			positions[r].Sequence = uint64(i*batch + r + 1)
+		}
+		if _, err := x.Apply(positions, keys); err != nil {
+			b.Fatal(err)
+		}
+		if entries, err = x.AppendLog(entries, 1<<20); err != nil {
+			b.Fatal(err)
+		}
+	}
+	size := 0
+	for _, e := range entries {
+		size += len(e)
+	}
+	b.SetBytes(int64(size))
+	for b.Loop() {
+		b.StopTimer()
+		if x, err = New(p, batch); err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+		for _, e := range entries {
+			if err := x.Replay(e); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	b.ReportMetric(records*float64(b.N)/b.Elapsed().Seconds(), "records/s")
+	b.ReportMetric(float64(size)/records, "logB/record")
+}
+
+// BenchmarkKeys computes the keys of signatures.
+func BenchmarkKeys(b *testing.B) {
+	p := Parameters{Bands: 20, Rows: 13}
+	signature := make([]uint32, p.Bands*p.Rows)
+	var keys []uint64
+	for b.Loop() {
+		signature[0]++
+		keys = p.AppendKeys(keys[:0], signature)
+	}
+}

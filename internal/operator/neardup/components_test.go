@@ -1,0 +1,118 @@
+package neardup
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// groups is a union-find structure. Each element's parent has a lower or the same number.
+type groups []int
+
+func newGroups(n int) groups {
+	g := make(groups, n)
+	for i := range g {
+		g[i] = i
+	}
+	return g
+}
+
+func (g groups) find(i int) int {
+	for g[i] != i {
+		g[i] = g[g[i]]
+		i = g[i]
+	}
+	return i
+}
+
+func (g groups) join(i, j int) {
+	i, j = g.find(i), g.find(j)
+	g[max(i, j)] = min(i, j)
+}
+
+// roots returns the least member of each element's group.
+func (g groups) roots() []int {
+	roots := make([]int, len(g))
+	for i := range g {
+		roots[i] = g.find(i)
+	}
+	return roots
+}
+
+// curator returns the groups of NeMo Curator's workflow: documents with the same values of a band are a bucket, and each neighbours in a bucket
+// are an edge. It compares the values themselves, not keys.
+func curator(signatures [][]uint32, bands, rows int) groups {
+	g := newGroups(len(signatures))
+	for b := range bands {
+		values := func(i int) []uint32 { return signatures[i][b*rows : (b+1)*rows] }
+		order := make([]int, len(signatures))
+		for i := range order {
+			order[i] = i
+		}
+		slices.SortStableFunc(order, func(i, j int) int { return slices.Compare(values(i), values(j)) })
+		for k := 1; k < len(order); k++ {
+			if slices.Equal(values(order[k-1]), values(order[k])) {
+				g.join(order[k-1], order[k])
+			}
+		}
+	}
+	return g
+}
+
+// TestComponents joins each record with all positions that its verdict names, and expects the groups of Curator's workflow.
+func TestComponents(t *testing.T) {
+	const bands, rows, n, batch = 20, 13, 20_000, 700
+	random := rand.New(rand.NewPCG(11, 12))
+	signatures := make([][]uint32, n)
+	for i := range signatures {
+		s := make([]uint32, bands*rows)
+		for j := range s {
+			s[j] = random.Uint32()
+		}
+		for range random.IntN(3) { // none, one or two earlier documents have parts of it
+			if source := signatures[random.IntN(i+1)]; source != nil {
+				from := random.IntN(len(s))
+				copy(s[from:], source[from:min(len(s), from+random.IntN(60))])
+			}
+		}
+		signatures[i] = s
+	}
+
+	p := Parameters{Bands: bands, Rows: rows, K: 24, Seed: 42, Records: n}
+	x, err := New(p, batch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, several := newGroups(n), 0
+	for first := 0; first < n; first += batch {
+		end := min(n, first+batch)
+		var positions []Position
+		var keys []uint64
+		for i := first; i < end; i++ {
+			positions = append(positions, Position{Sequence: uint64(i) + 1})
+			keys = p.AppendKeys(keys, signatures[i])
+		}
+		verdicts, err := x.Apply(positions, keys)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, v := range verdicts {
+			if v.Bands > 0 {
+				g.join(first+i, int(v.DuplicateOf.Sequence)-1)
+			}
+			for _, also := range v.Also {
+				g.join(first+i, int(also.Sequence)-1)
+				several++
+			}
+		}
+	}
+
+	want := curator(signatures, bands, rows).roots()
+	if got := g.roots(); !slices.Equal(got, want) {
+		t.Error("the groups differ")
+	}
+	slices.Sort(want)
+	if sizes := len(slices.Compact(want)); sizes < n/10 || sizes > n*9/10 || several < n/100 {
+		t.Errorf("%d groups, and %d other labels: the documents are too simple", sizes, several)
+	}
+}

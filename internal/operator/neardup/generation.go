@@ -1,0 +1,116 @@
+package neardup
+
+import (
+	"math/bits"
+	"math/rand/v2"
+)
+
+// generation is a hash table from keys to labels, with open addressing and linear probing. It is at most four fifths full.
+//
+// A label is an index into positions. The first part of positions has the labels that records carried over from the old generation. The
+// second part, from firstRecord, has one element per record, which is the record's label. So every record adds at most one label of its own,
+// and a key's label is known as soon as it is known which record inserts it.
+type generation struct {
+	keys      []uint64 // 0 if the slot is empty
+	labels    []uint32 // of the keys in the same slots
+	positions []Position
+
+	firstRecord uint32
+	carried     int // labels that the records would have carried over so far, if there were room for all
+
+	// multiplier is odd and random, so nobody can choose texts whose keys collide in the table. Results don't depend on it.
+	multiplier uint64
+}
+
+// room is the size of a generation: the number of records and of labels that they can carry over.
+type room struct{ records, carried int }
+
+// slots returns the number of slots of a table for the keys of n records.
+func slots(n, bands int) int { return (n*bands*5 + 3) / 4 }
+
+func newGeneration(r room, bands int) *generation {
+	n := slots(r.records, bands)
+	return &generation{
+		keys:        make([]uint64, n),
+		labels:      make([]uint32, n),
+		positions:   make([]Position, r.carried+r.records),
+		firstRecord: uint32(r.carried),
+		multiplier:  rand.Uint64() | 1,
+	}
+}
+
+// bytes returns the memory of a generation.
+func (r room) bytes(bands int) int64 {
+	const slot, position = 8 + 4, 16
+	return int64(slots(r.records, bands))*slot + int64(r.carried+r.records)*position
+}
+
+func (g *generation) clear() {
+	clear(g.keys)
+	g.carried = 0
+}
+
+// find returns the slot of a key, or the empty slot in which it belongs. There is always an empty slot.
+func (g *generation) find(key uint64) (slot int, found bool) {
+	home, _ := bits.Mul64(key*g.multiplier, uint64(len(g.keys)))
+	for slot = int(home); g.keys[slot] != key; {
+		if g.keys[slot] == 0 {
+			return slot, false
+		}
+		if slot++; slot == len(g.keys) {
+			slot = 0
+		}
+	}
+	return slot, true
+}
+
+// get returns the position that is the key's label.
+func (g *generation) get(key uint64) (label Position, ok bool) {
+	slot, ok := g.find(key)
+	if ok {
+		label = g.positions[g.labels[slot]]
+	}
+	return label, ok
+}
+
+// row is what one record changed in its generation.
+type row struct {
+	position, label Position
+	inserted        uint64   // bit b is set if the record inserted the key of band b
+	keys            []uint64 // the inserted keys, in the order of bands
+	carries         int      // number of different labels of its copied keys
+	relabeled       bool     // whether its copied keys have its own label, because the generation could not carry theirs
+	carried         []carry  // one for each different label of its copied keys; none if relabeled
+}
+
+// carry is a label that a record carried over from the old generation, with the bands of the copied keys.
+type carry struct {
+	bands uint64
+	label Position
+}
+
+// insert applies the row of the record with the given number in its generation. It returns false if one of the keys is there already.
+func (g *generation) insert(number int, r row) bool {
+	own := g.firstRecord + uint32(number)
+	g.positions[own] = r.label
+	first := g.carried
+	g.carried += r.carries
+	for i, c := range r.carried {
+		g.positions[first+i] = c.label
+	}
+	for _, key := range r.keys {
+		slot, found := g.find(key)
+		if found {
+			return false
+		}
+		band := r.inserted & -r.inserted
+		r.inserted &^= band
+		g.keys[slot], g.labels[slot] = key, own
+		for i, c := range r.carried {
+			if c.bands&band != 0 {
+				g.labels[slot] = uint32(first + i)
+			}
+		}
+	}
+	return true
+}

@@ -1,0 +1,201 @@
+package neardup
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Index is the index of one partition. It takes batches of records, and can undo the last one. Create it with New. All methods are for one
+// goroutine at a time.
+type Index struct {
+	parameters Parameters
+	batch      int // records of a batch at most
+	state
+
+	// spare takes the records of a batch that belong to the next generation. They move to the table of the dropped generation when the batch
+	// can't be undone any more. Until then, the dropped generation is complete.
+	young, old, spare *generation
+
+	step     step
+	memory   *changes   // for all records of a batch
+	verdicts []Verdict  // of the last batch
+	parts    [2]changes // of the last batch, in the young generation and in spare
+	undoable bool
+	before   state // the last batch
+	carried  int   // by the young generation before the last batch
+
+	start  uint64 // the generation with which the log began
+	broken error  // a replay failed
+}
+
+// state is the place of an index in the stream.
+type state struct {
+	applied    uint64   // number of records, including those of generations before a trimmed log
+	generation uint64   // number of the young generation
+	last       Position // of the last record
+}
+
+// spareRoom returns the size of the spare generation.
+func (p Parameters) spareRoom(batch int) room {
+	return room{records: batch, carried: min(p.Records, batch*p.Bands)}
+}
+
+// Bytes returns the memory of an index in bytes, all of which New allocates. Only the index itself, some hundred bytes, comes on top. Each batch
+// has at most batch records.
+func Bytes(p Parameters, batch int) (int64, error) {
+	if err := p.Validate(); err != nil {
+		return 0, err
+	}
+	if batch < 1 || batch > p.Records || batch > MaxBatch {
+		return 0, fmt.Errorf("a batch of %d records: set 1 to %d, and no more than a generation, which is %d", batch, MaxBatch, p.Records)
+	}
+	const (
+		perKey    = 8 + 4 + 8 + 24               // slots, former, keys, carried
+		perRecord = 16 + 16 + 8 + 8 + 8 + 1 + 48 // positions, labels, inserted, copied, carries, relabeled, verdicts
+		waiting   = 4
+	)
+	n, b := int64(batch), int64(p.Bands)
+	scratch := n*b*perKey + n*(perRecord+waiting) + n*(b-1)*16 // other labels of the verdicts
+	generation := room{records: p.Records, carried: p.Records}
+	return 2*generation.bytes(p.Bands) + p.spareRoom(batch).bytes(p.Bands) + scratch, nil
+}
+
+// MaxBatch is the largest number of records of a batch.
+const MaxBatch = 1 << 20
+
+// New returns an index without records. It allocates Bytes.
+func New(p Parameters, batch int) (*Index, error) {
+	if _, err := Bytes(p, batch); err != nil {
+		return nil, err
+	}
+	full := room{records: p.Records, carried: p.Records}
+	return &Index{
+		parameters: p, batch: batch,
+		young: newGeneration(full, p.Bands), old: newGeneration(full, p.Bands), spare: newGeneration(p.spareRoom(batch), p.Bands),
+		step: step{parameters: p, scratch: scratch{
+			slots: make([]int, batch*p.Bands), former: make([]uint32, batch*p.Bands),
+			waiting: make([]int32, 0, batch), also: make([]Position, 0, batch*(p.Bands-1)),
+		}},
+		memory: newChanges(batch, p.Bands), verdicts: make([]Verdict, batch),
+	}, nil
+}
+
+// Applied returns the number of records that the index has taken, and the position of the last one.
+func (x *Index) Applied() (records uint64, last Position) { return x.applied, x.last }
+
+// Apply returns the verdicts on consecutive records and inserts their keys. It takes the position and the keys (AppendKeys) of each record that
+// has a verdict. Positions ascend from batch to batch, so a batch can't be applied twice. The verdicts are valid until the next call of Apply.
+// If Apply returns an error, the index is unchanged. The batches before can't be undone any more.
+func (x *Index) Apply(positions []Position, keys []uint64) ([]Verdict, error) {
+	if err := x.check(positions, keys); err != nil {
+		return nil, err
+	}
+	x.commit()
+	x.before, x.carried, x.undoable = x.state, x.young.carried, true
+
+	n := len(positions)
+	fits := int(min(uint64(n), x.end()-x.applied))
+	copy(x.memory.positions, positions)
+	x.step.also = x.step.also[:0]
+	x.parts[0] = x.memory.slice(0, fits, nil)
+	x.run(&x.parts[0], x.young, x.old, keys, 0)
+	x.parts[1] = x.memory.slice(fits, n, &x.parts[0])
+	x.run(&x.parts[1], x.spare, x.young, keys, fits)
+	return x.verdicts[:n], nil
+}
+
+// end returns the number of records at which the young generation is full.
+func (x *Index) end() uint64 { return (x.generation + 1) * uint64(x.parameters.Records) }
+
+// run applies one part of a batch, which begins with the given record of the batch.
+func (x *Index) run(c *changes, young, old *generation, keys []uint64, first int) {
+	c.previous = x.last
+	if len(c.positions) == 0 {
+		return
+	}
+	bands, n := x.parameters.Bands, len(c.positions)
+	s := x.step
+	s.young, s.old, s.changes = young, old, c
+	s.firstLabel = young.firstRecord + uint32(x.applied%uint64(x.parameters.Records))
+	s.keys, s.slots, s.former = keys[first*bands:][:n*bands], s.slots[first*bands:], s.former[first*bands:]
+	s.run(x.verdicts[first:][:n])
+	x.step.also = s.also
+	x.applied += uint64(n)
+	x.last = c.positions[n-1]
+}
+
+func (x *Index) check(positions []Position, keys []uint64) error {
+	if err := x.ready(); err != nil {
+		return err
+	}
+	if len(positions) > x.batch {
+		return fmt.Errorf("a batch of %d records: the index takes %d", len(positions), x.batch)
+	}
+	if len(keys) != len(positions)*x.parameters.Bands {
+		return fmt.Errorf("%d keys of %d records: pass %d per record", len(keys), len(positions), x.parameters.Bands)
+	}
+	for i, key := range keys {
+		if x.parameters.bandOf(key) != i%x.parameters.Bands {
+			return fmt.Errorf("key %#x of band %d is not a key of that band: compute keys with AppendKeys", key, i%x.parameters.Bands)
+		}
+	}
+	last := x.last
+	for _, p := range positions {
+		if p.Sequence == 0 || p.Compare(last) <= 0 {
+			return fmt.Errorf("position %d:%d does not follow %d:%d: apply each record once, in order", p.Sequence, p.Record, last.Sequence, last.Record)
+		}
+		last = p
+	}
+	return nil
+}
+
+// ready returns an error if verdicts would miss records that the log lacked.
+func (x *Index) ready() error {
+	if x.broken != nil {
+		return x.broken
+	}
+	if next := x.applied / uint64(x.parameters.Records); x.start > 0 && next <= x.start {
+		return fmt.Errorf("the log begins with generation %d, and verdicts of generation %d need the one before it: keep two whole generations of the log", x.start, next)
+	}
+	return nil
+}
+
+// commit makes the last batch permanent.
+func (x *Index) commit() {
+	if len(x.parts[1].positions) > 0 {
+		x.turn()
+		for number, r := range x.parts[1].rows() {
+			x.young.insert(number, r)
+		}
+		x.spare.clear()
+	}
+	x.parts, x.undoable = [2]changes{}, false
+}
+
+// turn begins a generation.
+func (x *Index) turn() {
+	x.young, x.old = x.old, x.young
+	x.young.clear()
+	x.generation++
+}
+
+// Undo removes the records of the last batch, as if Apply had not been called. It returns an error if Apply wasn't the last successful call.
+func (x *Index) Undo() error {
+	if !x.undoable {
+		return errors.New("no batch can be undone: undo a batch before the next call of Apply or Replay")
+	}
+	bands := x.parameters.Bands
+	for r, inserted := range x.parts[0].inserted {
+		for b := range bands {
+			if inserted&(1<<b) != 0 {
+				x.young.keys[x.step.slots[r*bands+b]] = 0
+			}
+		}
+	}
+	if len(x.parts[1].positions) > 0 {
+		x.spare.clear()
+	}
+	x.young.carried, x.state = x.carried, x.before
+	x.parts, x.undoable = [2]changes{}, false
+	return nil
+}

@@ -1,0 +1,106 @@
+package neardup
+
+import (
+	"bytes"
+	"maps"
+	"math/rand/v2"
+	"testing"
+)
+
+// logOf appends the log of the last batch. Entries have room for a few records.
+func logOf(t *testing.T, x *Index, entries [][]byte) [][]byte {
+	t.Helper()
+	entries, err := x.AppendLog(entries, x.parameters.MinEntry()+5*x.parameters.Bands*8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return entries
+}
+
+// withoutHeaders returns all rows of log entries, and all keys.
+func withoutHeaders(t *testing.T, entries [][]byte) (rows, keys []byte) {
+	t.Helper()
+	for _, e := range entries {
+		h, err := ReadHeader(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		end := len(e) - h.rowBytes
+		rows, keys = append(rows, e[end:]...), append(keys, e[headerSize:end]...)
+	}
+	return rows, keys
+}
+
+// TestBatchesDoNotMatter compares verdicts with the reference's, and the rows of the log with each other's, for many arrangements of batches and
+// random orders within each part of a step.
+func TestBatchesDoNotMatter(t *testing.T) {
+	eachStream(t, 700, func(t *testing.T, random *rand.Rand, s *stream) {
+		want := s.expected()
+		var wantRows, wantKeys []byte
+		for name, next := range s.arrangements(random) {
+			for _, shuffle := range []func(int, func(int)){nil, func(n int, visit func(int)) {
+				for _, i := range random.Perm(n) {
+					visit(i)
+				}
+			}} {
+				x := newIndex(t, s.parameters)
+				x.step.shuffle = shuffle
+				var entries [][]byte
+				s.applyFrom(t, x, want, 0, len(want), next, func() { entries = logOf(t, x, entries) })
+				rows, keys := withoutHeaders(t, entries)
+				if wantRows == nil {
+					wantRows, wantKeys = rows, keys
+				}
+				if !bytes.Equal(rows, wantRows) || !bytes.Equal(keys, wantKeys) {
+					t.Fatalf("batches %s: the log differs", name)
+				}
+			}
+		}
+	})
+}
+
+// labels returns the contents of a generation.
+func (g *generation) contents() map[uint64]Position {
+	all := map[uint64]Position{}
+	for _, key := range g.keys {
+		if key != 0 {
+			all[key], _ = g.get(key)
+		}
+	}
+	return all
+}
+
+// TestUndo undoes random batches, some more than once with other records in between, and expects the index that it was before.
+func TestUndo(t *testing.T) {
+	eachStream(t, 500, func(t *testing.T, random *rand.Rand, s *stream) {
+		want := s.expected()
+		x := newIndex(t, s.parameters)
+		turns, done := 0, 0
+		for done < len(want) {
+			x.commit()
+			young, old, carried, state := x.young.contents(), x.old.contents(), x.young.carried, x.state
+			for range random.IntN(3) {
+				n := min(1+random.IntN(s.parameters.Records), len(want)-done)
+				s.applyFrom(t, x, want, done, done+n, func() int { return n }, func() {})
+				if len(x.parts[1].positions) > 0 {
+					turns++
+				}
+				if err := x.Undo(); err != nil {
+					t.Fatal(err)
+				}
+				if !maps.Equal(x.young.contents(), young) || !maps.Equal(x.old.contents(), old) || x.young.carried != carried || x.state != state {
+					t.Fatalf("undoing %d records after %d changed the index", n, done)
+				}
+			}
+			n := min(1+random.IntN(s.parameters.Records), len(want)-done)
+			s.applyFrom(t, x, want, done, done+n, func() int { return n }, func() {})
+			done += n
+		}
+		if turns == 0 && len(want) > 2*s.parameters.Records {
+			t.Error("no batch with the end of a generation was undone")
+		}
+		if x.commit(); x.Undo() == nil {
+			t.Error("a permanent batch was undone")
+		}
+	})
+}

@@ -1,0 +1,178 @@
+package neardup
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+)
+
+// Header is the beginning of a log entry. An entry has the changes of consecutive records of one generation. docs/adr/0055-near-duplicates.md
+// describes its bytes.
+type Header struct {
+	Parameters Parameters
+	Generation uint64
+	First      int      // number of the first record in its generation, from 0
+	Records    int      // number of records, at least 1
+	Previous   Position // of the last record before the entry; the zero Position if there is none
+	Last       Position // of the last record
+
+	rowBytes int // size of the rows
+}
+
+const (
+	logMagic   = "MRND"
+	logVersion = 1
+	headerSize = 72
+)
+
+// encode appends the header's bytes.
+func (h *Header) encode(b []byte) []byte {
+	le := binary.LittleEndian
+	b = append(b, logMagic...)
+	b = le.AppendUint16(b, logVersion)
+	b = le.AppendUint16(b, uint16(h.Parameters.Bands))
+	b = le.AppendUint16(b, uint16(h.Parameters.Rows))
+	b = le.AppendUint16(b, uint16(h.Parameters.K))
+	b = le.AppendUint32(b, h.Parameters.Seed)
+	b = le.AppendUint32(b, uint32(h.Parameters.Records))
+	b = le.AppendUint32(b, uint32(h.First))
+	b = le.AppendUint64(b, h.Generation)
+	for _, p := range []Position{h.Previous, h.Last} {
+		b = le.AppendUint64(b, p.Sequence)
+		b = le.AppendUint64(b, p.Record)
+	}
+	b = le.AppendUint32(b, uint32(h.Records))
+	return le.AppendUint32(b, uint32(h.rowBytes))
+}
+
+// ReadHeader returns the header of a log entry. It returns an error if the header contradicts itself or the entry's size. It doesn't read the
+// rows.
+func ReadHeader(entry []byte) (h Header, err error) {
+	if len(entry) < headerSize || string(entry[:4]) != logMagic {
+		return h, errors.New("this is no entry of a near-duplicate log")
+	}
+	le := binary.LittleEndian
+	if version := le.Uint16(entry[4:]); version != logVersion {
+		return h, fmt.Errorf("the entry has version %d, and this program reads %d: run the version that wrote the log", version, logVersion)
+	}
+	h.Parameters = Parameters{
+		Bands: int(le.Uint16(entry[6:])), Rows: int(le.Uint16(entry[8:])), K: int(le.Uint16(entry[10:])),
+		Seed: le.Uint32(entry[12:]), Records: int(le.Uint32(entry[16:])),
+	}
+	h.First = int(le.Uint32(entry[20:]))
+	h.Generation = le.Uint64(entry[24:])
+	h.Previous = Position{le.Uint64(entry[32:]), le.Uint64(entry[40:])}
+	h.Last = Position{le.Uint64(entry[48:]), le.Uint64(entry[56:])}
+	h.Records = int(le.Uint32(entry[64:]))
+	h.rowBytes = int(le.Uint32(entry[68:]))
+	if err := h.Parameters.Validate(); err != nil {
+		return h, err
+	}
+	keyBytes := len(entry) - headerSize - h.rowBytes
+	switch {
+	case h.Generation >= math.MaxInt64/MaxRecords:
+		return h, fmt.Errorf("generation %d is too large", h.Generation)
+	case h.Records < 1 || h.First+h.Records > h.Parameters.Records:
+		return h, fmt.Errorf("the entry has records %d to %d of a generation of %d", h.First, h.First+h.Records-1, h.Parameters.Records)
+	case h.Previous.Compare(h.Last) >= 0:
+		return h, errors.New("the entry's last position is not after the one before it")
+	case keyBytes < 0 || keyBytes%8 != 0:
+		return h, fmt.Errorf("the entry has %d bytes, and %d of rows", len(entry), h.rowBytes)
+	}
+	return h, nil
+}
+
+// maxRow returns the largest size of a row with its keys.
+func (p Parameters) maxRow() int {
+	varints := 4 + 1 + p.Bands*2 // position, label; number of labels; labels
+	return varints*binary.MaxVarintLen64 + (1+p.Bands)*p.bitBytes() + p.Bands*8
+}
+
+// bitBytes returns the size of a set of bands.
+func (p Parameters) bitBytes() int { return (p.Bands + 7) / 8 }
+
+// MinEntry returns the smallest limit of a log entry's size in bytes. Every record fits into an entry of that size.
+func (p Parameters) MinEntry() int { return headerSize + p.maxRow() }
+
+// MaxEntry is the largest limit of a log entry's size in bytes.
+const MaxEntry = 1 << 30
+
+// AppendLog appends the log entries of the last batch, of at most limit bytes each. They describe all its changes, so replaying them in order gives
+// an index with the same answers. Entries with rows of two generations don't exist. The limit is from MinEntry to MaxEntry. Call AppendLog before
+// the next call of Apply, Undo or Replay.
+func (x *Index) AppendLog(entries [][]byte, limit int) ([][]byte, error) {
+	if limit < x.parameters.MinEntry() || limit > MaxEntry {
+		return nil, fmt.Errorf("a log entry has %d bytes at most: set %d to %d", limit, x.parameters.MinEntry(), MaxEntry)
+	}
+	first := x.before.applied
+	for i := range x.parts {
+		entries = x.parts[i].appendEntries(entries, x.parameters, first, limit)
+		first += uint64(len(x.parts[i].positions))
+	}
+	return entries, nil
+}
+
+// appendEntries appends the entries of changes that begin with the given record of the stream.
+func (c *changes) appendEntries(entries [][]byte, p Parameters, first uint64, limit int) [][]byte {
+	h := Header{
+		Parameters: p, Generation: first / uint64(p.Records), First: int(first % uint64(p.Records)),
+		Previous: c.previous, Last: c.previous,
+	}
+	var rows, keys, row []byte
+	flush := func() {
+		h.rowBytes = len(rows)
+		entry := h.encode(make([]byte, 0, headerSize+len(rows)+len(keys)))
+		entries = append(entries, append(append(entry, keys...), rows...))
+		h.First, h.Records, h.Previous = h.First+h.Records, 0, h.Last
+		rows, keys = rows[:0], keys[:0]
+	}
+	for _, r := range c.rows() {
+		row = p.appendRow(row[:0], r, h.Last)
+		if headerSize+len(keys)+len(rows)+len(row)+8*len(r.keys) > limit {
+			flush()
+		}
+		rows = append(rows, row...)
+		for _, key := range r.keys {
+			keys = binary.LittleEndian.AppendUint64(keys, key)
+		}
+		h.Records, h.Last = h.Records+1, r.position
+	}
+	if h.Records > 0 {
+		flush()
+	}
+	return entries
+}
+
+// appendRow appends a row without its keys. It follows a record with the given position.
+func (p Parameters) appendRow(b []byte, r row, previous Position) []byte {
+	b = binary.AppendUvarint(b, r.position.Sequence-previous.Sequence)
+	if r.position.Sequence == previous.Sequence {
+		b = binary.AppendUvarint(b, r.position.Record-previous.Record-1)
+	} else {
+		b = binary.AppendUvarint(b, r.position.Record)
+	}
+	if r.label == r.position {
+		b = append(b, 0)
+	} else {
+		b = binary.AppendUvarint(b, 1+r.position.Sequence-r.label.Sequence)
+		b = binary.AppendUvarint(b, r.label.Record)
+	}
+	b = p.appendBits(b, r.inserted)
+	code := uint64(r.carries) << 1
+	if r.relabeled {
+		code |= 1
+	}
+	b = binary.AppendUvarint(b, code)
+	for _, c := range r.carried {
+		b = p.appendBits(b, c.bands)
+		b = binary.AppendUvarint(b, 1+r.position.Sequence-c.label.Sequence)
+		b = binary.AppendUvarint(b, c.label.Record)
+	}
+	return b
+}
+
+// appendBits appends a set of bands.
+func (p Parameters) appendBits(b []byte, bands uint64) []byte {
+	return append(b, binary.LittleEndian.AppendUint64(nil, bands)[:p.bitBytes()]...)
+}

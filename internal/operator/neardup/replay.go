@@ -1,0 +1,227 @@
+package neardup
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/bits"
+)
+
+// Replay applies a log entry. The first entry of a new index begins a generation. Each other entry follows the one before it. Replay checks every
+// field that it reads. After an error, the index is unusable, and all its methods return the error.
+//
+// A trimmed log may begin with any generation, but the generation's verdicts need the one before it. Apply returns an error until then.
+func (x *Index) Replay(entry []byte) error {
+	if x.broken == nil {
+		x.broken = x.replay(entry)
+	}
+	return x.broken
+}
+
+func (x *Index) replay(entry []byte) error {
+	h, err := ReadHeader(entry)
+	if err != nil {
+		return err
+	}
+	x.commit()
+	if err := x.follow(h); err != nil {
+		return err
+	}
+	d := newDecoder(h, entry)
+	for number := h.First; number < h.First+h.Records; number++ {
+		r, err := d.next()
+		if err != nil {
+			return fmt.Errorf("record %d of generation %d in the log: %w", number, h.Generation, err)
+		}
+		if fits := x.young.carried+r.carries <= h.Parameters.Records; r.carries > 0 && fits == r.relabeled {
+			return fmt.Errorf("record %d of generation %d in the log carries labels wrongly", number, h.Generation)
+		}
+		if !x.young.insert(number, r) {
+			return fmt.Errorf("record %d of generation %d in the log inserts a key that is there already", number, h.Generation)
+		}
+		x.applied++
+		x.last = r.position
+	}
+	return d.end()
+}
+
+// follow prepares the index for an entry, or returns an error if the entry isn't the next one.
+func (x *Index) follow(h Header) error {
+	records := uint64(h.Parameters.Records)
+	switch applied := h.Generation*records + uint64(h.First); {
+	case h.Parameters != x.parameters:
+		return fmt.Errorf("the log has parameters %+v, and the index %+v: use the parameters of the log, or begin a new log", h.Parameters, x.parameters)
+	case x.applied == 0 && h.First == 0:
+		if h.Generation == 0 && h.Previous != (Position{}) {
+			return errors.New("the first record of the log has a position before it")
+		}
+		x.applied, x.generation, x.start = applied, h.Generation, h.Generation
+	case applied != x.applied || h.Previous != x.last:
+		return fmt.Errorf("the entry follows record %d at %v, and the index has %d records up to %v: replay the log without gaps", applied, h.Previous, x.applied, x.last)
+	case x.applied == x.end():
+		x.turn()
+	}
+	return nil
+}
+
+// decoder reads the rows of an entry. It stops with the first error.
+type decoder struct {
+	parameters Parameters
+	rows, keys []byte
+	position   Position // of the last row
+	last       Position // of the entry
+
+	key     [MaxBands]uint64 // memory of a row
+	carried [MaxBands]carry
+}
+
+var (
+	errTruncated = errors.New("the row is truncated")
+	errNumber    = errors.New("a number is too large")
+	errBands     = errors.New("bands contradict each other")
+	errOrder     = errors.New("a position is out of order")
+)
+
+func newDecoder(h Header, entry []byte) *decoder {
+	keyEnd := len(entry) - h.rowBytes
+	return &decoder{parameters: h.Parameters, keys: entry[headerSize:keyEnd], rows: entry[keyEnd:], position: h.Previous, last: h.Last}
+}
+
+// next returns the next row. It is valid until the next call.
+func (d *decoder) next() (r row, err error) {
+	if r.position, err = d.readPosition(); err != nil {
+		return r, err
+	}
+	r.label = r.position
+	distance, err := d.number()
+	if err == nil && distance > 0 {
+		r.label, err = d.readLabel(distance, r.position)
+	}
+	if err != nil {
+		return r, err
+	}
+	if r.inserted, err = d.bands(); err != nil {
+		return r, err
+	}
+	if err = d.readCarried(&r); err != nil {
+		return r, err
+	}
+	d.position = r.position
+	return r, d.readKeys(&r)
+}
+
+// end returns an error unless the rows end with the position of the header.
+func (d *decoder) end() error {
+	if len(d.rows) > 0 || len(d.keys) > 0 || d.position != d.last {
+		return errors.New("the entry does not end where its header says")
+	}
+	return nil
+}
+
+func (d *decoder) number() (uint64, error) {
+	v, n := binary.Uvarint(d.rows)
+	switch {
+	case n == 0:
+		return 0, errTruncated
+	case n < 0:
+		return 0, errNumber
+	}
+	d.rows = d.rows[n:]
+	return v, nil
+}
+
+// readPosition returns the position of the next row.
+func (d *decoder) readPosition() (p Position, err error) {
+	distance, err := d.number()
+	if err != nil {
+		return p, err
+	}
+	if p.Record, err = d.number(); err != nil {
+		return p, err
+	}
+	if p.Sequence = d.position.Sequence + distance; distance == 0 {
+		p.Record += d.position.Record + 1
+	}
+	if p.Sequence == 0 || p.Compare(d.position) <= 0 || p.Compare(d.last) > 0 {
+		return p, errOrder
+	}
+	return p, nil
+}
+
+// readLabel returns the label of a record. It is before the record. distance is one more than that of their sequences.
+func (d *decoder) readLabel(distance uint64, own Position) (label Position, err error) {
+	if distance == 0 || distance > own.Sequence {
+		return label, errNumber
+	}
+	label.Sequence = own.Sequence - (distance - 1)
+	if label.Record, err = d.number(); err == nil && label.Compare(own) >= 0 {
+		err = errOrder
+	}
+	return label, err
+}
+
+// bands returns a set of bands.
+func (d *decoder) bands() (uint64, error) {
+	n := d.parameters.bitBytes()
+	if len(d.rows) < n {
+		return 0, errTruncated
+	}
+	var word [8]byte
+	copy(word[:], d.rows[:n])
+	d.rows = d.rows[n:]
+	set := binary.LittleEndian.Uint64(word[:])
+	if bits.Len64(set) > d.parameters.Bands {
+		return 0, errBands
+	}
+	return set, nil
+}
+
+// readCarried reads the labels that a record carried over.
+func (d *decoder) readCarried(r *row) error {
+	code, err := d.number()
+	if err != nil {
+		return err
+	}
+	if code>>1 > uint64(bits.OnesCount64(r.inserted)) || code == 1 {
+		return errBands
+	}
+	if r.carries, r.relabeled = int(code>>1), code&1 != 0; r.relabeled {
+		return nil
+	}
+	free := r.inserted
+	r.carried = d.carried[:r.carries]
+	for i := range r.carried {
+		c := &r.carried[i]
+		if c.bands, err = d.bands(); err != nil {
+			return err
+		}
+		if c.bands == 0 || c.bands&^free != 0 {
+			return errBands
+		}
+		free &^= c.bands
+		distance, err := d.number()
+		if err != nil {
+			return err
+		}
+		if c.label, err = d.readLabel(distance, r.position); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readKeys reads the keys that a record inserted.
+func (d *decoder) readKeys(r *row) error {
+	r.keys = d.key[:0]
+	for set := r.inserted; set != 0; set &= set - 1 {
+		if len(d.keys) < 8 {
+			return errTruncated
+		}
+		key := binary.LittleEndian.Uint64(d.keys)
+		if d.keys = d.keys[8:]; d.parameters.bandOf(key) != bits.TrailingZeros64(set) {
+			return errBands
+		}
+		r.keys = append(r.keys, key)
+	}
+	return nil
+}
