@@ -73,7 +73,7 @@ func (g *generation) get(key uint64) (label Position, ok bool) {
 	return label, ok
 }
 
-// row is what one record changed in its generation.
+// row is what one record changed in its generation. The log stores rows.
 type row struct {
 	position, label Position
 	inserted        uint64   // bit b is set if the record inserted the key of band b

@@ -3,6 +3,7 @@ package neardup
 import (
 	"errors"
 	"fmt"
+	"math/bits"
 )
 
 // Index is the index of one partition. It takes batches of records, and can undo the last one. Create it with New. All methods are for one
@@ -17,9 +18,9 @@ type Index struct {
 	young, old, spare *generation
 
 	step     step
-	memory   *changes   // for all records of a batch
-	verdicts []Verdict  // of the last batch
-	parts    [2]changes // of the last batch, in the young generation and in spare
+	rows     []row     // memory for a batch
+	verdicts []Verdict // of the last batch
+	parts    [2][]row  // of the last batch, in the young generation and in spare
 	undoable bool
 	before   state // the last batch
 	carried  int   // by the young generation before the last batch
@@ -50,12 +51,11 @@ func Bytes(p Parameters, batch int) (int64, error) {
 		return 0, fmt.Errorf("a batch of %d records: set 1 to %d, and no more than a generation, which is %d", batch, MaxBatch, p.Records)
 	}
 	const (
-		perKey    = 8 + 4 + 8 + 24               // slots, former, keys, carried
-		perRecord = 16 + 16 + 8 + 8 + 8 + 1 + 48 // positions, labels, inserted, copied, carries, relabeled, verdicts
-		waiting   = 4
+		perKey    = 8 + 4 + 8 + 24   // slots, former, newKeys, carried
+		perRecord = 8 + 4 + 104 + 48 // copied, waiting, rows, verdicts
 	)
 	n, b := int64(batch), int64(p.Bands)
-	scratch := n*b*perKey + n*(perRecord+waiting) + n*(b-1)*16 // other labels of the verdicts
+	scratch := n*b*perKey + n*perRecord + n*(b-1)*16 // also
 	generation := room{records: p.Records, carried: p.Records}
 	return 2*generation.bytes(p.Bands) + p.spareRoom(batch).bytes(p.Bands) + scratch, nil
 }
@@ -74,9 +74,10 @@ func New(p Parameters, batch int) (*Index, error) {
 		young: newGeneration(full, p.Bands), old: newGeneration(full, p.Bands), spare: newGeneration(p.spareRoom(batch), p.Bands),
 		step: step{parameters: p, scratch: scratch{
 			slots: make([]int, batch*p.Bands), former: make([]uint32, batch*p.Bands),
-			waiting: make([]int32, 0, batch), also: make([]Position, 0, batch*(p.Bands-1)),
+			copied: make([]uint64, batch), waiting: make([]int32, 0, batch),
+			newKeys: make([]uint64, 0, batch*p.Bands), carried: make([]carry, 0, batch*p.Bands), also: make([]Position, 0, batch*(p.Bands-1)),
 		}},
-		memory: newChanges(batch, p.Bands), verdicts: make([]Verdict, batch),
+		rows: make([]row, batch), verdicts: make([]Verdict, batch),
 	}, nil
 }
 
@@ -95,33 +96,33 @@ func (x *Index) Apply(positions []Position, keys []uint64) ([]Verdict, error) {
 
 	n := len(positions)
 	fits := int(min(uint64(n), x.end()-x.applied))
-	copy(x.memory.positions, positions)
-	x.step.also = x.step.also[:0]
-	x.parts[0] = x.memory.slice(0, fits, nil)
-	x.run(&x.parts[0], x.young, x.old, keys, 0)
-	x.parts[1] = x.memory.slice(fits, n, &x.parts[0])
-	x.run(&x.parts[1], x.spare, x.young, keys, fits)
+	for i, p := range positions {
+		x.rows[i].position = p
+	}
+	x.step.newKeys, x.step.carried, x.step.also = x.step.newKeys[:0], x.step.carried[:0], x.step.also[:0]
+	x.parts = [2][]row{x.rows[:fits], x.rows[fits:n]}
+	x.run(0, fits, keys, x.young, x.old)
+	x.run(fits, n, keys, x.spare, x.young)
 	return x.verdicts[:n], nil
 }
 
 // end returns the number of records at which the young generation is full.
 func (x *Index) end() uint64 { return (x.generation + 1) * uint64(x.parameters.Records) }
 
-// run applies one part of a batch, which begins with the given record of the batch.
-func (x *Index) run(c *changes, young, old *generation, keys []uint64, first int) {
-	c.previous = x.last
-	if len(c.positions) == 0 {
+// run applies the records of a batch from first to end, which belong to the generation young.
+func (x *Index) run(first, end int, keys []uint64, young, old *generation) {
+	if first == end {
 		return
 	}
-	bands, n := x.parameters.Bands, len(c.positions)
-	s := x.step
-	s.young, s.old, s.changes = young, old, c
+	bands, s := x.parameters.Bands, &x.step
+	s.young, s.old, s.rows, s.keys = young, old, x.rows[first:end], keys[first*bands:end*bands]
 	s.firstLabel = young.firstRecord + uint32(x.applied%uint64(x.parameters.Records))
-	s.keys, s.slots, s.former = keys[first*bands:][:n*bands], s.slots[first*bands:], s.former[first*bands:]
-	s.run(x.verdicts[first:][:n])
-	x.step.also = s.also
-	x.applied += uint64(n)
-	x.last = c.positions[n-1]
+	slots := s.slots
+	s.slots = slots[first*bands:] // Undo needs those of both parts
+	s.run(x.verdicts[first:end])
+	s.slots = slots
+	x.applied += uint64(end - first)
+	x.last = x.rows[end-1].position
 }
 
 func (x *Index) check(positions []Position, keys []uint64) error {
@@ -162,14 +163,14 @@ func (x *Index) ready() error {
 
 // commit makes the last batch permanent.
 func (x *Index) commit() {
-	if len(x.parts[1].positions) > 0 {
+	if len(x.parts[1]) > 0 {
 		x.turn()
-		for number, r := range x.parts[1].rows() {
+		for number, r := range x.parts[1] {
 			x.young.insert(number, r)
 		}
 		x.spare.clear()
 	}
-	x.parts, x.undoable = [2]changes{}, false
+	x.parts, x.undoable = [2][]row{}, false
 }
 
 // turn begins a generation.
@@ -184,18 +185,15 @@ func (x *Index) Undo() error {
 	if !x.undoable {
 		return errors.New("no batch can be undone: undo a batch before the next call of Apply or Replay")
 	}
-	bands := x.parameters.Bands
-	for r, inserted := range x.parts[0].inserted {
-		for b := range bands {
-			if inserted&(1<<b) != 0 {
-				x.young.keys[x.step.slots[r*bands+b]] = 0
-			}
+	for i, r := range x.parts[0] {
+		for set := r.inserted; set != 0; set &= set - 1 {
+			x.young.keys[x.step.slots[i*x.parameters.Bands+bits.TrailingZeros64(set)]] = 0
 		}
 	}
-	if len(x.parts[1].positions) > 0 {
+	if len(x.parts[1]) > 0 {
 		x.spare.clear()
 	}
 	x.young.carried, x.state = x.carried, x.before
-	x.parts, x.undoable = [2]changes{}, false
+	x.parts, x.undoable = [2][]row{}, false
 	return nil
 }

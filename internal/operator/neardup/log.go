@@ -105,19 +105,22 @@ func (x *Index) AppendLog(entries [][]byte, limit int) ([][]byte, error) {
 	if limit < x.parameters.MinEntry() || limit > MaxEntry {
 		return nil, fmt.Errorf("a log entry has %d bytes at most: set %d to %d", limit, x.parameters.MinEntry(), MaxEntry)
 	}
-	first := x.before.applied
-	for i := range x.parts {
-		entries = x.parts[i].appendEntries(entries, x.parameters, first, limit)
-		first += uint64(len(x.parts[i].positions))
+	state := x.before
+	for _, rows := range x.parts {
+		if len(rows) > 0 {
+			entries = x.parameters.appendEntries(entries, state, rows, limit)
+			state.applied += uint64(len(rows))
+			state.last = rows[len(rows)-1].position
+		}
 	}
 	return entries, nil
 }
 
-// appendEntries appends the entries of changes that begin with the given record of the stream.
-func (c *changes) appendEntries(entries [][]byte, p Parameters, first uint64, limit int) [][]byte {
+// appendEntries appends the entries of rows that begin in the given state.
+func (p Parameters) appendEntries(entries [][]byte, s state, list []row, limit int) [][]byte {
 	h := Header{
-		Parameters: p, Generation: first / uint64(p.Records), First: int(first % uint64(p.Records)),
-		Previous: c.previous, Last: c.previous,
+		Parameters: p, Generation: s.applied / uint64(p.Records), First: int(s.applied % uint64(p.Records)),
+		Previous: s.last, Last: s.last,
 	}
 	var rows, keys, row []byte
 	flush := func() {
@@ -127,7 +130,7 @@ func (c *changes) appendEntries(entries [][]byte, p Parameters, first uint64, li
 		h.First, h.Records, h.Previous = h.First+h.Records, 0, h.Last
 		rows, keys = rows[:0], keys[:0]
 	}
-	for _, r := range c.rows() {
+	for _, r := range list {
 		row = p.appendRow(row[:0], r, h.Last)
 		if headerSize+len(keys)+len(rows)+len(row)+8*len(r.keys) > limit {
 			flush()
@@ -138,9 +141,7 @@ func (c *changes) appendEntries(entries [][]byte, p Parameters, first uint64, li
 		}
 		h.Records, h.Last = h.Records+1, r.position
 	}
-	if h.Records > 0 {
-		flush()
-	}
+	flush()
 	return entries
 }
 

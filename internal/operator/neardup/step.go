@@ -1,6 +1,9 @@
 package neardup
 
-import "slices"
+import (
+	"math/bits"
+	"slices"
+)
 
 // step applies consecutive records of one generation to its table at once. It has four parts, as on a GPU: probe, gather, settle and finish.
 // In each part the order of keys or records doesn't matter, except where a GPU computes a prefix sum.
@@ -13,17 +16,20 @@ type step struct {
 	firstLabel uint32
 	keys       []uint64 // of all records, by record and band
 	scratch
-	*changes // what the step computes, by record
+	rows []row // what the step computes. The position is set before.
 
 	shuffle func(n int, visit func(int)) // visits 0 to n-1 in another order, in tests
 }
 
-// scratch is the memory of a step that isn't needed afterwards, except for slots. Its elements are by record and band, unless stated otherwise.
+// scratch is memory for the largest batch.
 type scratch struct {
-	slots   []int      // the key's slot in the young generation
-	former  []uint32   // the key's label in the old generation, if it was absent from the young one; otherwise absent
+	slots   []int      // by key: its slot in the young generation
+	former  []uint32   // by key: its label in the old generation, if it was absent from the young one; otherwise absent
+	copied  []uint64   // by record: the bands of keys that it copies from the old generation
 	waiting []int32    // numbers of records whose label depends on records of the same batch
-	also    []Position // memory of the verdicts' lists
+	newKeys []uint64   // keys of the rows
+	carried []carry    // carried labels of the rows
+	also    []Position // lists of the verdicts
 }
 
 // absent is the label of a key that isn't in the old generation.
@@ -31,7 +37,7 @@ const absent = 1<<32 - 1
 
 // run applies the records and writes their verdicts.
 func (s *step) run(verdicts []Verdict) {
-	n, firstCarried := len(s.positions), s.young.carried
+	n, firstCarried := len(s.rows), s.young.carried
 	s.waiting = s.waiting[:0]
 	s.each(len(s.keys), s.probe)
 	s.each(n, s.gather)
@@ -66,7 +72,7 @@ func (s *step) probe(i int) {
 
 // gather looks up a record's keys in the old generation, unless the young one had them before, and notes which keys the record inserted.
 func (s *step) gather(r int) {
-	s.inserted[r], s.copied[r] = 0, 0
+	inserted, copied := uint64(0), uint64(0)
 	for b := range s.parameters.Bands {
 		i := r*s.parameters.Bands + b
 		label := s.young.labels[s.slots[i]]
@@ -79,36 +85,36 @@ func (s *step) gather(r int) {
 			s.former[i] = s.old.labels[slot]
 		}
 		if label == s.firstLabel+uint32(r) {
-			s.inserted[r] |= 1 << b
+			inserted |= 1 << b
 			if found {
-				s.copied[r] |= 1 << b
+				copied |= 1 << b
 			}
 		}
 	}
+	s.rows[r].inserted, s.copied[r] = inserted, copied
 }
 
 // carryOver decides which records carry over the labels of their copied keys. On a GPU this is a prefix sum over the numbers of labels.
 func (s *step) carryOver() {
-	for r, copied := range s.copied {
-		first := len(s.carried)
-		for b := range s.parameters.Bands {
-			if copied&(1<<b) == 0 {
-				continue
+	for i := range s.rows {
+		r, first := &s.rows[i], len(s.carried)
+		r.carried = s.carried[first:]
+		for set := s.copied[i]; set != 0; set &= set - 1 {
+			b := bits.TrailingZeros64(set)
+			label := s.old.positions[s.former[i*s.parameters.Bands+b]]
+			k := slices.IndexFunc(r.carried, func(c carry) bool { return c.label == label })
+			if k < 0 {
+				k = len(r.carried)
+				r.carried = append(r.carried, carry{label: label})
 			}
-			label := s.old.positions[s.former[r*s.parameters.Bands+b]]
-			i := first + slices.IndexFunc(s.carried[first:], func(c carry) bool { return c.label == label })
-			if i < first {
-				i = len(s.carried)
-				s.carried = append(s.carried, carry{label: label})
-			}
-			s.carried[i].bands |= 1 << b
+			r.carried[k].bands |= 1 << b
 		}
-		s.carries[r] = len(s.carried) - first
-		s.young.carried += s.carries[r]
-		s.relabeled[r] = copied != 0 && s.young.carried > s.parameters.Records
-		if s.relabeled[r] {
-			s.carried = s.carried[:first]
+		r.carries = len(r.carried)
+		s.young.carried += r.carries
+		if r.relabeled = r.carries > 0 && s.young.carried > s.parameters.Records; r.relabeled {
+			r.carried = nil
 		}
+		s.carried = s.carried[:first+len(r.carried)]
 	}
 }
 
@@ -121,16 +127,16 @@ func (s *step) hit(r, b int) (label Position, depends, ok bool) {
 		return s.young.positions[index], false, true
 	}
 	first := int(index - s.firstLabel)
-	if s.former[i] != absent && (first == r || !s.relabeled[first]) {
+	if s.former[i] != absent && (first == r || !s.rows[first].relabeled) {
 		return s.old.positions[s.former[i]], false, true
 	}
-	return s.labels[first], true, first != r
+	return s.rows[first].label, true, first != r
 }
 
 // guess computes the least label of a record's hits that are known already, or its position. The others are left to settle.
 func (s *step) guess(r int) {
 	waits := false
-	least := s.positions[r]
+	least := s.rows[r].position
 	for b := range s.parameters.Bands {
 		label, depends, ok := s.hit(r, b)
 		switch {
@@ -140,7 +146,7 @@ func (s *step) guess(r int) {
 			least = label
 		}
 	}
-	s.labels[r] = least
+	s.rows[r].label = least
 	if waits {
 		s.waiting = append(s.waiting, int32(r))
 	}
@@ -154,8 +160,8 @@ func (s *step) settle() {
 		s.each(len(s.waiting), func(w int) {
 			r := s.waiting[w]
 			for b := range s.parameters.Bands {
-				if label, _, ok := s.hit(int(r), b); ok && label.Compare(s.labels[r]) < 0 {
-					s.labels[r] = label
+				if label, _, ok := s.hit(int(r), b); ok && label.Compare(s.rows[r].label) < 0 {
+					s.rows[r].label = label
 					changed = true
 				}
 			}
@@ -173,38 +179,32 @@ func (s *step) finish(r int) Verdict {
 			continue
 		}
 		v.Bands++
-		if i, found := slices.BinarySearchFunc(s.also[first:], label, Position.Compare); !found && label != s.labels[r] {
+		if i, found := slices.BinarySearchFunc(s.also[first:], label, Position.Compare); !found && label != s.rows[r].label {
 			s.also = slices.Insert(s.also, first+i, label)
 		}
 	}
 	if v.Bands > 0 {
-		v.DuplicateOf, v.Also = s.labels[r], s.also[first:len(s.also):len(s.also)]
+		v.DuplicateOf, v.Also = s.rows[r].label, s.also[first:len(s.also):len(s.also)]
 	}
 	return v
 }
 
-// store writes the labels of all records, of which those of kept copies are new, and collects the keys that the records inserted.
+// store writes the labels of all records, and those of the keys that keep theirs. It collects the keys that the records inserted.
 func (s *step) store(firstCarried int) {
-	bands, carried := s.parameters.Bands, s.carried
-	for r, inserted := range s.inserted {
-		s.young.positions[s.firstLabel+uint32(r)] = s.labels[r]
-		for b := range bands {
-			if inserted&(1<<b) != 0 {
-				s.newKeys = append(s.newKeys, s.keys[r*bands+b])
+	bands := s.parameters.Bands
+	for i := range s.rows {
+		r, first := &s.rows[i], len(s.newKeys)
+		s.young.positions[s.firstLabel+uint32(i)] = r.label
+		for set := r.inserted; set != 0; set &= set - 1 {
+			s.newKeys = append(s.newKeys, s.keys[i*bands+bits.TrailingZeros64(set)])
+		}
+		r.keys = s.newKeys[first:]
+		for k, c := range r.carried {
+			s.young.positions[firstCarried+k] = c.label
+			for set := c.bands; set != 0; set &= set - 1 {
+				s.young.labels[s.slots[i*bands+bits.TrailingZeros64(set)]] = uint32(firstCarried + k)
 			}
 		}
-		if s.carries[r] == 0 || s.relabeled[r] {
-			continue
-		}
-		for _, c := range carried[:s.carries[r]] {
-			s.young.positions[firstCarried] = c.label
-			for b := range bands {
-				if c.bands&(1<<b) != 0 {
-					s.young.labels[s.slots[r*bands+b]] = uint32(firstCarried)
-				}
-			}
-			firstCarried++
-		}
-		carried = carried[s.carries[r]:]
+		firstCarried += r.carries
 	}
 }
