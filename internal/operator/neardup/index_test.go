@@ -34,7 +34,7 @@ func withoutHeaders(t *testing.T, entries [][]byte) (rows, keys []byte) {
 // TestBatchesDoNotMatter compares verdicts with the reference's, and the rows of the log with each other's, for many arrangements of batches and
 // random orders within each part of a step.
 func TestBatchesDoNotMatter(t *testing.T) {
-	eachStream(t, 700, func(t *testing.T, random *rand.Rand, s *stream) {
+	eachStream(t, 400, func(t *testing.T, random *rand.Rand, s *stream) {
 		want := s.expected()
 		var wantRows, wantKeys []byte
 		for name, next := range s.arrangements(random) {
@@ -59,7 +59,7 @@ func TestBatchesDoNotMatter(t *testing.T) {
 	})
 }
 
-// labels returns the contents of a generation.
+// contents returns the keys and labels of a generation.
 func (g *generation) contents() map[uint64]Position {
 	all := map[uint64]Position{}
 	for _, key := range g.keys {
@@ -72,10 +72,11 @@ func (g *generation) contents() map[uint64]Position {
 
 // TestUndo undoes random batches, some more than once with other records in between, and expects the index that it was before.
 func TestUndo(t *testing.T) {
-	eachStream(t, 500, func(t *testing.T, random *rand.Rand, s *stream) {
+	turns := 0
+	eachStream(t, 400, func(t *testing.T, random *rand.Rand, s *stream) {
 		want := s.expected()
 		x := newIndex(t, s.parameters)
-		turns, done := 0, 0
+		done := 0
 		for done < len(want) {
 			x.commit()
 			young, old, carried, state := x.young.contents(), x.old.contents(), x.young.carried, x.state
@@ -96,11 +97,11 @@ func TestUndo(t *testing.T) {
 			s.applyFrom(t, x, want, done, done+n, func() int { return n }, func() {})
 			done += n
 		}
-		if turns == 0 && len(want) > 2*s.parameters.Records {
-			t.Error("no batch with the end of a generation was undone")
-		}
 		if x.commit(); x.Undo() == nil {
 			t.Error("a permanent batch was undone")
 		}
 	})
+	if turns < 100 {
+		t.Errorf("%d batches with the end of a generation were undone, want more", turns)
+	}
 }

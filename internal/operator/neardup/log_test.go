@@ -75,6 +75,25 @@ func TestReplayEqualsApply(t *testing.T) {
 	})
 }
 
+// TestReplayAfterApply lets two indexes take turns. The one that doesn't apply a batch replays its log.
+func TestReplayAfterApply(t *testing.T) {
+	eachStream(t, 300, func(t *testing.T, random *rand.Rand, s *stream) {
+		want := s.expected()
+		applies, replays := newIndex(t, s.parameters), newIndex(t, s.parameters)
+		for done := 0; done < len(want); {
+			n := min(1+random.IntN(s.parameters.Records), len(want)-done)
+			s.applyFrom(t, applies, want, done, done+n, func() int { return n }, func() {})
+			for _, e := range logOf(t, applies, nil) {
+				if err := replays.Replay(e); err != nil {
+					t.Fatal(err)
+				}
+			}
+			done += n
+			applies, replays = replays, applies
+		}
+	})
+}
+
 // TestReplayOfATrimmedLog begins with each generation of the log. Verdicts are refused as long as they need the generation before.
 func TestReplayOfATrimmedLog(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
