@@ -51,8 +51,8 @@ func Bytes(p Parameters, batch int) (int64, error) {
 		return 0, fmt.Errorf("a batch of %d records: set 1 to %d, and no more than a generation, which is %d", batch, MaxBatch, p.Records)
 	}
 	const (
-		perKey    = 8 + 4 + 8 + 24   // slots, former, newKeys, carried
-		perRecord = 8 + 4 + 104 + 48 // copied, waiting, rows, verdicts
+		perKey    = 8 + 4 + 4 + 8 + 24 // slots, found, former, newKeys, carried
+		perRecord = 8 + 4 + 104 + 48   // copied, waiting, rows, verdicts
 	)
 	n, b := int64(batch), int64(p.Bands)
 	scratch := n*b*perKey + n*perRecord + n*(b-1)*16 // also
@@ -73,7 +73,7 @@ func New(p Parameters, batch int) (*Index, error) {
 		parameters: p, batch: batch,
 		young: newGeneration(full, p.Bands), old: newGeneration(full, p.Bands), spare: newGeneration(p.spareRoom(batch), p.Bands),
 		step: step{parameters: p, scratch: scratch{
-			slots: make([]int, batch*p.Bands), former: make([]uint32, batch*p.Bands),
+			slots: make([]int, batch*p.Bands), found: make([]uint32, batch*p.Bands), former: make([]uint32, batch*p.Bands),
 			copied: make([]uint64, batch), waiting: make([]int32, 0, batch),
 			newKeys: make([]uint64, 0, batch*p.Bands), carried: make([]carry, 0, batch*p.Bands), also: make([]Position, 0, batch*(p.Bands-1)),
 		}},

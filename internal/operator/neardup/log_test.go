@@ -101,7 +101,7 @@ func TestReplayOfATrimmedLog(t *testing.T) {
 	s := newStream(random, p, mix{near: 0.4, mosaic: 0.3}, 230)
 	want := s.expected()
 	entries, ends := newLog(t, random, s, want)
-	for start := uint64(0); start < 5; start++ {
+	for start := range uint64(5) {
 		x := newIndex(t, p)
 		for i, e := range entries {
 			if h, _ := ReadHeader(e); h.Generation < start {

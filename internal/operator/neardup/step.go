@@ -24,6 +24,7 @@ type step struct {
 // scratch is memory for the largest batch.
 type scratch struct {
 	slots   []int      // by key: its slot in the young generation
+	found   []uint32   // by key: its label in the young generation when all keys are there
 	former  []uint32   // by key: its label in the old generation, if it was absent from the young one; otherwise absent
 	copied  []uint64   // by record: the bands of keys that it copies from the old generation
 	waiting []int32    // numbers of records whose label depends on records of the same batch
@@ -76,7 +77,7 @@ func (s *step) gather(r int) {
 	for b := range s.parameters.Bands {
 		i := r*s.parameters.Bands + b
 		label := s.young.labels[s.slots[i]]
-		s.former[i] = absent
+		s.found[i], s.former[i] = label, absent
 		if label < s.firstLabel {
 			continue
 		}
@@ -122,11 +123,10 @@ func (s *step) carryOver() {
 // the batch, it is known when settle ends, and depends is true.
 func (s *step) hit(r, b int) (label Position, depends, ok bool) {
 	i := r*s.parameters.Bands + b
-	index := s.young.labels[s.slots[i]]
-	if index < s.firstLabel {
-		return s.young.positions[index], false, true
+	if s.found[i] < s.firstLabel {
+		return s.young.positions[s.found[i]], false, true
 	}
-	first := int(index - s.firstLabel)
+	first := int(s.found[i] - s.firstLabel)
 	if s.former[i] != absent && (first == r || !s.rows[first].relabeled) {
 		return s.old.positions[s.former[i]], false, true
 	}
