@@ -16,128 +16,131 @@ import (
 	"millrace/internal/ingest/results"
 )
 
-// The filters of two versions of a deployment. Both fail on a text of 213 bytes.
-var filters = []string{
-	"record.bytes >= 20 && 100 / (record.bytes - 213) != 1000",
-	"record.bytes >= 120 && 100 / (record.bytes - 213) != 1000",
-}
-
-// leastBytes are the lengths from which on the filters keep a text.
-var leastBytes = []int{20, 120}
-
+// failingBytes is the length of a text by which the filters divide by zero.
 const failingBytes = 213
 
-// document is a record that a filter decides about.
-type document struct {
-	line   string
-	bytes  int    // length of the text
-	reason string // of the dead letter; empty if there is none
+// version is a filter of one version of a deployment.
+type version struct {
+	least int  // length in bytes of the shortest text that the filter keeps
+	large bool // whether the filter keeps the large documents. They fit in no message, so they become dead letters
 }
 
-// documents returns the records of the i-th frame. One in fifty is invalid, lacks the text, or makes the filters fail.
-func documents(i int) []document {
-	all := make([]document, i*7%90)
-	for k := range all {
-		n := i*1000 + k
-		d := document{bytes: n * 31 % 240}
-		switch n % 150 {
-		case 3:
-			d = document{line: fmt.Sprintf(`{"n":%d,"text":"a" "b"}`, n), reason: "invalid_json"}
-		case 53:
-			d = document{line: fmt.Sprintf(`{"n":%d}`, n), reason: "no_field"}
-		case 103:
-			d.bytes = failingBytes
-		}
-		if d.line == "" {
-			d.line = fmt.Sprintf(`{"n":%d,"text":"%s"}`, n, strings.Repeat("x", d.bytes))
-		}
-		if d.bytes == failingBytes {
-			d.reason = "filter_error"
-		}
-		all[k] = d
+var versions = []version{{20, false}, {120, true}}
+
+// expression returns the filter. It fails on a text of failingBytes, and compares all pairs of tags.
+func (v version) expression() string {
+	most := 1 << 20
+	if v.large {
+		most = 1 << 30
 	}
-	return all
+	return fmt.Sprintf("record.bytes >= %d && record.bytes < %d && 100 / (record.bytes - %d) != 1000 && "+
+		"(!has(fields.tags) || fields.tags.all(a, fields.tags.all(b, a + b >= 0)))", v.least, most, failingBytes)
 }
 
-// TestFilterIsReplaced repeatedly kills a worker under load, and starts a worker with another filter. Each record of each frame must have
-// one outcome. One filter must have decided about all records of a frame, and the result must have the kept records unchanged. A record
-// that can't be read, or on which the filter fails, must have a dead letter. `worker audit` must agree.
+// TestFilterIsReplaced repeatedly kills one of two workers at full load, and starts a worker with another filter. The streams are those
+// that a worker creates by default. Each record of each frame must have one outcome. One filter must have decided about all records of a
+// frame, except those with a dead letter of a killed worker. The result must have the kept records unchanged. A record that can't be read or
+// stored, or on which the filter fails, must have a dead letter. `worker audit` must agree.
 func TestFilterIsReplaced(t *testing.T) {
 	eachMode(t, func(r *rig) {
+		_, batch := largeBytes()
 		r.operators("crc32c")
-		r.lead = frameLead
-		r.set("MILLRACE_FRAMING=newline_delimited", "MILLRACE_FIELD=text", "MILLRACE_RESULT_FORMAT=annotated", "MILLRACE_FILTER="+filters[0])
+		r.byDefault()
+		r.lead = 2000
+		r.set("MILLRACE_FRAMING=newline_delimited", "MILLRACE_DECOMPRESS=auto", "MILLRACE_FIELD=text", "MILLRACE_KEEP_FIELDS=tags",
+			"MILLRACE_RESULT_FORMAT=annotated", "MILLRACE_FILTER="+versions[0].expression(), fmt.Sprintf("MILLRACE_BATCH_BYTES=%d", batch))
 		r.serve(1)
 		r.work(2)
-		f := r.feed(endless, func(i int) *nats.Msg {
-			var body []byte
-			for _, d := range documents(i) {
-				body = append(append(body, d.line...), '\n')
-			}
-			return &nats.Msg{Subject: fmt.Sprintf("ingest.web.%d", i%7), Data: body, Header: nats.Header{"Input": {fmt.Sprint(i)}}}
-		})
+		defer r.lookAround()()
+		f := r.feed(1<<30, r.documentFrame)
 		kills := times(20, 4)
 		for n := range kills {
-			r.awaitResults(1 + r.rng.IntN(100))
-			r.set("MILLRACE_FILTER=" + filters[(n+1)%2])
+			r.awaitResults(1 + r.rng.IntN(1000))
+			r.set("MILLRACE_FILTER=" + versions[(n+1)%2].expression())
 			r.replaceWorker()
 		}
+		r.awaitResults(times(1, largeEvery)) // the short form has large documents too
 		f.finish()
-		r.awaitFinished()
-		r.retire()
-		r.wantSecondOpinionFrom(1)
-		r.wantDocuments(kills)
+		o := &onslaught{r: r, feeds: []*feed{f}}
+		last := o.end()
+		r.wantDocuments(kills, last)
+		r.wantSecondOpinion()
 	})
 }
 
-// wantDocuments checks the outcome of each record of each input.
-func (r *rig) wantDocuments(kills int) {
+// letters are the dead letters of a frame's records: reason and body by the number of the record.
+type letters map[int]string
+
+// wholeInput is the body of a letter that names the message with the whole input.
+const wholeInput = "the whole input"
+
+// wantDocuments checks the outcome of each record of the inputs up to the given sequence.
+func (r *rig) wantDocuments(kills int, last uint64) {
 	r.t.Helper()
-	inputs, letters := map[uint64]int{}, map[uint64]map[int]string{}
-	r.read(inputStream, func(sequence uint64, m jetstream.Msg) {
-		inputs[sequence], _ = strconv.Atoi(m.Headers().Get("Input"))
-	})
-	for _, stream := range r.outputs() {
-		r.read(stream, func(_ uint64, m jetstream.Msg) {
-			h := m.Headers()
-			if h.Get(results.HeaderReason) == "" {
-				return
-			}
-			sequence, record := r.number(h, results.HeaderSequence), int(r.number(h, results.HeaderRecord))
-			if letters[sequence] == nil {
-				letters[sequence] = map[int]string{}
-			}
-			if letters[sequence][record] != "" {
-				r.t.Errorf("record %d of input %d has two dead letters", record, sequence)
-			}
-			letters[sequence][record] = h.Get(results.HeaderReason) + " " + string(m.Data())
-		})
-	}
-	found, decided := map[uint64]bool{}, [2]int{}
+	dead := r.readLetters()
+	a := audit{messages: int(last)}
+	found, decided, large := make([]uint8, last+1), map[version]int{}, 0
 	r.read(resultStream, func(_ uint64, m jetstream.Msg) {
 		h := m.Headers()
-		if h.Get(results.HeaderReason) != "" {
+		sequence, i := r.number(h, results.HeaderSequence), int(r.number(h, "Input"))
+		if sequence == 0 || sequence > last {
+			r.t.Fatalf("a result is of input %d, and there are %d", sequence, last)
+		}
+		found[sequence] = min(found[sequence]+1, 2)
+		all := r.documents(i)
+		a.payloads += len(all)
+		a.dead += len(dead[sequence])
+		if hasLarge(i) {
+			large++
+		}
+		v := slices.IndexFunc(versions, func(v version) bool { return v.decided(all, h, m.Data(), dead[sequence]) })
+		if v < 0 {
+			a.wrong++
+			a.found("input %d: no filter gives this result: %v %.300s, and the dead letters %.300v", sequence, h, m.Data(), dead[sequence])
 			return
 		}
-		sequence := r.number(h, results.HeaderSequence)
-		if found[sequence] {
-			r.t.Errorf("input %d has two results", sequence)
-		}
-		found[sequence] = true
-		if by := r.decidedBy(documents(inputs[sequence]), h, m.Data(), letters[sequence]); by < 0 {
-			r.t.Errorf("input %d: no filter gives this result: %v %.300s, and the dead letters %v", sequence, h, m.Data(), letters[sequence])
-		} else {
-			decided[by]++
-		}
+		decided[versions[v]]++
+		delete(dead, sequence)
 	})
-	a := audit{messages: len(inputs), payloads: len(inputs), lost: len(inputs) - len(found), wrong: len(inputs) - decided[0] - decided[1]}
-	if a.lost+a.wrong > 0 || a.messages == 0 {
-		r.t.Errorf("of %d inputs %d have results, %v of them by the filters", len(inputs), len(found), decided)
+	a.lost, a.doubled = tallyOf(found[1:])
+	if a.lost+a.doubled+a.wrong+len(dead) > 0 || last == 0 {
+		r.t.Errorf("of %d inputs %d are lost, %d doubled and %d wrong, and %d have dead letters without a result:\n%s",
+			last, a.lost, a.doubled, a.wrong, len(dead), strings.Join(a.examples, "\n"))
 	}
-	if decided[0] == 0 || decided[1] == 0 {
-		r.t.Errorf("the filters decided about %v inputs, so nothing is shown", decided)
+	if len(decided) != len(versions) || large == 0 || a.dead == 0 {
+		r.t.Errorf("the filters decided about %v inputs, %d of them with large documents, so nothing is shown", decided, large)
 	}
+	r.t.Logf("%s: %d inputs by filter: %v; %d records, %d dead letters, %d large documents", r.mode(), last, decided, a.payloads, a.dead, large)
 	r.enter("a filter is replaced by another one", kills, a)
+}
+
+// readLetters returns the dead letters by input.
+func (r *rig) readLetters() map[uint64]letters {
+	r.t.Helper()
+	all, stored := map[uint64]letters{}, map[string][]byte{} // inputs by their sequence in the stream of dead letters
+	r.read(deadStream, func(at uint64, m jetstream.Msg) {
+		h := m.Headers()
+		if h.Get(results.HeaderReason) == "" {
+			stored[strconv.FormatUint(at, 10)] = bytes.Clone(m.Data())
+			return
+		}
+		sequence, record := r.number(h, results.HeaderSequence), int(r.number(h, results.HeaderRecord))
+		if all[sequence] == nil {
+			all[sequence] = letters{}
+		}
+		if all[sequence][record] != "" {
+			r.t.Errorf("record %d of input %d has two dead letters", record, sequence)
+		}
+		body := string(m.Data())
+		if at := h.Get(results.HeaderPayloadSequence); at != "" {
+			body = wholeInput
+			if !bytes.Equal(stored[at], r.documentFrame(int(r.number(h, "Input"))).Data) {
+				r.t.Errorf("record %d of input %d: message %s isn't the input", record, sequence, at)
+			}
+		}
+		all[sequence][record] = h.Get(results.HeaderReason) + " " + body
+	})
+	return all
 }
 
 func (r *rig) number(h nats.Header, name string) uint64 {
@@ -149,36 +152,30 @@ func (r *rig) number(h nats.Header, name string) uint64 {
 	return n
 }
 
-// decidedBy returns the filter that gives a result with the given headers and body, and the given dead letters. It returns -1 if there is
-// none.
-func (r *rig) decidedBy(all []document, h nats.Header, body []byte, letters map[int]string) int {
-	r.t.Helper()
-	wantLetters := map[int]string{}
+// decided reports whether the filter gives a result with the given headers and body, and the given dead letters.
+func (v version) decided(all []document, h nats.Header, body []byte, dead letters) bool {
+	wantLetters := letters{}
+	var want []string // number and text of each record
 	for k, d := range all {
-		if d.reason != "" {
+		switch isLarge := d.bytes >= 1<<20; {
+		case isLarge && (v.large || dead[k] != ""): // the dead letter may be of a killed worker with the other filter
+			wantLetters[k] = string(results.TooLarge) + " " + wholeInput
+		case d.reason != "":
 			wantLetters[k] = d.reason + " " + d.line
+		case d.bytes >= v.least && !isLarge:
+			want = append(want, fmt.Sprint(k, " ", d.line))
 		}
 	}
-	var got []string // number and text of each record
+	var got []string
 	for line := range bytes.Lines(body) {
 		var result struct{ Millrace struct{ Record int } }
 		if err := json.Unmarshal(line, &result); err != nil {
-			return -1
+			return false
 		}
 		source, _, _ := strings.Cut(string(line), `,"millrace":`)
 		got = append(got, fmt.Sprint(result.Millrace.Record, " ", source, "}"))
 	}
-	if !maps.Equal(letters, wantLetters) {
-		return -1
-	}
-	return slices.IndexFunc(leastBytes, func(least int) bool {
-		var want []string
-		for k, d := range all {
-			if d.reason == "" && d.bytes >= least {
-				want = append(want, fmt.Sprint(k, " ", d.line))
-			}
-		}
-		filtered := len(all) - len(want) - len(wantLetters)
-		return slices.Equal(got, want) && h.Get(results.HeaderRecords) == strconv.Itoa(len(want)) && h.Get(results.HeaderFiltered) == strconv.Itoa(filtered)
-	})
+	filtered := len(all) - len(want) - len(wantLetters)
+	return maps.Equal(dead, wantLetters) && slices.Equal(got, want) &&
+		h.Get(results.HeaderRecords) == strconv.Itoa(len(want)) && h.Get(results.HeaderFiltered) == strconv.Itoa(filtered)
 }
