@@ -37,7 +37,7 @@ func (r *rig) stored(result, dead string) (reasons, letters string) {
 			if _, rest, failed := strings.Cut(string(line), `"reason":"`); failed {
 				reason, _, _ = strings.Cut(rest, `"`)
 			}
-			reasons += reason + " "
+			reasons += reason + ","
 		}
 	}
 	for _, m := range r.Stored(dead) {
@@ -55,10 +55,10 @@ func TestDecisionsOfAnEarlierDeliveryStay(t *testing.T) {
 		result           bool  // whether the first worker stored the result
 		reasons, letters string
 	}{
-		"dead letters":          {[]int{1}, nil, false, "ok operator_error ok ", "1"},
-		"dead letters and more": {[]int{1}, []int{2}, false, "ok operator_error operator_error ", "12"},
-		"a result":              {nil, []int{0}, true, "ok ok ok ", ""},
-		"all":                   {[]int{1}, []int{2}, true, "ok operator_error ok ", "1"},
+		"dead letters":          {[]int{1}, nil, false, "ok,operator_error,ok,", "1"},
+		"dead letters and more": {[]int{1}, []int{2}, false, "ok,operator_error,operator_error,", "12"},
+		"a result":              {nil, []int{0}, true, "ok,ok,ok,", ""},
+		"all":                   {[]int{1}, []int{2}, true, "ok,operator_error,ok,", "1"},
 	} {
 		t.Run("shared/"+name, func(t *testing.T) {
 			t.Parallel()
