@@ -120,14 +120,15 @@ int32_t settle(const QualityWork &work, cudaStream_t stream, millrace_error *err
 
 int32_t launch_ngrams(const Quality &instance, const QualityWork &all, const millrace_launch &args, cudaStream_t stream, millrace_error *error) {
     QualityScratch scratch = scratch_of(instance, args);
-    QualityNgramsWork work = {all, kSharedWords, reinterpret_cast<uint32_t *>(args.scratch), reinterpret_cast<uint32_t *>(args.scratch + scratch.waiting)};
+    QualityNgramsWork work = {all, kSharedWords, reinterpret_cast<uint32_t *>(args.scratch),
+                              reinterpret_cast<uint32_t *>(args.scratch + scratch.waiting)};
     if (scratch.long_ngrams) {
         if (int32_t s = check(error, cudaMemsetAsync(work.waiting, 0, sizeof(uint32_t), stream), "cudaMemsetAsync")) return s;
     }
     quality_ngrams<<<all.rows, kNgramThreads, 0, stream>>>(work);
     if (int32_t s = check_launch(error, "quality_ngrams")) return s;
     if (!scratch.long_ngrams) return MILLRACE_OK;
-    quality_long_ngrams<kLongNgramThreads><<<std::min(all.rows, instance.multiprocessors), kLongNgramThreads, 0, stream>>>(work);
+    quality_long_ngrams<kLongNgramThreads><<<std::min(all.rows, kLongNgramBlocks * instance.multiprocessors), kLongNgramThreads, 0, stream>>>(work);
     return check_launch(error, "quality_long_ngrams");
 }
 

@@ -220,7 +220,11 @@ static __global__ void __launch_bounds__(kQualityThreads) quality_repeats(Qualit
 }
 
 constexpr uint32_t kNgramThreads = 128, kLongNgramThreads = 1024;
-constexpr uint32_t kSharedWords = 512; // most words of a record whose memory is shared memory
+constexpr uint32_t kLongNgramBlocks = 2; // per multiprocessor
+
+// Most words of a record whose memory is shared memory. With 512, quality_ngrams is 10 % faster on an H100 for records of
+// 2 KiB with about 340 words, because more blocks run at once, but records of 1024 words take five times as long.
+constexpr uint32_t kSharedWords = 1024;
 
 // What the search for n-grams needs in addition.
 struct QualityNgramsWork {

@@ -189,7 +189,7 @@ private:
         QualityNgramsWork ngrams = {work_, kSharedWords, reinterpret_cast<uint32_t *>(memory_.get()), reinterpret_cast<uint32_t *>(waiting_.get())};
         check(cudaMemsetAsync(waiting_.get(), 0, 4, stream), "cudaMemsetAsync");
         quality_ngrams<<<rows_, kNgramThreads, 0, stream>>>(ngrams);
-        quality_long_ngrams<kLongNgramThreads><<<std::min(rows_, multiprocessors_), kLongNgramThreads, 0, stream>>>(ngrams);
+        quality_long_ngrams<kLongNgramThreads><<<std::min(rows_, kLongNgramBlocks * multiprocessors_), kLongNgramThreads, 0, stream>>>(ngrams);
         yardstick::record(times[4].get(), stream);
         check(cudaGetLastError(), "launch");
         yardstick::synchronize(stream);

@@ -185,7 +185,7 @@ static std::vector<std::string> gram_words() {
             words.back()[bytes / 2] = middle;
         }
     }
-    for (uint32_t i = 0; i < 400; i++) words.push_back(std::to_string(i));
+    for (uint32_t i = 100; i < 500; i++) words.push_back((i % 3 == 0 ? std::string(kShortWord, 'l') : "") + std::to_string(i));
     return words;
 }
 
@@ -216,7 +216,14 @@ static void check_ngrams(Random &random) {
     Rows counts; // of words: none, too few, just enough
     for (uint32_t count = 0; count < 70; count++) counts.push_back(count % 2 == 0 ? gram_text(random, count, 1) : gram_text(random, count, 3));
     check_texts("few words", counts, 0, divisions[0]);
-    check_texts("many words", {gram_text(random, 1500, most), "", gram_text(random, 1100, 2)}, 1, {kQualityTile, kQualityWhole, 9, true, 1000, true});
+    Rows varied(2); // n-grams that differ in one word, which has the same number of bytes
+    for (uint32_t i = 100; i < 400; i++) {
+        varied[0] += "a b c d " + std::to_string(i) + "\n";
+        varied[1] += "a b c d " + std::string(kShortWord, 'l') + std::to_string(i) + "\n";
+    }
+    check_texts("varied words", varied, 0, divisions[0]);
+    check_texts("varied words", varied, 0, divisions[2]);
+    check_texts("many words", {gram_text(random, 1500, most), "", gram_text(random, 1300, 2)}, 1, {kQualityTile, kQualityWhole, 9, true, kSharedWords, true});
 }
 
 void check_quality() {
