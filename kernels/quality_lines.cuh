@@ -42,7 +42,7 @@ __device__ inline void continue_line(uint32_t start, const QualityMasks &masks, 
 __device__ inline void count_line(const QualityText &text, const QualityLine &line, uint32_t end, QualityTally *tally) {
     if (line.characters >= kLeastLong) tally->more_lines += 1u << 16;
     if (line.first == kNowhere) return;
-    uint32_t first = text.at(line.first), last = text.at(line.last), final = line.last == end - 1 ? last : text.at(end - 1);
+    uint32_t first = text.inside(line.first), last = text.inside(line.last), final = line.last == end - 1 ? last : text.inside(end - 1);
     tally->line_chars += line.characters;
     tally->lines += 1 + (bullet_at(text, line.first, first) ? 1u << 8 : 0) + (is_end_mark(last) ? 1u << 16 : 0) +
                     (ends_in_ellipsis(text, line.last, last) ? 1u << 24 : 0);
@@ -53,33 +53,40 @@ __device__ inline void count_line(const QualityText &text, const QualityLine &li
 __device__ inline void count_dt_line(const QualityText &text, const QualityLine &line, QualityTally *tally) {
     tally->more_lines += 1u << 24;
     if (line.first == kNowhere) return;
-    tally->dt += (dt_bullet_at(text, line.first, text.at(line.first)) ? 1 : 0) +
-                 (ends_in_dots(text, line.last, text.at(line.last)) ? 1u << 8 : 0);
+    tally->dt += (dt_bullet_at(text, line.first, text.inside(line.first)) ? 1 : 0) +
+                 (ends_in_dots(text, line.last, text.inside(line.last)) ? 1u << 8 : 0);
 }
 
-// Both kinds of lines. They are the same up to the first line end that isn't a newline.
+// Both kinds of lines.
 struct QualityLines {
     QualityLine line, dt;
-    bool apart; // whether dt is valid; otherwise it is the same as line
 
     // Counts the lines that end in the 32 bytes from `start` on. `end_of_text` is the bit of the end of the text, or 0.
     __device__ void count(const QualityText &text, uint32_t start, const QualityMasks &masks, uint32_t end_of_text,
                           QualityTally *tally) {
-        if (!apart && masks.line_ends != masks.newlines) dt = line, apart = true;
-        uint32_t breaks = masks.newlines | end_of_text, dt_breaks = masks.line_ends | end_of_text, lane = lane_id();
-        if ((breaks | dt_breaks) == 0) {
-            line.extend(start, masks, kWholeWarp);
-            if (apart) dt.extend(start, masks, kWholeWarp);
-            return;
-        }
-        QualityLine before = line_before(start, masks, breaks, line), dt_before = before;
-        if (apart) dt_before = line_before(start, masks, dt_breaks, dt);
-        if (breaks >> lane & 1) count_line(text, before, start + lane, tally);
-        // After the last line end, there is a line only if characters follow.
-        bool dt_line = (masks.line_ends >> lane & 1) != 0 || dt_before.characters != 0;
-        if ((dt_breaks >> lane & 1) && dt_line) count_dt_line(text, dt_before, tally);
+        count_lines(text, start, masks, masks.newlines | end_of_text, tally);
+        count_dt_lines(text, start, masks, masks.line_ends | end_of_text, tally);
+    }
+
+private:
+    // Counts the lines of Curator. The bits of `breaks` end lines.
+    __device__ void count_lines(const QualityText &text, uint32_t start, const QualityMasks &masks, uint32_t breaks,
+                                QualityTally *tally) {
+        if (breaks == 0) return line.extend(start, masks, kWholeWarp);
+        if (breaks >> lane_id() & 1) count_line(text, line_before(start, masks, breaks, line), start + lane_id(), tally);
         continue_line(start, masks, breaks, &line);
-        if (apart) continue_line(start, masks, dt_breaks, &dt);
+    }
+
+    // Counts the lines of datatrove. The bits of `breaks` end lines.
+    __device__ void count_dt_lines(const QualityText &text, uint32_t start, const QualityMasks &masks, uint32_t breaks,
+                                   QualityTally *tally) {
+        if (breaks == 0) return dt.extend(start, masks, kWholeWarp);
+        if (breaks >> lane_id() & 1) {
+            QualityLine before = line_before(start, masks, breaks, dt);
+            // After the last line end, there is a line only if characters follow.
+            if (before.characters != 0 || (masks.line_ends >> lane_id() & 1)) count_dt_line(text, before, tally);
+        }
+        continue_line(start, masks, breaks, &dt);
     }
 };
 

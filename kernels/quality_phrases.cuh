@@ -25,13 +25,39 @@ constexpr uint32_t kLowerCase = 0x20202020, kHttp = four_bytes("http"), kCook = 
 // Maps the beginnings to different numbers below 32. A search by trial found the factor.
 MILLRACE_BOTH constexpr uint32_t beginning_slot(uint32_t word) { return word * 0xa6cecc1bu >> 27; }
 
+// The phrases, one after the other. The last one is the lorem phrase.
+struct QualityPhrases {
+    static constexpr uint32_t kCount = kPolicies + 1, kMostText = 1024;
+    uint16_t starts[kCount + 1];
+    char text[kMostText];
+};
+
+constexpr QualityPhrases make_phrases() {
+    QualityPhrases phrases{};
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < QualityPhrases::kCount; i++) {
+        const char *phrase = i < kPolicies ? kPolicyPhrases[i] : kLoremPhrase;
+        phrases.starts[i] = static_cast<uint16_t>(at);
+        for (const char *c = phrase; *c != 0; c++) phrases.text[at++] = *c;
+    }
+    phrases.starts[QualityPhrases::kCount] = static_cast<uint16_t>(at);
+    return phrases;
+}
+
+// The beginnings by their numbers.
 struct QualityBeginnings {
-    uint32_t slots[32]; // the beginning of each number, or 0
+    uint32_t slots[32];   // the beginning, or 0
+    uint32_t phrases[32]; // bit i: phrase i begins with it
 };
 
 constexpr QualityBeginnings make_beginnings() {
     QualityBeginnings table{};
     for (const char *text : kBeginnings) table.slots[beginning_slot(four_bytes(text))] = four_bytes(text);
+    for (uint32_t i = 0; i < QualityPhrases::kCount; i++) {
+        const char *phrase = i < kPolicies ? kPolicyPhrases[i] : kLoremPhrase;
+        table.phrases[beginning_slot(four_bytes(phrase))] |= 1u << i;
+    }
+    table.phrases[beginning_slot(kKelvinCook)] = table.phrases[beginning_slot(kCook)];
     return table;
 }
 
@@ -43,31 +69,10 @@ constexpr bool all_beginnings_found() {
 }
 static_assert(all_beginnings_found(), "two beginnings have the same number: search for another factor");
 
-// The phrases, one after the other. The last one is the lorem phrase.
-struct QualityPhrases {
-    static constexpr uint32_t kCount = kPolicies + 1, kMostText = 1024;
-    uint16_t starts[kCount + 1];
-    uint32_t beginnings[kCount]; // the first four bytes of each phrase
-    char text[kMostText];
-};
-
-constexpr QualityPhrases make_phrases() {
-    QualityPhrases phrases{};
-    uint32_t at = 0;
-    for (uint32_t i = 0; i < QualityPhrases::kCount; i++) {
-        const char *phrase = i < kPolicies ? kPolicyPhrases[i] : kLoremPhrase;
-        phrases.starts[i] = static_cast<uint16_t>(at), phrases.beginnings[i] = four_bytes(phrase);
-        for (const char *c = phrase; *c != 0; c++) phrases.text[at++] = *c;
-    }
-    phrases.starts[QualityPhrases::kCount] = static_cast<uint16_t>(at);
-    return phrases;
-}
-
 constexpr bool all_phrases_found() {
-    QualityPhrases phrases = make_phrases();
-    QualityBeginnings table = make_beginnings();
     for (uint32_t i = 0; i < QualityPhrases::kCount; i++) {
-        if (table.slots[beginning_slot(phrases.beginnings[i])] != phrases.beginnings[i]) return false;
+        uint32_t beginning = four_bytes(i < kPolicies ? kPolicyPhrases[i] : kLoremPhrase);
+        if (make_beginnings().slots[beginning_slot(beginning)] != beginning) return false;
     }
     return true; // make_phrases isn't constant if the text is too long
 }
@@ -95,9 +100,10 @@ struct QualityFound {
 // Searches for phrases at each lane's position, if `beginning` is one of kBeginnings, or 0.
 __device__ inline QualityFound find_phrases(const QualityText &text, uint32_t position, uint32_t beginning) {
     bool policy = false, lorem = false;
-    if (beginning == kKelvinCook) beginning = kCook;
-    for (uint32_t i = 0; i <= kPolicies; i++) {
-        if (quality_phrases.beginnings[i] != beginning || !phrase_at(text, position, i)) continue;
+    uint32_t possible = beginning == 0 ? 0 : quality_beginnings.phrases[beginning_slot(beginning)];
+    for (; possible != 0; possible &= possible - 1) {
+        uint32_t i = lowest_bit(possible);
+        if (!phrase_at(text, position, i)) continue;
         if (i < kPolicies) {
             policy = true;
         } else {

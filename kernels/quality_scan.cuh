@@ -72,7 +72,7 @@ public:
     // `classes` has the class of each byte below 0x80.
     __device__ QualityScan(const QualityText &text, const uint32_t *classes)
         : tally(), wide(), paragraphs(), text_(text), classes_(classes), beginning_(quality_beginnings.slots[lane_id()]), word_(),
-          lines_{{0, kNowhere, kNowhere}, {0, kNowhere, kNowhere}, false}, urls_(), byte_(0), pair_(0), quad_(0) {}
+          lines_{{0, kNowhere, kNowhere}, {0, kNowhere, kNowhere}}, urls_(), byte_(0), pair_(0), quad_(0) {}
 
     // Scans from a position on, which is the start of the record or follows a newline. It ends at the record's end, or
     // at the first byte from `limit` on that follows a newline and isn't one. There the next segment begins.

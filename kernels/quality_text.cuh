@@ -26,6 +26,9 @@ struct QualityText {
     const uint8_t *batch;
     uint32_t begin, end;
 
+    // Returns the byte at a position of the record.
+    __device__ uint32_t inside(uint32_t position) const { return byte_at(batch + position); }
+
     // Returns the byte at a position, or 0 outside of the record. No pattern contains the byte 0.
     __device__ uint32_t at(uint32_t position) const { return position - begin < end - begin ? byte_at(batch + position) : 0; }
 };
