@@ -8,11 +8,9 @@ import (
 	"fmt"
 	"hash/crc32"
 	"os"
-	"os/signal"
 	"runtime"
 	"strconv"
 	"sync"
-	"syscall"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -24,13 +22,11 @@ const (
 	publishing   = 1024 // maximum number of unconfirmed results
 )
 
-// goWorker is the peer in plain Go. The variables NATS_URL, STREAM and MINIMUM configure it. It stops at SIGTERM.
+// goWorker is the peer in plain Go. The variables NATS_URL, STREAM and MINIMUM configure it. It stops when ctx ends.
 //
 // One goroutine per core takes messages, transforms them and starts to publish their results. Another goroutine
 // acknowledges each message whose result is stored. Inputs and results have a connection each.
-func goWorker() error {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-	defer stop()
+func goWorker(ctx context.Context) error {
 	minimum, err := strconv.Atoi(os.Getenv("MINIMUM"))
 	if err != nil {
 		return fmt.Errorf("MINIMUM: %w", err)
@@ -62,10 +58,14 @@ func goWorker() error {
 		workers.Go(func() {
 			for {
 				m, err := messages.Next()
-				if err != nil { // stopped
+				switch {
+				case errors.Is(err, jetstream.ErrMsgIteratorClosed): // because ctx ended
 					return
+				case err != nil:
+					fmt.Fprintln(os.Stderr, "go-worker:", err)
+				default:
+					process(m, out, minimum, published)
 				}
-				process(m, out, minimum, published)
 			}
 		})
 	}

@@ -27,9 +27,11 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 )
 
 // options are the command's flags.
@@ -51,11 +53,14 @@ func main() {
 		flag.Usage()
 		os.Exit(2)
 	}
-	run := func() error { return measureAll(context.Background(), o) }
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	run := func() error { return measureAll(ctx, o) }
 	if flag.Arg(0) == goWorkerName {
-		run = goWorker
+		run = func() error { return goWorker(ctx) }
 	}
-	if err := run(); err != nil {
+	err := run()
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "peers:", err)
 		os.Exit(1)
 	}

@@ -92,7 +92,7 @@ func (s *server) fill(ctx context.Context, l load) (size int, err error) {
 			return 0, err
 		}
 	}
-	for i := range l.messages {
+	for i := 0; i < l.messages && ctx.Err() == nil; i++ {
 		body := l.message(i)
 		size += len(body)
 		for _, c := range streams {
@@ -101,7 +101,11 @@ func (s *server) fill(ctx context.Context, l load) (size int, err error) {
 			}
 		}
 	}
-	<-s.js.PublishAsyncComplete()
+	select {
+	case <-s.js.PublishAsyncComplete():
+	case <-ctx.Done():
+		return 0, context.Cause(ctx)
+	}
 	for _, c := range streams {
 		stream, err := s.js.Stream(ctx, c.Name)
 		if err != nil {
