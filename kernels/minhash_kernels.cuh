@@ -83,20 +83,19 @@ static __global__ void __launch_bounds__(kMinhashThreads, kMinhashBlocks) minhas
 }
 
 // Fills in the tile index, sets the tile counter to 0, and initializes every row's values: to those of an empty row, or to
-// the minimum of no values. Thread number `first` of `stride` threads calls it.
+// the minimum of no values. Thread number `first` of `stride` threads calls it, in whole warps. Each warp takes row after
+// row.
 __device__ inline void minhash_begin(const uint32_t *offsets, uint32_t rows, uint32_t bytes, uint32_t entries,
                                      uint32_t hashes, uint32_t *index, uint32_t *taken, uint32_t *result,
                                      uint32_t first, uint32_t stride) {
     if (first == 0 && entries != 0) *taken = 0;
-    uint32_t row = first / hashes, value = first % hashes, rows_each = stride / hashes, values_each = stride % hashes;
-    while (row < rows) {
-        bool empty = offsets[row] == offsets[row + 1];
-        result[static_cast<uint64_t>(row) * hashes + value] = empty ? kEmptyRow : kNoMinimum;
-        row += rows_each, value += values_each;
-        if (value >= hashes) row++, value -= hashes;
-    }
-    for (uint32_t i = first; i < entries; i += stride) {
-        index[i] = tile_index_entry(offsets, rows, bytes, kMinhashTileBytes, i);
+    uint32_t lane = first % 32;
+    for (uint32_t row = first / 32; row < rows; row += stride / 32) {
+        uint32_t from = offsets[row], to = offsets[row + 1], *values = result + static_cast<uint64_t>(row) * hashes;
+        for (uint32_t i = lane; i < hashes; i += 32) values[i] = from == to ? kEmptyRow : kNoMinimum;
+        uint32_t tile = tile_count(from, kMinhashTileBytes), end = tile_count(to, kMinhashTileBytes); // that begin in the row
+        for (uint32_t t = tile + lane; t < end; t += 32) index[t] = row;
+        if (lane == 0 && from != to && to == bytes) index[entries - 1] = row;
     }
 }
 

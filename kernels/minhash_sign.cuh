@@ -52,7 +52,7 @@ __device__ inline void sign_columns(const MinhashWork &work, const uint32_t *has
     const uint4 *four = reinterpret_cast<const uint4 *>(hashes + begin);
     UNROLL(1)
     for (uint32_t i = part.first; i < begin; i++) one(hashes[i]);
-    UNROLL(8)
+    UNROLL(16)
     for (uint32_t v = 0; v < vectors; v++) {
         uint4 h = four[v];
         for (int j = 0; j < kEach; j++) {

@@ -85,8 +85,7 @@ inline int32_t launch_prepare(const MinhashDevice &device, const MinhashWork &wo
                               millrace_error *error) {
     constexpr uint32_t kBlocks = 8; // per multiprocessor: the maximum
     uint32_t entries = work.bytes == 0 ? 0 : work.tiles + 1;
-    uint64_t values = rows * work.hashes;
-    uint32_t blocks = blocks_for(values > entries ? values : entries, kMinhashThreads, device.multiprocessors * kBlocks);
+    uint32_t blocks = blocks_for(rows * 32, kMinhashThreads, device.multiprocessors * kBlocks);
     minhash_prepare<<<blocks, kMinhashThreads, 0, stream>>>(work.offsets, static_cast<uint32_t>(rows), work.bytes,
                                                             entries, work.hashes, const_cast<uint32_t *>(work.index),
                                                             work.taken, work.result);
