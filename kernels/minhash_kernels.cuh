@@ -7,15 +7,15 @@
 // sm_90 code (cuobjdump --dump-sass). A warp's instructions for one shingle:
 //
 //                              IMAD    VIMNMX3   others   all    FMA-heavy pipe
-//     the loop of minhash_sign    4.03    2         0.38     6.4    8.1 clocks
+//     the loop of minhash_sign    4       2         0.33     6.3    8.0 clocks
 //     hashing the shingle         0.31              1.0      1.3    0.6
 //     scrambling its block        0.09              0.18     0.27   0.2
 //
-// The loop has 205 instructions for 32 shingles. Each of a lane's four permutations takes an IMAD for each shingle, and
+// The loop has 405 instructions for 64 shingles. Each of a lane's four permutations takes an IMAD for each shingle, and
 // a VIMNMX3 for two. Each of an SM's four schedulers issues an instruction per clock, and has 16 lanes of the FMA-heavy
-// pipe, which processes IMAD. So an IMAD occupies a warp for 2 clocks. The total is 8.9 clocks of that pipe and 8.0 of
-// the scheduler. An H100 SXM has 132 * 4 schedulers at 1.755 GHz (boost 1.98): 132 * 4 * 1.755e9 / 8.9 = 104e9 shingles
-// per second, so 104 GB/s. The schedulers also issue the rest of a tile's instructions: staging, finding rows, merging
+// pipe, which processes IMAD. So an IMAD occupies a warp for 2 clocks. The total is 8.8 clocks of that pipe and 7.9 of
+// the scheduler. An H100 SXM has 132 * 4 schedulers at 1.755 GHz (boost 1.98): 132 * 4 * 1.755e9 / 8.8 = 105e9 shingles
+// per second, so 105 GB/s. The schedulers also issue the rest of a tile's instructions: staging, finding rows, merging
 // minima. With 260 permutations the limit is 54 GB/s: two turns of the loop, and an IMAD per lane, permutation and 32
 // shingles for the last four.
 #pragma once

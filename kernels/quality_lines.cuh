@@ -18,24 +18,24 @@ struct QualityLine {
         uint32_t letters = ~masks.spaces & range;
         characters += count_bits(masks.characters & range);
         if (letters == 0) return;
-        if (first == kNowhere) first = start + lowest_bit(letters);
-        last = start + highest_bit(letters);
+        if (first == kNowhere) first = start + first_place(letters);
+        last = start + last_place(letters);
     }
 };
 
 // Returns the line that ends before this lane's byte, if the bits of `breaks` end lines.
 __device__ inline QualityLine line_before(uint32_t start, const QualityMasks &masks, uint32_t breaks, const QualityLine &begun) {
-    uint32_t below = bits_below(lane_id()), earlier_breaks = breaks & below;
+    uint32_t before = bytes_before(), earlier_breaks = breaks & before;
     QualityLine line = begun;
     if (earlier_breaks != 0) line = {0, kNowhere, kNowhere};
-    line.extend(start, masks, below & bits_after(earlier_breaks));
+    line.extend(start, masks, before & bytes_after(earlier_breaks));
     return line;
 }
 
 // Moves to the line that continues after the 32 bytes.
 __device__ inline void continue_line(uint32_t start, const QualityMasks &masks, uint32_t breaks, QualityLine *line) {
     if (breaks != 0) *line = {0, kNowhere, kNowhere};
-    line->extend(start, masks, bits_after(breaks));
+    line->extend(start, masks, bytes_after(breaks));
 }
 
 // Counts a line of Curator, which ends before `end`.
@@ -73,7 +73,7 @@ private:
     __device__ void count_lines(const QualityText &text, uint32_t start, const QualityMasks &masks, uint32_t breaks,
                                 QualityTally *tally) {
         if (breaks == 0) return line.extend(start, masks, kWholeWarp);
-        if (breaks >> lane_id() & 1) count_line(text, line_before(start, masks, breaks, line), start + lane_id(), tally);
+        if (breaks >> lane_id() & 1) count_line(text, line_before(start, masks, breaks, line), start + place(), tally);
         continue_line(start, masks, breaks, &line);
     }
 

@@ -39,16 +39,16 @@ __device__ inline uint32_t wide_classes(QualityWide *wide, uint32_t narrow, uint
     if (lead) bits = wide_class(code_point(byte, b1, b2, b3));
     uint32_t bytes = lead ? character_bytes(byte) : 1;
     uint32_t two = ballot(bytes >= 2), three = ballot(bytes >= 3), four = ballot(bytes == 4);
-    uint64_t continued = static_cast<uint64_t>(two) << 1 | static_cast<uint64_t>(three) << 2 | static_cast<uint64_t>(four) << 3;
+    uint64_t continued = (static_cast<uint64_t>(two) << 31) | (static_cast<uint64_t>(three) << 30) | (static_cast<uint64_t>(four) << 29);
     uint32_t found = ballot(high && byte < 0xc0);
     bool bad = high && (lead ? !good_second(byte, b1) : byte >= 0xc0);
-    if (ballot(bad) != 0 || (static_cast<uint32_t>(continued) | wide->continued) != found) wide->invalid = true;
-    wide->continued = static_cast<uint32_t>(continued >> 32);
+    if (ballot(bad) != 0 || (static_cast<uint32_t>(continued >> 32) | wide->continued) != found) wide->invalid = true;
+    wide->continued = static_cast<uint32_t>(continued);
 
     uint32_t space = ballot(lead && (bits & kSpace) != 0);
-    uint64_t spaces = static_cast<uint64_t>(space) << 1 | static_cast<uint64_t>(space & three) << 2;
-    if ((static_cast<uint32_t>(spaces) | wide->spaces) >> lane_id() & 1) bits |= kSpace;
-    wide->spaces = static_cast<uint32_t>(spaces >> 32);
+    uint64_t spaces = (static_cast<uint64_t>(space) << 31) | (static_cast<uint64_t>(space & three) << 30);
+    if ((static_cast<uint32_t>(spaces >> 32) | wide->spaces) >> lane_id() & 1) bits |= kSpace;
+    wide->spaces = static_cast<uint32_t>(spaces);
     return bits;
 }
 

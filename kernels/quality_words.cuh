@@ -45,25 +45,25 @@ __device__ inline bool is_mark(const QualityText &text, uint32_t characters, uin
 // `quad` is the four bytes before the lane's own.
 __device__ inline void count_words(const QualityText &text, uint32_t start, const QualityMasks &masks, uint32_t quad,
                                    QualityWord *word, QualityTally *tally) {
-    uint32_t letters = ~masks.spaces, lane = lane_id();
-    uint32_t runs = masks.hashes & ~(masks.hashes << 1 | (word->ends_with_hash ? 1 : 0)); // where runs of # begin
-    uint32_t ends = masks.spaces & (letters << 1 | (word->characters != 0 ? 1 : 0));
-    if (ends >> lane & 1) {
-        uint32_t below = bits_below(lane), spaces = masks.spaces & below, range = below & bits_after(spaces);
+    uint32_t letters = ~masks.spaces;
+    uint32_t runs = masks.hashes & ~(masks.hashes >> 1 | (word->ends_with_hash ? kFirstByte : 0)); // where runs of # begin
+    uint32_t ends = masks.spaces & (letters >> 1 | (word->characters != 0 ? kFirstByte : 0));
+    if (ends >> lane_id() & 1) {
+        uint32_t before = bytes_before(), spaces = masks.spaces & before, range = before & bytes_after(spaces);
         bool whole = spaces != 0; // the word begins in these bytes
         uint32_t characters = count_bits(masks.characters & range) + (whole ? 0 : word->characters);
         uint32_t hash_runs = count_bits(runs & range) + (whole ? 0 : word->hash_runs);
         bool alphabetic = (masks.alphabetic & range) != 0 || (!whole && word->alphabetic);
-        bool symbol = 2 * hash_runs > characters || is_mark(text, characters, quad >> 24, start + lane - 1);
+        bool symbol = 2 * hash_runs > characters || is_mark(text, characters, quad >> 24, start + place() - 1);
         tally->words += 1 + (symbol ? 1u << 8 : 0) + (is_common_word(characters, quad) ? 1u << 16 : 0) + (alphabetic ? 1u << 24 : 0);
         tally->longest = max(tally->longest, characters);
     }
-    uint32_t rest = bits_after(masks.spaces);
+    uint32_t rest = bytes_after(masks.spaces);
     if (masks.spaces != 0) word->characters = word->hash_runs = 0, word->alphabetic = false;
     word->characters += count_bits(masks.characters & rest);
     word->hash_runs += count_bits(runs & rest);
     word->alphabetic = word->alphabetic || (masks.alphabetic & rest) != 0;
-    word->ends_with_hash = masks.hashes >> 31 & 1;
+    word->ends_with_hash = masks.hashes & 1;
 }
 
 } // namespace millrace
