@@ -2,9 +2,10 @@
 // n from 5 to 10.
 //
 // A block takes one record. It lists the words, and gives each word and then each n-gram a class: the position of the
-// first equal one. Two n-grams are equal if their first n-1 words and their last n-1 words are. So the pair of the
-// (n-1)-grams' classes is an exact key, and only n-grams of two repeated (n-1)-grams need a place in the table. In most
-// texts few remain after n = 3. If all words are equal, every n takes the same time, because only one entry is used.
+// first equal one. Two n-grams are equal if their parts are: two words for n = 2, two 2-grams for n = 4, and otherwise the
+// first and the last n-1 words. So the pair of the parts' classes is an exact key, and only n-grams of two repeated parts
+// need a place in the table. In most texts few remain after n = 4. If all words are equal, only one entry is used, so the
+// time is proportional to the length for these texts too.
 //
 // Curator walks over the n-grams and adds, for one that it has seen before, the characters of its words that aren't
 // counted yet and one space between each two counted words. The sum doesn't need the walk: all words that seen n-grams
@@ -36,9 +37,8 @@ struct NgramShared {
     uint32_t totals[kGramCounters];
 };
 
-// Returns whether a byte of the text belongs to a space.
-__device__ inline bool space_at(const QualityText &text, uint32_t position) {
-    uint32_t byte = text.at(position);
+// Returns whether a byte of the text, which the caller has read, belongs to a space.
+__device__ inline bool space_at(const QualityText &text, uint32_t position, uint32_t byte) {
     if (byte < 0x80) return is_space(byte);
     while (is_continuation(text.at(position))) position--;
     return is_wide_space(character_at(text, position));
@@ -67,13 +67,14 @@ public:
         __syncthreads();
         settle(1, classes_);
         uint32_t *from = classes_, *to = starts_; // the words' starts aren't needed any more
-        for (uint32_t n = 2; n <= kMostGram && n <= words_; n++) {
+        // An n-gram consists of two (n-step)-grams, of which the second one begins `step` words after the first one.
+        for (uint32_t n = 2, step = 1; n <= kMostGram && n <= words_; step = n == 2 ? 2 : 1, n += step) {
             __syncthreads();
-            capacity_ = 2 * shared_->repeated[n - 1];
+            capacity_ = 2 * shared_->repeated[n - step];
             if (capacity_ == 0) return;
             clear();
             __syncthreads();
-            enter_grams(n, from, to);
+            enter_grams(n, step, from, to);
             __syncthreads();
             settle(n, to);
             uint32_t *swapped = from;
@@ -94,6 +95,8 @@ private:
     NgramShared *const shared_;
     const uint32_t seed_, byte_coefficient_, first_coefficient_, last_coefficient_;
 
+    static constexpr uint32_t kAhead = 4;
+
     // Returns the first of the 32 words that the warp takes first. The next ones are kThreads words later.
     static __device__ uint32_t first_of_warp() { return threadIdx.x / 32 * 32; }
 
@@ -104,11 +107,16 @@ private:
     // Calls found(mask, position) with the words' starts of every 32 bytes of [from, to).
     template <class Found>
     __device__ void find_starts(uint32_t from, uint32_t to, Found found) const {
-        uint32_t after_space = from == text_.begin || (from < to && space_at(text_, from - 1)) ? 1 : 0;
-        for (; from < to; from += 32) {
-            uint32_t position = from + lane_id(), spaces = ballot(position >= to || space_at(text_, position));
-            found(~spaces & (spaces << 1 | after_space), from);
-            after_space = spaces >> 31;
+        uint32_t after_space = from == text_.begin || (from < to && space_at(text_, from - 1, text_.at(from - 1))) ? 1 : 0;
+        for (; from < to; from += kAhead * 32) {
+            uint32_t bytes[kAhead]; // so that their loads overlap
+            for (uint32_t i = 0; i < kAhead; i++) bytes[i] = text_.at(from + i * 32 + lane_id());
+            for (uint32_t i = 0; i < kAhead; i++) {
+                uint32_t start = from + i * 32, position = start + lane_id();
+                uint32_t spaces = ballot(position >= to || space_at(text_, position, bytes[i]));
+                found(~spaces & (spaces << 1 | after_space), start);
+                after_space = spaces >> 31;
+            }
         }
     }
 
@@ -229,17 +237,17 @@ private:
         }
     }
 
-    // Enters the n-grams whose first and last n-1 words are repeated. `classes` has the classes of (n-1)-grams.
-    __device__ void enter_grams(uint32_t n, const uint32_t *classes, uint32_t *places) const {
+    // Enters the n-grams whose parts are repeated. `classes` has the classes of (n-step)-grams.
+    __device__ void enter_grams(uint32_t n, uint32_t step, const uint32_t *classes, uint32_t *places) const {
         uint32_t grams = words_ - n + 1;
         for (uint32_t w = threadIdx.x; w < grams; w += kThreads) {
-            uint32_t first = classes[w], last = classes[w + 1];
+            uint32_t first = classes[w], last = classes[w + step];
             if (((first | last) & kAlone) != 0) {
                 places[w] = kNoEntry;
                 continue;
             }
             uint32_t hash = hash_add(hash_multiply(first, first_coefficient_), hash_multiply(last, last_coefficient_));
-            places[w] = enter(w, murmur3_finish(hash, n), [=](uint32_t other) { return classes[other] == first && classes[other + 1] == last; });
+            places[w] = enter(w, murmur3_finish(hash, n), [=](uint32_t other) { return classes[other] == first && classes[other + step] == last; });
         }
     }
 
