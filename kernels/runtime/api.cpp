@@ -25,6 +25,7 @@ const millrace_api *table() {
         operator_load, operator_unload,
         compiler_open, compile, compiled_free,
         library_open,
+        neardup_needs, neardup_create, neardup_destroy, neardup_apply, neardup_undo, neardup_replay,
     };
     return &api;
 }

@@ -237,6 +237,15 @@ void compiled_free(millrace_compiled *compiled);
 
 int32_t library_open(millrace_device *device, const char *path, const millrace_operator **out, millrace_error *error);
 
+int32_t neardup_load(millrace_error *error); // loads the kernels onto the current device
+int32_t neardup_needs(const millrace_neardup_parameters *parameters, millrace_neardup_memory *needs, millrace_error *error);
+int32_t neardup_create(millrace_stream *stream, const millrace_neardup_parameters *parameters, millrace_neardup **out,
+                       millrace_error *error);
+int32_t neardup_destroy(millrace_neardup *index, millrace_error *error);
+int32_t neardup_apply(millrace_neardup *index, const millrace_neardup_batch *batch, millrace_error *error);
+int32_t neardup_undo(millrace_neardup *index, millrace_error *error);
+int32_t neardup_replay(millrace_neardup *index, const millrace_neardup_rows *rows, millrace_error *error);
+
 uint64_t range_start(const char *name, size_t bytes);
 void range_end(uint64_t range);
 

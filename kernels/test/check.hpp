@@ -47,6 +47,7 @@ struct Batch {
 void check_arithmetic();
 void check_kernels();
 void check_mix();
+void check_neardup();
 void check_persistent();
 void check_quality();
 void check_yardstick();

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#define MILLRACE_EMULATED
 #define __device__
 #define __global__ __attribute__((unused)) // not every test runs every kernel
 #define __forceinline__ inline
@@ -26,6 +27,9 @@
 
 struct uint4 {
     uint32_t x, y, z, w;
+};
+struct alignas(16) ulonglong2 {
+    unsigned long long x, y;
 };
 inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) { return {x, y, z, w}; }
 
@@ -41,12 +45,16 @@ T max(T a, T b) { return a > b ? a : b; }
 
 inline int __clz(int v) { return v == 0 ? 32 : __builtin_clz(static_cast<uint32_t>(v)); }
 inline int __popc(uint32_t v) { return __builtin_popcount(v); }
+inline int __popcll(unsigned long long v) { return __builtin_popcountll(v); }
 inline int __ffs(int v) { return __builtin_ffs(v); }
+inline int __ffsll(long long v) { return __builtin_ffsll(v); }
+inline uint64_t __umul64hi(uint64_t a, uint64_t b) { return static_cast<uint64_t>(static_cast<unsigned __int128>(a) * b >> 64); }
 inline uint32_t __funnelshift_r(uint32_t low, uint32_t high, uint32_t shift) {
     return static_cast<uint32_t>((static_cast<uint64_t>(high) << 32 | low) >> (shift & 31));
 }
 inline uint32_t atomicOr(uint32_t *at, uint32_t v) { uint32_t old = *at; *at |= v; return old; }
 inline uint32_t atomicAdd(uint32_t *at, uint32_t v) { uint32_t old = *at; *at += v; return old; }
+inline unsigned long long atomicAdd(unsigned long long *at, unsigned long long v) { unsigned long long old = *at; *at += v; return old; }
 inline uint32_t atomicXor(uint32_t *at, uint32_t v) { uint32_t old = *at; *at ^= v; return old; }
 inline uint32_t atomicMax(uint32_t *at, uint32_t v) { uint32_t old = *at; if (v > old) *at = v; return old; }
 inline unsigned long long atomicCAS(unsigned long long *at, unsigned long long expected, unsigned long long v) {
@@ -225,6 +233,15 @@ void launch(uint32_t blocks, uint32_t threads, Kernel *kernel, Arguments... argu
 } // namespace emulator
 
 inline void __syncthreads() { emulator::give_way(emulator::State::at_block_barrier); }
+inline int __syncthreads_or(int value) {
+    emulator::fibers[emulator::current].exchanged = value != 0;
+    __syncthreads();
+    uint32_t first = emulator::current / blockDim.x * blockDim.x;
+    bool any = false;
+    for (uint32_t t = first; t < first + blockDim.x; t++) any |= emulator::fibers[t].exchanged != 0;
+    __syncthreads();
+    return any;
+}
 inline void __syncwarp() { emulator::give_way(emulator::State::at_warp_barrier); }
 
 inline uint32_t __shfl_up_sync(uint32_t, uint32_t value, uint32_t distance) {

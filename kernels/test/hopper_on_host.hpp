@@ -1,4 +1,4 @@
-// The functions of mbarrier.cuh and cluster.cuh on the host (cuda_on_host.hpp).
+// The functions of mbarrier.cuh, cluster.cuh and grid.cuh on the host (cuda_on_host.hpp).
 //
 // It ends the program at faults that the hardware wouldn't report: too many arrivals in a phase, or a misaligned bulk
 // copy. A bulk copy is done as late as possible, so that code that doesn't wait for it finds old bytes.
@@ -95,6 +95,9 @@ inline uint32_t cluster_rank() { return blockIdx.x - emulator::first_block; }
 // their arrival.
 inline void cluster_arrive() {}
 inline void cluster_wait() { emulator::give_way(emulator::State::at_cluster_barrier); }
+
+// The barrier of grid.cuh. The test launches all blocks as one cluster.
+inline void grid_wait() { emulator::give_way(emulator::State::at_cluster_barrier); }
 
 template <class Type>
 Type *cluster_peer(Type *mine, uint32_t rank) {

@@ -257,6 +257,7 @@ int main() {
     check_kernels();
     check_persistent();
     check_mix();
+    check_neardup();
     check_quality();
     check_yardstick();
     printf("kernels: arithmetic, tiling and mailboxes are right\n");

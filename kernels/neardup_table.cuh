@@ -1,0 +1,104 @@
+// The hash table of a generation in the index of near-duplicates: from keys to labels (internal/operator/neardup).
+//
+// Open addressing, with buckets of four slots. A key belongs into its home bucket, or into the first later bucket with
+// an empty slot. So a lookup reads whole sectors of 32 bytes, and ends at a bucket that has an empty slot. Keys enter by
+// compare-and-swap. Lookups and insertions may run at once, but removals only alone. A table is at most four fifths full,
+// so there is always an empty slot.
+#pragma once
+
+#include <stdint.h>
+
+#include "math/both.cuh"
+
+namespace millrace {
+
+// Identifies a record: the sequence of its message, from 1, and its number in the message. Positions are in the order of
+// the stream.
+struct alignas(16) NeardupPosition {
+    uint64_t sequence, record;
+};
+
+MILLRACE_BOTH bool operator<(const NeardupPosition &a, const NeardupPosition &b) {
+    return a.sequence < b.sequence || (a.sequence == b.sequence && a.record < b.record);
+}
+MILLRACE_BOTH bool operator==(const NeardupPosition &a, const NeardupPosition &b) {
+    return a.sequence == b.sequence && a.record == b.record;
+}
+
+constexpr uint32_t kNeardupSlots = 4; // of a bucket
+
+// A generation. A label is an index into positions. Labels from first_record on belong to its records, and lower ones to
+// labels that records carried over from the old generation. Labels are stored inverted, so that a table of zeros is
+// empty, and the least label is the greatest stored value.
+struct NeardupTable {
+    uint8_t *memory; // buckets
+    NeardupPosition *positions;
+    uint64_t buckets;
+    uint64_t multiplier; // odd and random, so that nobody can choose texts whose keys collide
+    uint32_t first_record;
+};
+
+// Returns the number of buckets for that many keys.
+MILLRACE_BOTH uint64_t neardup_buckets(uint64_t keys) {
+    return ((keys * 5 + 4 * kNeardupSlots - 1) / (4 * kNeardupSlots) + 1) / 2 * 2;
+}
+
+constexpr uint32_t kNeardupAbsent = ~0u; // no label
+
+#ifdef NEARDUP_GROUPS
+MILLRACE_BOTH unsigned long long *neardup_key_at(const NeardupTable &table, uint64_t slot) {
+    return reinterpret_cast<unsigned long long *>(table.memory + (slot >> 3) * 96) + (slot & 7);
+}
+MILLRACE_BOTH uint32_t *neardup_label_at(const NeardupTable &table, uint64_t slot) {
+    return reinterpret_cast<uint32_t *>(table.memory + (slot >> 3) * 96 + 64) + (slot & 7);
+}
+#else
+// Return where a slot's key and its label are. A key of 0 means that the slot is empty.
+MILLRACE_BOTH unsigned long long *neardup_key_at(const NeardupTable &table, uint64_t slot) {
+    return reinterpret_cast<unsigned long long *>(table.memory) + slot;
+}
+MILLRACE_BOTH uint32_t *neardup_label_at(const NeardupTable &table, uint64_t slot) {
+    return reinterpret_cast<uint32_t *>(table.memory + table.buckets * kNeardupSlots * sizeof(uint64_t)) + slot;
+}
+#endif
+
+// The size of a table's memory in bytes.
+MILLRACE_BOTH uint64_t neardup_table_bytes(uint64_t buckets) {
+    return buckets * kNeardupSlots * (sizeof(uint64_t) + sizeof(uint32_t));
+}
+
+#if defined(__CUDACC__) || defined(MILLRACE_EMULATED)
+
+// Finds a key, and returns whether it was there. If it wasn't and `insert` is true, the key is in *slot afterwards.
+__device__ inline bool neardup_find(const NeardupTable &table, unsigned long long key, bool insert, uint64_t *slot) {
+    uint64_t bucket = __umul64hi(key * table.multiplier, table.buckets);
+    for (;;) {
+        unsigned long long *first = neardup_key_at(table, bucket * kNeardupSlots);
+        ulonglong2 low = reinterpret_cast<const ulonglong2 *>(first)[0], high = reinterpret_cast<const ulonglong2 *>(first)[1];
+        unsigned long long keys[kNeardupSlots] = {low.x, low.y, high.x, high.y};
+        UNROLL(4)
+        for (uint32_t i = 0; i < kNeardupSlots; i++) {
+            // A slot may have got a key since it was read, but a slot with a key keeps it.
+            if (keys[i] == 0 && insert) keys[i] = atomicCAS(first + i, 0ull, key);
+            *slot = bucket * kNeardupSlots + i;
+            if (keys[i] == key) return true;
+            if (keys[i] == 0) return false;
+        }
+        bucket = bucket + 1 == table.buckets ? 0 : bucket + 1;
+    }
+}
+
+// Returns the label in a slot, kNeardupAbsent if it has none yet, and writes one.
+__device__ inline uint32_t neardup_label(const NeardupTable &table, uint64_t slot) { return ~*neardup_label_at(table, slot); }
+__device__ inline void neardup_set_label(const NeardupTable &table, uint64_t slot, uint32_t label) {
+    *neardup_label_at(table, slot) = ~label;
+}
+
+// Lowers the label in a slot to at most `label`.
+__device__ inline uint32_t neardup_lower(const NeardupTable &table, uint64_t slot, uint32_t label) {
+    return ~atomicMax(neardup_label_at(table, slot), ~label);
+}
+
+#endif
+
+} // namespace millrace
