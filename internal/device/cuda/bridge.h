@@ -88,6 +88,15 @@ static inline int32_t mr_compiler_open(const millrace_api *a, const char *path, 
 static inline int32_t mr_compile(const millrace_api *a, const millrace_compiler *c, const millrace_source *source, millrace_compiled **compiled, millrace_error *e) { return a->compile(c, source, compiled, e); }
 static inline void mr_compiled_free(const millrace_api *a, millrace_compiled *compiled) { a->compiled_free(compiled); }
 
+// Version 5 of the ABI has no index of near-duplicates.
+static inline int mr_has_neardup(const millrace_api *a) { return a->size >= offsetof(millrace_api, neardup_replay) + sizeof a->neardup_replay; }
+static inline int32_t mr_neardup_needs(const millrace_api *a, const millrace_neardup_parameters *p, millrace_neardup_memory *m, millrace_error *e) { return a->neardup_needs(p, m, e); }
+static inline int32_t mr_neardup_create(const millrace_api *a, millrace_stream *s, const millrace_neardup_parameters *p, millrace_neardup **n, millrace_error *e) { return a->neardup_create(s, p, n, e); }
+static inline int32_t mr_neardup_destroy(const millrace_api *a, millrace_neardup *n, millrace_error *e) { return a->neardup_destroy(n, e); }
+static inline int32_t mr_neardup_apply(const millrace_api *a, millrace_neardup *n, const millrace_neardup_batch *b, millrace_error *e) { return a->neardup_apply(n, b, e); }
+static inline int32_t mr_neardup_undo(const millrace_api *a, millrace_neardup *n, millrace_error *e) { return a->neardup_undo(n, e); }
+static inline int32_t mr_neardup_replay(const millrace_api *a, millrace_neardup *n, const millrace_neardup_rows *r, millrace_error *e) { return a->neardup_replay(n, r, e); }
+
 // A call that enqueues work, as a value. The kind determines the meaning of the fields, which are in the order of the
 // call's arguments. The kinds have the values of device.CommandKind.
 enum { mr_copy_in = 1, mr_copy_out, mr_fill, mr_launch, mr_record, mr_wait, mr_notify };

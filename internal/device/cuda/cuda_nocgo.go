@@ -36,3 +36,26 @@ func (*Compiler) Compile(Source) (image []byte, warnings string, err error) {
 func LibraryVersions(string) (Versions, error) {
 	return Versions{}, withoutCgo("read library versions")
 }
+
+// NearDuplicates is an index of near-duplicates in a GPU's memory.
+type NearDuplicates struct{}
+
+// NewNearDuplicates creates an index. Without cgo it fails with device.ErrUnavailable.
+func NewNearDuplicates(device.Device, device.Stream, NearDuplicateParameters) (*NearDuplicates, error) {
+	return nil, withoutCgo("new index")
+}
+
+// Apply fails without cgo.
+func (*NearDuplicates) Apply(NearDuplicateBatch) error { return withoutCgo("apply") }
+
+// Undo fails without cgo.
+func (*NearDuplicates) Undo() error { return withoutCgo("undo") }
+
+// Replay fails without cgo.
+func (*NearDuplicates) Replay(NearDuplicateRows) error { return withoutCgo("replay") }
+
+// Bytes returns 0 without cgo.
+func (*NearDuplicates) Bytes() int64 { return 0 }
+
+// Close does nothing without cgo.
+func (*NearDuplicates) Close() error { return nil }

@@ -1,6 +1,5 @@
 // The operators of the fake library. crc32c computes the real result with a table in device memory, using the same
-// calls as the real operator. All other operators can only be loaded. There are no gates and no
-// index of near-duplicates.
+// calls as the real operator. All other operators can only be loaded. There are no gates.
 #include <new>
 
 #include "../../runtime/builtin.hpp"
@@ -103,18 +102,6 @@ extern const OperatorEntry kQuality = entry("quality", &kQualityDeclared);
 extern const OperatorEntry kMix = entry("mix");
 extern const OperatorEntry kCrc32cPersistent = entry("crc32c:persistent");
 extern const OperatorEntry kMinhashPersistent = entry("minhash:persistent");
-
-int32_t neardup_load(millrace_error *) { return MILLRACE_OK; }
-int32_t neardup_needs(const millrace_neardup_parameters *, millrace_neardup_memory *, millrace_error *error) {
-    return fail(error, MILLRACE_UNAVAILABLE, 0, "the fake library has no index of near-duplicates");
-}
-int32_t neardup_create(millrace_stream *, const millrace_neardup_parameters *, millrace_neardup **, millrace_error *error) {
-    return neardup_needs(nullptr, nullptr, error);
-}
-int32_t neardup_destroy(millrace_neardup *, millrace_error *) { return MILLRACE_OK; }
-int32_t neardup_apply(millrace_neardup *, const millrace_neardup_batch *, millrace_error *) { return MILLRACE_OK; }
-int32_t neardup_undo(millrace_neardup *, millrace_error *) { return MILLRACE_OK; }
-int32_t neardup_replay(millrace_neardup *, const millrace_neardup_rows *, millrace_error *) { return MILLRACE_OK; }
 
 int32_t gates_open(Gates *, millrace_error *) { return MILLRACE_OK; }
 void gates_close(Gates *) {}

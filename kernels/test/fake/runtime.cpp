@@ -86,6 +86,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int ord
     case cudaDevAttrMultiProcessorCount: *value = 132; break;
     case cudaDevAttrComputeCapabilityMajor: *value = settings.compute[ordinal] / 10; break;
     case cudaDevAttrComputeCapabilityMinor: *value = settings.compute[ordinal] % 10; break;
+    case cudaDevAttrCooperativeLaunch: *value = 1; break;
     case cudaDevAttrMemoryPoolsSupported: *value = settings.pools; break;
     }
     return cudaSuccess;
