@@ -19,7 +19,7 @@ type rule struct {
 
 // rules lists every rule. Each rule is defined next to its check.
 var rules = []rule{
-	fourFilesImportC, filesAreShort, filesReferOneWay, methodsStayTogether, skipsGiveAReason, nothingIsLeftOpen,
+	fiveFilesImportC, filesAreShort, filesReferOneWay, methodsStayTogether, skipsGiveAReason, nothingIsLeftOpen,
 	documentsNameWhatExists, runbooksNameWhatExists, gpusAreListed,
 }
 
