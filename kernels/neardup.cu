@@ -1,5 +1,5 @@
-// neardup: the index of near-duplicates on a GPU. neardup_index.hpp has the order of its kernels,
-// and neardup_state.hpp the functions of the ABI.
+// The index of near-duplicates on a GPU. neardup_index.hpp has the order of its kernels, and neardup_state.hpp the
+// functions of the ABI.
 #include "neardup_index.hpp"
 #include "runtime/operator.hpp"
 

@@ -31,7 +31,7 @@ constexpr uint32_t kNeardupSlots = 4; // of a bucket
 // labels that records carried over from the old generation. Labels are stored inverted, so that a table of zeros is
 // empty, and the least label is the greatest stored value.
 struct NeardupTable {
-    uint8_t *memory; // buckets
+    uint8_t *memory; // all keys, then all labels
     NeardupPosition *positions;
     uint64_t buckets;
     uint64_t multiplier; // odd and random, so that nobody can choose texts whose keys collide
@@ -40,19 +40,11 @@ struct NeardupTable {
 
 // Returns the number of buckets for that many keys.
 MILLRACE_BOTH uint64_t neardup_buckets(uint64_t keys) {
-    return ((keys * 5 + 4 * kNeardupSlots - 1) / (4 * kNeardupSlots) + 1) / 2 * 2;
+    return (keys * 5 + 4 * kNeardupSlots - 1) / (4 * kNeardupSlots);
 }
 
 constexpr uint32_t kNeardupAbsent = ~0u; // no label
 
-#ifdef NEARDUP_GROUPS
-MILLRACE_BOTH unsigned long long *neardup_key_at(const NeardupTable &table, uint64_t slot) {
-    return reinterpret_cast<unsigned long long *>(table.memory + (slot >> 3) * 96) + (slot & 7);
-}
-MILLRACE_BOTH uint32_t *neardup_label_at(const NeardupTable &table, uint64_t slot) {
-    return reinterpret_cast<uint32_t *>(table.memory + (slot >> 3) * 96 + 64) + (slot & 7);
-}
-#else
 // Return where a slot's key and its label are. A key of 0 means that the slot is empty.
 MILLRACE_BOTH unsigned long long *neardup_key_at(const NeardupTable &table, uint64_t slot) {
     return reinterpret_cast<unsigned long long *>(table.memory) + slot;
@@ -60,7 +52,6 @@ MILLRACE_BOTH unsigned long long *neardup_key_at(const NeardupTable &table, uint
 MILLRACE_BOTH uint32_t *neardup_label_at(const NeardupTable &table, uint64_t slot) {
     return reinterpret_cast<uint32_t *>(table.memory + table.buckets * kNeardupSlots * sizeof(uint64_t)) + slot;
 }
-#endif
 
 // The size of a table's memory in bytes.
 MILLRACE_BOTH uint64_t neardup_table_bytes(uint64_t buckets) {
