@@ -16,6 +16,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	client "millrace/client/quality"
 	"millrace/internal/device"
@@ -35,6 +36,7 @@ type documentRequest struct {
 	First     int // number of the first document
 	Documents int // how many
 	Batch     int // documents per block
+	Seconds   int // no block begins after so many seconds, so there may be fewer documents; 0: no limit
 
 	Device string // "cuda" or "host"
 	Every  int    // 1 in so many blocks is also computed in small batches, and with each variant of the host kernels; 0: none
@@ -204,6 +206,7 @@ type documentStream struct {
 	every  *documentDevice
 	some   []*documentDevice
 	next   atomic.Int64 // block
+	ends   time.Time    // when no further block begins; zero: never
 }
 
 // streamDocuments writes each block to one of the writers.
@@ -212,6 +215,9 @@ func streamDocuments(r documentRequest, writers []io.Writer) error {
 	var err error
 	if s.every, s.some, err = openDocumentDevices(r); err != nil {
 		return err
+	}
+	if r.Seconds > 0 {
+		s.ends = time.Now().Add(time.Duration(r.Seconds) * time.Second)
 	}
 	var group sync.WaitGroup
 	failed := make([]error, len(writers))
@@ -225,9 +231,9 @@ func streamDocuments(r documentRequest, writers []io.Writer) error {
 	return errors.Join(failed...)
 }
 
-// writeTo writes blocks until none is left.
+// writeTo writes blocks until none is left, or the time is over. The blocks that were written are the first ones.
 func (s *documentStream) writeTo(w *bufio.Writer) error {
-	for {
+	for s.ends.IsZero() || time.Now().Before(s.ends) {
 		block := int(s.next.Add(1)) - 1
 		first, end := block*s.Batch, min((block+1)*s.Batch, s.Documents)
 		if first >= end {
@@ -257,6 +263,7 @@ func (s *documentStream) writeTo(w *bufio.Writer) error {
 			return err
 		}
 	}
+	return nil
 }
 
 // TestStreamDocuments gives documents with their results to tools/curator/check, which compares them with its own.
