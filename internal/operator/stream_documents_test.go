@@ -179,7 +179,7 @@ func openDocumentDevices(r documentRequest) (every *documentDevice, some []*docu
 	return every, some, err
 }
 
-// writeBlock writes documents and their results.
+// writeBlock writes documents and their results. Flush returns the errors of earlier writes.
 func writeBlock(w *bufio.Writer, first int, text []byte, offsets []uint32, results []blockResult) error {
 	head := blockHead{First: first, Rows: len(offsets) - 1, Bytes: len(text), Results: results}
 	for c := range client.NumCounters {
@@ -191,10 +191,10 @@ func writeBlock(w *bufio.Writer, first int, text []byte, offsets []uint32, resul
 	if err := binary.Write(w, binary.LittleEndian, offsets); err != nil {
 		return err
 	}
-	w.Write(text)
+	_, _ = w.Write(text)
 	for _, r := range results {
-		w.Write(r.records)
-		w.Write(r.refused)
+		_, _ = w.Write(r.records)
+		_, _ = w.Write(r.refused)
 	}
 	return w.Flush()
 }
