@@ -165,7 +165,7 @@ func TestRealLibrary(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if v.Library != library || v.ABI != 5 || !strings.Contains(v.Runtime, ".") {
+	if v.Library != library || v.ABI != 6 || !strings.Contains(v.Runtime, ".") {
 		t.Errorf("versions of %s: %+v", library, v)
 	}
 	gpus, err := cuda.List(library)
