@@ -145,7 +145,7 @@ func TestMistakesOnAGPUAreReported(t *testing.T) {
 	stem := gpuFolder(t, "kernels/test/operators/wrong/leftover.cu")
 	call(t, gpu(t, ""), "operator", "test", stem+compiled.CubinSuffix, "--brief").want(t, exitFailed,
 		`wrong on the CPU: batch "empties", record 0 (0 bytes, ""): its result depends on what was in memory before`,
-		`wrong on the GPU: batch "empties", record 0 (0 bytes, ""): its result depends on what was in memory before`, "(and the like in 7 more batches)")
+		`wrong on the GPU: batch "empties", record 0 (0 bytes, ""): its result depends on what was in memory before`, "(and the like in 8 more batches)")
 }
 
 // TestSourceForAGPU compiles with the real NVRTC. The fake GPU refuses the compiled code.
