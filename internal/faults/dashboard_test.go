@@ -40,7 +40,10 @@ func panels(t testing.TB) map[string][]string {
 }
 
 // noNews lists the panels that have data only if there is a problem, or with a filter.
-var noNews = []string{"Firing alerts", "Third-last fault of an operator", "Inputs kept for a consumer", "Records left out per second, by condition"}
+var noNews = []string{
+	"Firing alerts", "Third-last fault of an operator", "Inputs kept for a consumer", "Records left out per second, by condition",
+	"Dead letters per second, by reason",
+}
 
 // wantDashboardAnswered waits until every panel has data. For Prometheus, a metric that doesn't exist is the same as a
 // metric without samples, so a mistake in a query gives an empty panel.
