@@ -20,7 +20,6 @@ T change(T *at, T to) {
     *at = to;
     return old;
 }
-inline unsigned long long atomicAdd(unsigned long long *at, unsigned long long v) { return change(at, *at + v); }
 inline unsigned long long atomicOr(unsigned long long *at, unsigned long long v) { return change(at, *at | v); }
 template <class T>
 T atomicMin(T *at, T v) { return change(at, v < *at ? v : *at); }
