@@ -48,6 +48,9 @@ type checker struct {
 // maxWrong is the maximum number of errors that the checker keeps.
 const maxWrong = 10
 
+// workQueue is the maximum number of results that are read and not checked.
+const workQueue = 1024
+
 // stallLimit is the maximum time that the checker waits for the next result.
 const stallLimit = 2 * time.Minute
 
@@ -66,7 +69,7 @@ func (c *checker) run(ctx context.Context) error {
 
 	checking, stop := context.WithCancel(ctx)
 	defer stop()
-	work := make(chan []jetstream.Msg, 1024)
+	work := make(chan []jetstream.Msg, workQueue)
 	allCame := make(chan struct{})
 	wait := c.startCheckers(checking, js, work, allCame)
 	err = c.read(ctx, came, work)
@@ -199,9 +202,15 @@ func (c *checker) read(ctx context.Context, came <-chan arrival, work chan<- []j
 			if a.err != nil {
 				return fmt.Errorf("read results back: %w", a.err)
 			}
-			if parts := c.collect(a.m); parts != nil {
-				work <- parts
+			parts := c.collect(a.m)
+			if parts == nil {
+				continue
+			}
+			select {
+			case work <- parts:
 				n++
+			case <-ctx.Done(): // no checker may have started
+				return ctx.Err()
 			}
 		case <-ctx.Done():
 			return ctx.Err()

@@ -2,6 +2,7 @@ package demo
 
 import (
 	"context"
+	"errors"
 	"io"
 	"strconv"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/ingest/jsapi"
 	"millrace/internal/ingest/natstest"
 	"millrace/internal/ingest/results"
 	"millrace/internal/memory"
@@ -147,6 +149,38 @@ func TestInterruptedDemoEnds(t *testing.T) {
 	case err := <-done:
 		if err == nil {
 			t.Error("an interrupted demo ended well")
+		}
+	case <-time.After(natstest.Patience):
+		t.Error("it did not end")
+	}
+}
+
+// On a machine with two cores, nothing reads the queue until all results are stored.
+func TestInterruptedDemoEndsWithAFullQueue(t *testing.T) {
+	s := newStand(t, 2*workQueue)
+	body := s.body(0)
+	s.Publish(0, workQueue+1, func(i int) *nats.Msg {
+		return &nats.Msg{Subject: "results.docs.en", Data: body, Header: nats.Header{HeaderDocument: {strconv.Itoa(i)}}}
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	work := make(chan []jetstream.Msg, workQueue)
+	js, err := jsapi.API{}.New(s.demo.checker.nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	came, err := s.demo.checker.open(ctx, js)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- s.demo.checker.read(ctx, came, work) }()
+	s.Until("the queue is full", func() bool { return len(work) == workQueue })
+	cancel()
+	select {
+	case err := <-done:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("read: %v", err)
 		}
 	case <-time.After(natstest.Patience):
 		t.Error("it did not end")
