@@ -49,7 +49,7 @@ struct NeardupStep {
     uint64_t *inserted; // by record: bands of its inserted keys
     uint64_t *copied;   // by record: those of them that the old generation has
     uint32_t *carries;  // by record: different labels of its copied keys; after carry, those of the records before it
-    NeardupPosition *known; // by record: the least of its own position and of its labels that are known before settle
+    NeardupPosition *known; // by record: the least label that is known before settle, at most its own position
     uint32_t *winner;       // by record: the record whose `known` is its label
     uint32_t *nearest;      // by record: the last record that it depends on, or itself
     uint32_t *pointer;      // by record: a record that it depends on, directly or not, or itself

@@ -20,8 +20,8 @@ namespace millrace {
 constexpr uint32_t kLeastGram = 5, kMostGram = 10, kGramCounters = kMostGram - kLeastGram + 1;
 constexpr uint32_t kShortWord = 32; // most bytes of a word that one thread hashes and compares; a warp does that for longer ones
 
-// An entry of the table and a class are the position of the first word or n-gram of those that are equal. A class has
-// kAlone if there is only one. kNoEntry is an empty entry, and the class of an n-gram that can't be repeated.
+// Equal words or n-grams are a class. Entries of the table and classes contain the position of the first one. A class has the
+// bit kAlone if it has one member. kNoEntry is an empty entry, and the class of an n-gram that can't be repeated.
 constexpr uint32_t kAlone = 1u << 31, kNoEntry = 0xffffffffu;
 
 // The number of 32-bit integers of memory for each word of a record.

@@ -176,7 +176,7 @@ static void check_batches(Random &random) {
     check_texts("empty rows", Rows(9), 0, divisions[1]);
 }
 
-// Words for n-grams: lengths around those that one thread compares, and words that differ only in their middle.
+// Words for n-grams. Their lengths are near the maximum that one thread compares, and some words differ only in the middle.
 static std::vector<std::string> gram_words() {
     std::vector<std::string> words = {"a", "b", "ab", "é", "e\u0301", "中文", "\u200b", std::string(1, '\0'), std::string(2, '\0'), "\x01"};
     for (uint32_t bytes : {kShortWord - 1, kShortWord, kShortWord + 1, 64u, 65u, 200u}) {

@@ -10,7 +10,7 @@ import (
 type NearDuplicateParameters struct {
 	Bands   int // keys of a record, 1 to 64
 	Records int // records of a generation, 1 to 2^30
-	Batch   int // records of a batch at most: 1 to 2^20, and no more than a generation
+	Batch   int // maximum number of records in a batch, from 1 to 2^20 and at most Records
 }
 
 // NearDuplicateBatch is a batch of records. The memory is the device's own, or pinned memory by device.Mapper, which the

@@ -8,8 +8,8 @@ import (
 // generation is a hash table from keys to labels, with open addressing and linear probing. It is at most four fifths full.
 //
 // A label is an index into positions. The first part of positions has the labels that records carried over from the old generation. The
-// second part, from firstRecord, has one element per record, which is the record's label. So every record adds at most one label of its own,
-// and a key's label is known as soon as it is known which record inserts it.
+// second part, from firstRecord, has the label of each record. A record inserts all its keys with the same label, so a key's label is known as
+// soon as the record that inserts the key is known.
 type generation struct {
 	keys      []uint64 // 0 if the slot is empty
 	labels    []uint32 // of the keys in the same slots

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// sliceBytes returns the memory of all slices in a value, except those that are in the memory of others.
+// sliceBytes returns the memory of all slices in a value. Slices of other slices in the value count once.
 func sliceBytes(v reflect.Value) (total int64) {
 	switch v.Kind() {
 	case reflect.Pointer:

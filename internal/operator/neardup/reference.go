@@ -22,7 +22,7 @@ func (r *Reference) Apply(position Position, keys []uint64) Verdict {
 	}
 	r.records++
 
-	var labels, copied []Position // of all hits; of those that only the old generation has
+	var labels, copied []Position // labels of all hits, and of the hits in the old generation only
 	for _, key := range keys {
 		if label, ok := r.young[key]; ok {
 			labels = append(labels, label)
