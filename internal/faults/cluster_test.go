@@ -35,9 +35,7 @@ func (s *supervisor) retire() {
 	close(s.stop)
 	<-s.done
 	s.served.Close()
-	if code := s.current().terminate(); code != 0 {
-		s.r.t.Errorf("the worker ended with status %d after SIGTERM, want 0", code)
-	}
+	s.r.stop(s.current())
 }
 
 func (s *supervisor) current() *worker {

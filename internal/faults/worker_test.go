@@ -153,9 +153,17 @@ func (w *worker) redelivered() float64 {
 func (r *rig) retire() {
 	r.t.Helper()
 	for _, w := range r.workers {
-		if code := w.terminate(); code != 0 {
-			r.t.Errorf("%s ended with status %d after SIGTERM, want 0", w.name, code)
-		}
+		r.stop(w)
 	}
 	r.workers = nil
+}
+
+// stop sends SIGTERM to a worker, which must exit with status 0. It first waits until the worker serves, because SIGTERM
+// kills a process that has only just been started.
+func (r *rig) stop(w *worker) {
+	r.t.Helper()
+	r.until(w.name+" serves or has ended", func() bool { return w.address() != "" || w.hasEnded() })
+	if code := w.terminate(); code != 0 {
+		r.t.Errorf("%s ended with status %d after SIGTERM, want 0", w.name, code)
+	}
 }
