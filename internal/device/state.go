@@ -1,0 +1,75 @@
+package device
+
+import "cmp"
+
+// Position identifies a record of a stream: the sequence of its message in the stream, from 1, and the number of the record in the
+// message, from 0. The zero Position is before all records.
+type Position struct{ Sequence, Record uint64 }
+
+// Compare returns -1 if p is before q, 0 if they are equal, and 1 if p is after q.
+func (p Position) Compare(q Position) int {
+	return cmp.Or(cmp.Compare(p.Sequence, q.Sequence), cmp.Compare(p.Record, q.Record))
+}
+
+// StateSize is the size of a State.
+type StateSize struct {
+	// Records is the number of records of a generation, at least 1. A record's result depends on at least as many records before it, and
+	// on at most twice as many.
+	Records int
+
+	// Batch is the maximum number of records in one call of Apply, from 1 to Records.
+	Batch int
+}
+
+// State is what a stateful operator knows about the earlier records of one partition. The operator's kernel has no state: its result
+// for a record is the record's keys. The State then decides on the records in the order of the stream.
+//
+// Decisions depend on the records and their positions alone, not on the device, the batches or the calls of Undo. All memory is allocated
+// when the State is created. After an error that wraps ErrLost, or an error of Replay, the State is unusable. Methods are for one
+// goroutine at a time.
+type State interface {
+	// Apply decides on consecutive records. It takes the position of each record and the records' keys, which the kernel has computed, back
+	// to back. Positions ascend within a call and from call to call, so no record is applied twice. The batch before can't be undone any
+	// more. The result is valid until the next call of Apply, Undo or Replay. After an error, the state is unchanged, unless the device is
+	// lost.
+	Apply(positions []Position, keys []byte) (Decisions, error)
+
+	// Undo removes the records of the last call of Apply, as if it had not been made. It fails with ErrInvalid unless Apply was the last
+	// successful call.
+	Undo() error
+
+	// Replay applies a log entry. The first entry of a new state begins a generation, and each other one follows the entry before it. The
+	// entry may come from anywhere, so each of its fields is checked. After Replay, the state gives the same decisions as the one that
+	// wrote the log.
+	Replay(entry []byte) error
+
+	// Applied returns the number of records that the state has taken, including those of generations that a trimmed log lacks, and the
+	// position of the last one.
+	Applied() (records uint64, last Position)
+
+	// Stats returns figures for metrics. Any goroutine may call it.
+	Stats() StateStats
+
+	// Close frees the state's memory.
+	Close() error
+}
+
+// Decisions are the results of one call of State.Apply.
+type Decisions interface {
+	// AppendValue appends the value of a record, as operator.Variable describes values: a record of Stride bytes, then its byte strings.
+	AppendValue(dst []byte, record int) []byte
+
+	// AppendLog appends log entries of the records [first, end), of at most limit bytes each. The entries of all records, in order, are
+	// what Replay needs. How they are cut doesn't matter. It fails with ErrInvalid if limit is too small for a record.
+	AppendLog(entries [][]byte, first, end, limit int) ([][]byte, error)
+}
+
+// StateStats are figures of a State.
+type StateStats struct {
+	Bytes      int64   // memory of the state
+	Records    uint64  // number of records in both generations
+	Generation uint64  // number of the young generation, from 0
+	Load       float64 // the fullest generation's share of used memory, 0 to 1
+	Decided    uint64  // number of records decided by Apply since the state was created
+	Hits       uint64  // number of those that depend on an earlier record
+}

@@ -1,0 +1,31 @@
+package operator
+
+// Stateful is an operator whose result for a record depends on the records before it. It has two parts. Its kernel has no state, runs in
+// pipelines like any other, and computes the keys of each record. A device.State of the same name then decides on the records in the order
+// of the stream, and gives the values.
+//
+// The methods of Operator describe the values: JSON, Stride and the other formats. AppendReference can't be called, because a value
+// depends on other records.
+type Stateful interface {
+	Operator
+
+	// Kernel returns the first part. Its results are the keys, Stride bytes for each record.
+	Kernel() Operator
+}
+
+// KernelOf returns the operator that pipelines run for op: the first part of a Stateful, or else op itself.
+func KernelOf(op Operator) Operator {
+	if s, ok := op.(Stateful); ok {
+		return s.Kernel()
+	}
+	return op
+}
+
+// Kernels returns the operators that pipelines run for ops.
+func Kernels(ops []Operator) []Operator {
+	all := make([]Operator, len(ops))
+	for i, op := range ops {
+		all[i] = KernelOf(op)
+	}
+	return all
+}
