@@ -59,6 +59,14 @@ type Device interface {
 	// ErrNotFound for an unknown name and with ErrInvalid for an invalid block.
 	Kernel(name string, params []byte) (Kernel, error)
 
+	// NewState creates an empty state of the named stateful operator, whose kernel has the given parameter block. It allocates all of the
+	// state's memory. It fails like Kernel, with ErrInvalid for an operator without a state or for an invalid size, and with
+	// ErrOutOfMemory. The caller must close the state before the device.
+	NewState(name string, params []byte, size StateSize) (State, error)
+
+	// StateBytes returns the memory that NewState allocates, in bytes. It fails like NewState, except for ErrOutOfMemory.
+	StateBytes(name string, params []byte, size StateSize) (int64, error)
+
 	// WaitCompletion waits until a stream has reached a Notify call, and returns the call's token. It returns tokens in
 	// the order in which streams reached the calls. It fails with ctx.Err() when ctx is done, with ErrLost when the device
 	// is lost, and with ErrClosed when the device is closed. After a loss, outstanding completions never arrive. Waiting

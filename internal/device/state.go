@@ -43,6 +43,10 @@ type State interface {
 	// wrote the log.
 	Replay(entry []byte) error
 
+	// ReadEntry returns what a log entry says about its records. It fails with ErrInvalid if the entry contradicts itself. It doesn't read
+	// the records.
+	ReadEntry(entry []byte) (EntryInfo, error)
+
 	// Applied returns the number of records that the state has taken, including those of generations that a trimmed log lacks, and the
 	// position of the last one.
 	Applied() (records uint64, last Position)
@@ -64,6 +68,13 @@ type Decisions interface {
 	AppendLog(entries [][]byte, first, end, limit int) ([][]byte, error)
 }
 
+// EntryInfo describes the records of a log entry. They are consecutive, and of one generation.
+type EntryInfo struct {
+	Generation     uint64
+	First          int // number of the first record in its generation, from 0
+	Previous, Last Position
+}
+
 // StateStats are figures of a State.
 type StateStats struct {
 	Bytes      int64   // memory of the state
@@ -72,4 +83,13 @@ type StateStats struct {
 	Load       float64 // the fullest generation's share of used memory, 0 to 1
 	Decided    uint64  // number of records decided by Apply since the state was created
 	Hits       uint64  // number of those that depend on an earlier record
+}
+
+// StateHostKernel is a BoundHostKernel of a stateful operator. Devices that use host memory keep its states.
+type StateHostKernel interface {
+	BoundHostKernel
+
+	// NewState and StateBytes are those of Device.
+	NewState(StateSize) (State, error)
+	StateBytes(StateSize) (int64, error)
 }

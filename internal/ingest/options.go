@@ -25,6 +25,8 @@ type Options struct {
 
 	memory.Messages // operators, and the forms of messages and results
 
+	State *lease.StateOptions // the state of the stateful operator; nil without one
+
 	// Memory is the limit in bytes on the memory of inputs from the pull to the acknowledgement. 0 means the memory that the
 	// allowed batches in flight need.
 	Memory int64

@@ -93,7 +93,7 @@ func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, op
 		return nil, err
 	}
 	w.mode, err = lease.New(lease.Options{
-		Topology: opts.Topology, Pipes: pipes, Conns: w.conns, JS: js, Consumer: consumer, Pool: w.pool, Results: w.results, Judge: w.judge,
+		Topology: opts.Topology, Pipes: pipes, Conns: w.conns, JS: js, Consumer: consumer, Pool: w.pool, Results: w.results, Judge: w.judge, State: opts.State,
 		Stalls: w.stalls, Size: func(c jetstream.Consumer) pull.Size { return opts.pullSize(nc.MaxPayload(), c.CachedInfo().Config) }, Limit: limit, Linger: opts.Linger,
 		Confirm: opts.ConfirmAcks, Log: w.log, Observer: w.observer, Batches: opts.Batches, Records: opts.Records,
 	})

@@ -61,7 +61,7 @@ func (m *Messages) delivery() (empty, perByte int64) {
 // because results have only some records. The size of such a message doesn't bound its records. If Splits is false, each message is one
 // record.
 func (m *Messages) Splits() bool {
-	return m.Split.Framing != frame.None || m.Decompress != compression.None || m.Split.Selects() || m.Selects()
+	return m.Split.Framing != frame.None || m.Decompress != compression.None || m.Split.Selects() || m.Selects() || operator.HasState(m.Operators)
 }
 
 // Selects reports whether results have only some of the records of a message, with their numbers.

@@ -21,10 +21,14 @@ func minhashParametersOf(d *compiled.Description, block []byte) (*minhashParamet
 	if err != nil {
 		return nil, err
 	}
-	p := &minhashParameters{k: int(o.Value(0))}
-	p.a, p.b = coefficients(uint32(o.Value(2)), int(o.Value(1)))
+	return newMinhashParameters(int(o.Value(0)), int(o.Value(1)), uint32(o.Value(2))), nil
+}
+
+func newMinhashParameters(k, hashes int, seed uint32) *minhashParameters {
+	p := &minhashParameters{k: k}
+	p.a, p.b = coefficients(seed, hashes)
 	p.seed = p.a[0] // as in NeMo Curator
-	return p, nil
+	return p
 }
 
 // coefficients returns n pairs of coefficients as NeMo Curator draws them from numpy's RandomState(seed): randint(1, 2^31-1) for a, and

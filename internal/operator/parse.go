@@ -93,6 +93,8 @@ var builtIns = func() (all []Source) {
 		case qualityName:
 			s.kernel, s.reference = qualityHost{d}, qualityReference
 			s.refusal = qualityRefusal
+		case neardupName:
+			s.kernel, s.reference = neardupHost{d}, func(block []byte) referenceFunc { return neardupReference(d, block) }
 		default:
 			panic(fmt.Sprintf("operator: %s is declared and has no code", d.Name))
 		}
@@ -130,8 +132,11 @@ func (b *builtInSource) Bind(query string) (Operator, error) {
 		return nil, err
 	}
 	bound := &builtIn{declared: o, name: o.Name(), stride: o.Stride(), column: DeclaredColumn(o), kernel: kernel, reference: b.reference(block)}
-	if b.refusal != nil {
+	switch {
+	case b.refusal != nil:
 		return refuser{bound, b.refusal}, nil
+	case bound.name == neardupName:
+		return neardupOperator{bound}, nil
 	}
 	return bound, nil
 }

@@ -1,5 +1,7 @@
 package operator
 
+import "slices"
+
 // Stateful is an operator whose result for a record depends on the records before it. It has two parts. Its kernel has no state, runs in
 // pipelines like any other, and computes the keys of each record. A device.State of the same name then decides on the records in the order
 // of the stream, and gives the values.
@@ -28,4 +30,12 @@ func Kernels(ops []Operator) []Operator {
 		all[i] = KernelOf(op)
 	}
 	return all
+}
+
+// HasState reports whether any of ops is Stateful.
+func HasState(ops []Operator) bool {
+	return slices.ContainsFunc(ops, func(op Operator) bool {
+		_, ok := op.(Stateful)
+		return ok
+	})
 }

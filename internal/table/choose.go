@@ -19,6 +19,21 @@ func (t *Table) Choose(f *filter.Filter, chosen []uint32, leftOut []int) []uint3
 	return chosen
 }
 
+// Ask appends the records on which the state of a stateful operator decides: those that didn't fail.
+func (t *Table) Ask(f *filter.Filter, asked []uint32, leftOut []int) []uint32 {
+	for i := range t.Records() {
+		if t.statuses[i] == record.OK {
+			asked = append(asked, uint32(i))
+		}
+	}
+	return asked
+}
+
+// ChooseDecided is Choose after Ask.
+func (t *Table) ChooseDecided(f *filter.Filter, asked, chosen []uint32, leftOut []int) []uint32 {
+	return t.Choose(f, chosen, leftOut)
+}
+
 // passes reports whether Choose appends record i. It describes the record in row. A null record has no results that a condition could
 // examine.
 func (t *Table) passes(f *filter.Filter, i int, row *filter.Row, leftOut []int) bool {

@@ -24,7 +24,7 @@ func TestAReusedTableIsLikeANewOne(t *testing.T) {
 			into.SetStatus(i, statuses[i])
 			for op := range ops {
 				if statuses[i] == record.OK {
-					into.putValue(op, i, ops[op].AppendReference(nil, r))
+					into.PutValue(op, i, ops[op].AppendReference(nil, r))
 				}
 			}
 		}

@@ -105,7 +105,7 @@ func (b *byteStrings) appendBinary(dst []byte, spans []arrowipc.Span) []byte {
 // of the first record in the batch. PutStrings does nothing for an operator without byte strings.
 func (t *Table) PutStrings(op, first, records int, results []byte, offsets []uint32, row int) {
 	v, ok := t.ops[op].(operator.Variable)
-	if !ok {
+	if !ok || len(t.keys[op]) > 0 {
 		return
 	}
 	s := &t.strings
@@ -118,10 +118,10 @@ func (t *Table) PutStrings(op, first, records int, results []byte, offsets []uin
 	}
 }
 
-// putValue sets the value of the operator with index op for record i.
-func (t *Table) putValue(op, i int, value []byte) {
+// PutValue sets the value of the operator with index op for record i; see operator.Variable.
+func (t *Table) PutValue(op, i int, value []byte) {
 	stride := t.ops[op].Stride()
-	t.Put(op, i, value[:stride])
+	copy(t.result(op, i), value[:stride])
 	if t.strings.spans[op] == nil {
 		if len(value) > stride {
 			panic(fmt.Sprintf("table: %d bytes for %v: it has no byte strings", len(value), t.ops[op]))

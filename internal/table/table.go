@@ -26,6 +26,7 @@ type Table struct {
 	lengths  []uint64
 	statuses []record.Status
 	columns  [][]byte // columns[i] has Stride bytes per record of ops[i]
+	keys     [][]byte // keys[i] has the results of the kernel of ops[i], if that is stateful; otherwise nil
 	strings  byteStrings
 	refusals refusals
 	fields   fields
@@ -59,8 +60,13 @@ func (t *Table) Reset(ops []operator.Operator, records int) {
 	t.refusals.reset(ops, records)
 	t.fields.reset()
 	t.columns = resized(t.columns[:cap(t.columns)], len(ops)) // keeps the memory of columns that the last message didn't use
+	t.keys = resized(t.keys[:cap(t.keys)], len(ops))
 	for i, op := range ops {
 		t.columns[i] = resized(t.columns[i], records*op.Stride())
+		t.keys[i] = t.keys[i][:0]
+		if s, ok := op.(operator.Stateful); ok {
+			t.keys[i] = resized(t.keys[i], records*s.Kernel().Stride())
+		}
 	}
 	t.strings.reset(ops, records)
 	t.results = resized(t.results, len(ops))
@@ -114,14 +120,24 @@ func (t *Table) SetStatus(i int, s record.Status) {
 	t.statuses[i] = s
 }
 
-// Put copies the results of the operator with index op for consecutive records, beginning with index first. results has
-// Stride bytes per record. Put panics if results has a different length or extends past the last record.
+// Put copies the results of the kernel of the operator with index op for consecutive records, beginning with index first. results has
+// Stride bytes of the kernel per record. They are the operator's results, or the keys of a Stateful. Put panics if results has a different
+// length or extends past the last record.
 func (t *Table) Put(op, first int, results []byte) {
 	column, stride := t.columns[op], t.ops[op].Stride()
+	if len(t.keys[op]) > 0 {
+		column, stride = t.keys[op], operator.KernelOf(t.ops[op]).Stride()
+	}
 	if len(results)%stride != 0 || first < 0 || first*stride > len(column)-len(results) {
 		panic(fmt.Sprintf("table: %d bytes for %v from record %d of %d on: a record has %d", len(results), t.ops[op], first, t.Records(), stride))
 	}
 	copy(column[first*stride:], results)
+}
+
+// AppendKeys appends the keys of record i for the state of a Stateful with index op.
+func (t *Table) AppendKeys(dst []byte, op, i int) []byte {
+	stride := operator.KernelOf(t.ops[op]).Stride()
+	return append(dst, t.keys[op][i*stride:][:stride]...)
 }
 
 // result returns the fixed-size result of the operator with index op for record i.
@@ -135,6 +151,9 @@ func (t *Table) Size() int64 {
 	size := int64(8*cap(t.lengths)+cap(t.statuses)+2*cap(t.refusals.causes)+4*cap(t.numbers)+cap(t.scratch)+cap(t.value)) + t.strings.size()
 	for _, column := range t.columns[:cap(t.columns)] {
 		size += int64(cap(column))
+	}
+	for _, keys := range t.keys[:cap(t.keys)] {
+		size += int64(cap(keys))
 	}
 	if t.arrow != nil {
 		size += t.arrow.Size()
@@ -155,6 +174,9 @@ func MaxSize(f operator.Format, ops []operator.Operator, records, stringBytes in
 	}
 	for _, op := range ops {
 		size += int64(op.Stride()) * int64(records)
+		if s, ok := op.(operator.Stateful); ok {
+			size += int64(s.Kernel().Stride()) * int64(records)
+		}
 	}
 	if f == operator.Arrow {
 		size += arrowipc.MaxSize(operator.ArrowColumns(ops), records, stringBytes)
@@ -175,7 +197,7 @@ func Reference(ops []operator.Operator, records [][]byte, statuses []record.Stat
 		}
 		for k, op := range ops {
 			result = op.AppendReference(result[:0], payload)
-			t.putValue(k, i, result)
+			t.PutValue(k, i, result)
 		}
 	}
 	return t

@@ -158,7 +158,7 @@ func sameAsCPU(t *testing.T, p neardup.Parameters, cpu *neardup.Index, positions
 	if err != nil {
 		t.Fatal(err)
 	}
-	entries, err := cpu.AppendLog(nil, neardup.MaxEntry)
+	entries, err := cpu.AppendLog(nil, 0, len(positions), neardup.MaxEntry)
 	if err != nil {
 		t.Fatal(err)
 	}

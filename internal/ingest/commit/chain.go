@@ -42,6 +42,10 @@ type Options struct {
 	// applies if Loose is set or if there is no marker.
 	LookUp uint64
 	Loose  bool // whether workers without markers owned the partition since the last marker
+
+	// Entry returns the message that stores an entry of the log of the partition's state. behind is the stream sequence of the marker
+	// after which its commit begins, and settled is the sequence in that marker's position. It is nil without a stateful operator.
+	Entry func(behind, settled uint64, entry []byte) *nats.Msg
 }
 
 // Chain stores the batches of one lease, each with a marker. It is not safe for concurrent use.
@@ -53,6 +57,7 @@ type Chain struct {
 	last    uint64       // stream sequence of the last marker
 	at      Position     // position of the last marker
 	letters Letters      // dead letters that the last marker lists
+	state   *State       // state that the last marker describes
 	lookUp  uint64       // see Marker.LookUp
 	number  uint64       // number of the last marker that was sent
 	since   uint64       // stream sequence after which messages may be stored for inputs above at; 0 if there are none
@@ -77,6 +82,9 @@ func (c *Chain) IsCertain(in Position) bool {
 	return in.Sequence > c.lookUp && (!c.found.of(c.Created) || in.Sequence > c.found.Sequence)
 }
 
+// Last returns the stream sequence of the last marker, and the state that it describes. The state is nil if there was no stateful operator.
+func (c *Chain) Last() (sequence uint64, state *State) { return c.last, c.state }
+
 // Leftovers returns the results that earlier owners stored for inputs that the last marker doesn't cover. Another
 // goroutine may use them while the chain is in use.
 func (c *Chain) Leftovers() *Leftovers { return &c.left }
@@ -86,7 +94,7 @@ func (c *Chain) Letters() Letters { return c.letters }
 
 func (c *Chain) next(at Position, letters Letters) *Marker {
 	c.number++
-	m := &Marker{Position: at, Created: c.Created.UnixNano(), Owner: c.Owner, Number: c.number, Fast: c.Way == Fast, Letters: letters, Until: max(at.Sequence, c.beyond)}
+	m := &Marker{Position: at, Created: c.Created.UnixNano(), Owner: c.Owner, Number: c.number, Fast: c.Way == Fast, Letters: letters, State: c.state, Until: max(at.Sequence, c.beyond)}
 	if at == c.at || c.beyond > at.Sequence {
 		m.Since = c.since
 	}
@@ -96,24 +104,33 @@ func (c *Chain) next(at Position, letters Letters) *Marker {
 	return m
 }
 
-// Commit stores messages in their order, and then a marker with position at, up to which every input is then settled.
-// All messages of an input must therefore be in one commit. stored[i] reports whether msgs[i] is known to be stored,
-// even after an error. Without an error, all messages are stored.
-//
-// After an error, no further messages of the commit can be stored. Unless Over(err), the caller may store the missing
-// messages again, or other messages.
-func (c *Chain) Commit(ctx context.Context, msgs []*nats.Msg, at Position) (stored []bool, err error) {
-	return c.write(ctx, c.Way, msgs, c.next(at, c.letters.above(at)))
+// Batch is what a commit stores.
+type Batch struct {
+	Messages []*nats.Msg // in their order. All messages of an input must be in one commit.
+	At       Position    // position up to which every input is then settled
+
+	// Checked is for a few messages that the server may refuse. An error then contains the server's reason.
+	Checked bool
+
+	Log   [][]byte // entries of the log of the partition's state, in order; stored after the messages
+	State *State   // the state at At; nil means that of the last marker
 }
 
-// CommitChecked is like Commit, but for a few messages that the server may refuse. The error contains the server's
-// reason.
-func (c *Chain) CommitChecked(ctx context.Context, msgs []*nats.Msg, at Position) (stored []bool, err error) {
+// Commit stores a batch, and then its marker. stored[i] reports whether b.Messages[i] is known to be stored, even after an error. Without
+// an error, everything is stored.
+//
+// After an error, nothing more of the commit can be stored. Unless Over(err), the caller may store the missing messages again, or other
+// messages. All entries of the log must then be stored again.
+func (c *Chain) Commit(ctx context.Context, b Batch) (stored []bool, err error) {
 	way := c.Way
-	if way == Atomic {
+	if b.Checked && way == Atomic {
 		way = Checked
 	}
-	return c.write(ctx, way, msgs, c.next(at, c.letters.above(at)))
+	m := c.next(b.At, c.letters.above(b.At))
+	if b.State != nil {
+		m.State = b.State
+	}
+	return c.write(ctx, way, b.Messages, b.Log, m)
 }
 
 // CommitLetters stores all the dead letters or none. settled is the position up to which results are stored. The marker
@@ -123,7 +140,7 @@ func (c *Chain) CommitLetters(ctx context.Context, msgs []*nats.Msg, letters []L
 	if len(msgs) == 1 {
 		way = Checked
 	}
-	_, err := c.write(ctx, way, msgs, c.next(settled, c.letters.above(settled).add(letters)))
+	_, err := c.write(ctx, way, msgs, nil, c.next(settled, c.letters.above(settled).add(letters)))
 	return err
 }
 
@@ -135,16 +152,19 @@ func Over(err error) bool {
 	return errors.Is(err, errUnclear) || errors.Is(err, ErrFenced) || errors.Is(err, ErrLost)
 }
 
-// write stores messages and their marker. If the server doesn't confirm them, write determines which messages are stored.
-func (c *Chain) write(ctx context.Context, way Way, msgs []*nats.Msg, m *Marker) (stored []bool, err error) {
+// write stores messages, log entries and their marker. If the server doesn't confirm them, write determines which messages are stored.
+func (c *Chain) write(ctx context.Context, way Way, msgs []*nats.Msg, log [][]byte, m *Marker) (stored []bool, err error) {
 	stored = make([]bool, len(msgs))
-	behind := c.last
-	sequence, err := c.store.Write(ctx, way, behind, msgs, m)
+	behind, all := c.last, msgs[:len(msgs):len(msgs)]
+	for _, entry := range log {
+		all = append(all, c.Entry(behind, c.at.Sequence, entry))
+	}
+	sequence, err := c.store.Write(ctx, way, behind, all, m)
 	if err == nil {
 		c.advance(sequence, m)
 		return slices.Repeat([]bool{true}, len(msgs)), nil
 	}
-	if way == Fast && len(msgs) > 0 {
+	if way == Fast && len(all) > 0 {
 		c.beyond = max(c.beyond, m.Position.Sequence)
 	}
 	fence, unclear := c.resolve(ctx, way, m)
@@ -162,7 +182,7 @@ func (c *Chain) write(ctx context.Context, way Way, msgs []*nats.Msg, m *Marker)
 
 // advance records that a marker is stored at a stream sequence.
 func (c *Chain) advance(sequence uint64, m *Marker) {
-	c.last, c.at, c.letters, c.number, c.since = sequence, m.Position, m.Letters, max(c.number, m.Number), m.Since
+	c.last, c.at, c.letters, c.state, c.number, c.since = sequence, m.Position, m.Letters, m.State, max(c.number, m.Number), m.Since
 }
 
 // resolve determines whether an unconfirmed write is stored with its marker. It stores a fence on the condition that

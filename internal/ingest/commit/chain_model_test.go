@@ -298,7 +298,7 @@ func (o *modelOwner) step(ctx context.Context, s *modelStream) bool {
 		for upTo < len(msgs) && inputOf(msgs[upTo].Subject) <= inputs[some-1] {
 			upTo++
 		}
-		stored, err := o.Commit(ctx, msgs[:upTo], position(inputs[some-1]))
+		stored, err := o.Commit(ctx, Batch{Messages: msgs[:upTo], At: position(inputs[some-1])})
 		if Over(err) {
 			return false
 		}

@@ -51,10 +51,10 @@ func TestTwoWorkersTakeOver(t *testing.T) {
 	if _, _, err := open("old"); !errors.Is(err, ErrFenced) {
 		t.Errorf("a worker that was overtaken between its fences takes over with %v, want %v", err, ErrFenced)
 	}
-	if _, err := newResults.Commit(t.Context(), result(1), position(1)); err != nil {
+	if _, err := newResults.Commit(t.Context(), Batch{Messages: result(1), At: position(1)}); err != nil {
 		t.Errorf("the new owner stores no results: %v", err)
 	}
-	if err := newLetters.CommitLetters(t.Context(), result(2), []Letter{{position(2), WholeMessage}}, position(1)); err != nil {
+	if err := newLetters.CommitLetters(t.Context(), result(2), []Letter{{Input: position(2), Record: WholeMessage}}, position(1)); err != nil {
 		t.Errorf("the new owner stores no dead letters: %v", err)
 	}
 }
@@ -88,7 +88,7 @@ func TestWhatAWorkerWithoutMarkersMayHaveStored(t *testing.T) {
 			}
 		}
 		if lease.commits > 0 {
-			natstest.Must(c.Commit(t.Context(), nil, position(lease.commits)))(t)
+			natstest.Must(c.Commit(t.Context(), Batch{Messages: nil, At: position(lease.commits)}))(t)
 		}
 	}
 }
@@ -98,15 +98,15 @@ func TestWhatAWorkerWithoutMarkersMayHaveStored(t *testing.T) {
 func TestLettersOfInputsWithTheSameSequence(t *testing.T) {
 	t.Parallel()
 	older, newer, other := Position{7, 100}, Position{7, 200}, Position{8, 100}
-	l := Letters{}.add([]Letter{{newer, WholeMessage}, {other, 9}, {older, 2}})
+	l := Letters{}.add([]Letter{{Input: newer, Record: WholeMessage}, {Input: other, Record: 9}, {Input: older, Record: 2}})
 	for _, c := range []struct {
 		letter Letter
 		want   bool
 	}{
-		{Letter{older, 2}, true}, {Letter{newer, WholeMessage}, true}, {Letter{other, 9}, true},
-		{Letter{older, WholeMessage}, false}, {Letter{newer, 2}, false}, {Letter{Position{7, 150}, 2}, false},
-		{Letter{Position{7, 150}, WholeMessage}, false},
-		{Letter{older, 1}, false}, {Letter{older, 3}, false}, {Letter{older, 10}, false}, {Letter{other, 1}, false},
+		{Letter{Input: older, Record: 2}, true}, {Letter{Input: newer, Record: WholeMessage}, true}, {Letter{Input: other, Record: 9}, true},
+		{Letter{Input: older, Record: WholeMessage}, false}, {Letter{Input: newer, Record: 2}, false}, {Letter{Input: Position{7, 150}, Record: 2}, false},
+		{Letter{Input: Position{7, 150}, Record: WholeMessage}, false},
+		{Letter{Input: older, Record: 1}, false}, {Letter{Input: older, Record: 3}, false}, {Letter{Input: older, Record: 10}, false}, {Letter{Input: other, Record: 1}, false},
 	} {
 		if got := l.Has(c.letter); got != c.want {
 			t.Errorf("%+v is stored: %v, want %v", c.letter, got, c.want)
@@ -119,7 +119,7 @@ func TestLettersOfInputsWithTheSameSequence(t *testing.T) {
 	if want := []Position{older, newer, other}; !slices.Equal(order, want) {
 		t.Errorf("the inputs are %v, want %v", order, want)
 	}
-	if left := l.above(Position{7, 150}); len(left) != 2 || left.Has(Letter{older, 2}) {
+	if left := l.above(Position{7, 150}); len(left) != 2 || left.Has(Letter{Input: older, Record: 2}) {
 		t.Errorf("behind a position between them there are %v", left)
 	}
 }
@@ -128,9 +128,9 @@ func TestLettersOfInputsWithTheSameSequence(t *testing.T) {
 func TestLettersAreAddedToACopy(t *testing.T) {
 	t.Parallel()
 	in, next := position(1), position(2)
-	before := Letters{}.add([]Letter{{in, 0}})
-	after := before.add([]Letter{{in, 1}, {in, 8}, {in, WholeMessage}, {next, 0}})
-	for _, letter := range []Letter{{in, 1}, {in, 8}, {in, WholeMessage}, {next, 0}} {
+	before := Letters{}.add([]Letter{{Input: in, Record: 0}})
+	after := before.add([]Letter{{Input: in, Record: 1}, {Input: in, Record: 8}, {Input: in, Record: WholeMessage}, {Input: next, Record: 0}})
+	for _, letter := range []Letter{{Input: in, Record: 1}, {Input: in, Record: 8}, {Input: in, Record: WholeMessage}, {Input: next, Record: 0}} {
 		if before.Has(letter) || !after.Has(letter) {
 			t.Errorf("%+v is stored before it is added: %v, and afterwards: %v", letter, before.Has(letter), after.Has(letter))
 		}

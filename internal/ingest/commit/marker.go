@@ -32,8 +32,21 @@ type Marker struct {
 	Since    uint64  `json:"since,omitempty"`   // stream sequence after which messages that no marker covers may be stored; 0 if there are none
 	LookUp   uint64  `json:"look_up,omitempty"` // last sequence of the inputs that may have results of workers without markers
 	Letters  Letters `json:"letters,omitempty"` // dead letters of inputs above Position
+	State    *State  `json:"state,omitempty"`   // the state of a stateful operator at Position; absent without one
 
 	Until uint64 `json:"-"` // last input that may have messages in the fast batch of this marker
+}
+
+// State describes the state of a stateful operator after all inputs up to a position. The state itself is in the log, which is in the same
+// stream (adr/0056).
+type State struct {
+	Spec    string `json:"spec"`             // everything that the state depends on, for example the operator with its parameters
+	Begins  uint64 `json:"begins,omitempty"` // stream sequence after which the log begins
+	Records uint64 `json:"records"`          // number of records that the state has taken
+
+	// Sequence and Record are the position of the last one.
+	Sequence uint64 `json:"sequence,omitempty"`
+	Record   uint64 `json:"record,omitempty"`
 }
 
 // StoredMarker is a marker in the stream.
@@ -74,6 +87,7 @@ type Letters []InputLetters
 type InputLetters struct {
 	Position
 	Whole   bool   `json:"whole,omitempty"`   // whether the dead letter of the whole message is stored
+	Decided bool   `json:"decided,omitempty"` // whether the state has taken records of the message, although it has a dead letter
 	Records []byte `json:"records,omitempty"` // bit set of a frame's records with a stored dead letter, lowest bit first
 }
 
@@ -81,6 +95,8 @@ type InputLetters struct {
 type Letter struct {
 	Input  Position
 	Record int // index of the record in its frame; WholeMessage for the dead letter of the message
+	// Decided is for WholeMessage: whether a state has taken records of the message before it got the dead letter.
+	Decided bool
 }
 
 // WholeMessage is the Record of a dead letter that contains the whole message.
@@ -103,6 +119,12 @@ func (l Letters) Has(letter Letter) bool {
 	return at < len(l[i].Records) && l[i].Records[at]&(1<<(letter.Record%8)) != 0
 }
 
+// IsDecided reports whether a state has taken records of a message before the message got a dead letter.
+func (l Letters) IsDecided(in Position) bool {
+	i, found := l.find(in)
+	return found && l[i].Decided
+}
+
 // Lists reports whether any dead letter of an input is stored.
 func (l Letters) Lists(in Position) bool {
 	_, found := l.find(in)
@@ -121,7 +143,7 @@ func (l Letters) add(more []Letter) Letters {
 			all = slices.Insert(all, i, InputLetters{Position: letter.Input})
 		}
 		if letter.Record == WholeMessage {
-			all[i].Whole = true
+			all[i].Whole, all[i].Decided = true, letter.Decided
 			continue
 		}
 		if missing := letter.Record/8 + 1 - len(all[i].Records); missing > 0 {

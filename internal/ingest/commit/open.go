@@ -65,9 +65,9 @@ func (o *opening) take(ctx context.Context) (failed *Chain, err error) {
 func (c *Chain) fence(ctx context.Context, last StoredMarker) (err error) {
 	if last.At == 0 || last.Owner != c.Owner {
 		c.found, c.last = last, last.At
-		c.at, c.letters, c.lookUp = c.Start, nil, c.LookUp
+		c.at, c.letters, c.state, c.lookUp = c.Start, nil, nil, c.LookUp
 		if last.of(c.Created) {
-			c.at, c.letters, c.lookUp, c.since = last.Position, last.Letters, last.LookUp, last.begins()
+			c.at, c.letters, c.state, c.lookUp, c.since = last.Position, last.Letters, last.State, last.LookUp, last.begins()
 			if c.Loose {
 				c.lookUp = max(c.lookUp, c.LookUp)
 			}

@@ -76,7 +76,7 @@ func (r *rig) openNew(way Way) *Chain {
 // wantOver checks that a chain stores no results and ends with an error.
 func (r *rig) wantOver(c *Chain, first, last uint64, why error) {
 	r.Helper()
-	if stored, err := c.Commit(r.Context(), batch(first, last), position(last)); !errors.Is(err, why) || !Over(err) || count(stored) != 0 {
+	if stored, err := c.Commit(r.Context(), Batch{Messages: batch(first, last), At: position(last)}); !errors.Is(err, why) || !Over(err) || count(stored) != 0 {
 		r.Errorf("an owner stores %d results and ends with %v, want %v", count(stored), err, why)
 	}
 }
@@ -103,7 +103,7 @@ func batch(first, last uint64) (msgs []*nats.Msg) {
 func (r *rig) commit(c *Chain, first, last uint64) {
 	r.Helper()
 	msgs := batch(first, last)
-	if stored, err := c.Commit(r.Context(), msgs, position(last)); err != nil || count(stored) != len(msgs) {
+	if stored, err := c.Commit(r.Context(), Batch{Messages: msgs, At: position(last)}); err != nil || count(stored) != len(msgs) {
 		r.Fatalf("%d of %d are stored: %v", count(stored), len(msgs), err)
 	}
 }
@@ -170,7 +170,7 @@ func owners(t *testing.T, r *rig, way Way) {
 		t.Error("a result is found that isn't stored")
 	}
 	r.commit(second, 901, 960)
-	natstest.Must(second.Commit(t.Context(), nil, position(970)))(t)
+	natstest.Must(second.Commit(t.Context(), Batch{Messages: nil, At: position(970)}))(t)
 	r.openAt(way, 970)
 	r.want(960)
 }
@@ -183,7 +183,7 @@ func TestABatchWithoutItsEnd(t *testing.T) {
 	r.commit(first, 1, 10)
 	msgs := batch(11, 20)
 	msgs[6].Data = make([]byte, 2000)
-	stored, err := first.Commit(t.Context(), msgs, position(20))
+	stored, err := first.Commit(t.Context(), Batch{Messages: msgs, At: position(20)})
 	if count(stored) != 6 || !publisher.Unstorable(err) || Over(err) {
 		t.Fatalf("%v are stored: %v", stored, err)
 	}
@@ -325,7 +325,7 @@ func withoutMarkers(t *testing.T, r *rig, way Way) {
 func TestDeadLettersOfAChain(t *testing.T) { t.Parallel(); eachWay(t, deadLetters) }
 
 func deadLetters(t *testing.T, r *rig, way Way) {
-	whole, record := Letter{position(12), WholeMessage}, Letter{position(15), 9}
+	whole, record := Letter{Input: position(12), Record: WholeMessage}, Letter{Input: position(15), Record: 9}
 	first := r.open(way)
 	r.commit(first, 1, 10)
 	natstest.OK(t, first.CommitLetters(t.Context(), batch(11, 12), []Letter{whole, record}, position(10)))

@@ -53,6 +53,10 @@ type Delivery struct {
 	Frame            *Frame   // the message's records; nil if the message is a single uncompressed record
 	Parts            []string // ids of the result's parts that an earlier lease has stored
 
+	// Done reports whether the message has a result or a dead letter already, and is computed again only for the state of a stateful
+	// operator. Nothing is stored for it but entries of the state's log.
+	Done bool
+
 	First   bool      // whether the message was never delivered before
 	Cleared time.Time // time before which no result of the input was stored; zero if unknown
 }

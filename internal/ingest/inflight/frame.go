@@ -90,7 +90,7 @@ func (f *Frame) Put(completed *streams.Batch, row, first, records int, refused f
 		}
 	}
 	for op, o := range f.operators {
-		stride := o.Stride()
+		stride := operator.KernelOf(o).Stride()
 		results := completed.Results(op)
 		f.Table.Put(op, first, results[row*stride:][:records*stride])
 		f.Table.PutStrings(op, first, records, results, completed.Offsets(), row)

@@ -27,6 +27,7 @@ type Exclusive struct {
 	members *members.Members
 	watch   *watch
 	devices []*sharedDevice
+	states  *states // nil without a stateful operator
 }
 
 // newExclusive joins the group of workers that share the partitions. Call Run afterwards.
@@ -36,6 +37,9 @@ func newExclusive(o Options) (*Exclusive, error) {
 		m.devices = append(m.devices, &sharedDevice{pipe: p})
 	}
 	var err error
+	if m.states, err = newStates(&m.o); err != nil {
+		return nil, err
+	}
 	if m.members, err = members.Join(o.Conns[0], o.Topology.Stream, o.Topology.Consumer, o.Topology.Partitions, m.id); err != nil {
 		return nil, err
 	}
@@ -81,6 +85,7 @@ func (m *Exclusive) Run(intake, drainCtx context.Context, stop context.CancelCau
 	membership, leave := context.WithCancel(context.WithoutCancel(intake))
 	helpers.Go(func() { m.members.Run(membership) })
 	helpers.Go(func() { m.watch.run(membership) })
+	helpers.Go(func() { m.states.follow(membership) })
 	helpers.Go(func() { m.watch.custody.watch(membership, func(p int) { m.watch.check(membership, p) }) })
 	for p := range m.o.Topology.Partitions {
 		keepers.Go(func() {
@@ -93,6 +98,7 @@ func (m *Exclusive) Run(intake, drainCtx context.Context, stop context.CancelCau
 	leave()
 	finish()
 	helpers.Wait()
+	m.states.closeAll()
 	m.o.Pool.Abandon(func(*inflight.Batch) {}) // batches that were on a device when drainCtx ended
 }
 
@@ -104,7 +110,11 @@ func (m *Exclusive) keep(ctx, drainCtx context.Context, p int) error {
 			m.members.Await(mine, p, false)
 			dismiss()
 		}()
-		err := m.hold(mine, drainCtx, p)
+		var err error
+		if m.states.reserve(mine, p) {
+			err = m.hold(mine, drainCtx, p)
+			m.states.free(p)
+		}
 		if mine.Err() != nil && ctx.Err() == nil && m.watch.custody.gave(p) {
 			m.watch.check(ctx, p) // a worker that waited for the partition may own it already
 		}
@@ -204,6 +214,9 @@ func (m *Exclusive) newLease(ctx context.Context, p int, inputs *nats.Conn, devi
 	openCommits := func(ctx context.Context, of results.Partition) (leaseCommits, error) {
 		of.Number, of.Owner = p, nuid.Next()
 		c, err := results.OpenCommits(ctx, m.o.Results, of)
+		if err == nil && m.states != nil {
+			err = m.states.restore(ctx, p, c)
+		}
 		if c == nil || err != nil {
 			return nil, err
 		}

@@ -91,7 +91,7 @@ func (k *intake) passOn(ctx, drainCtx context.Context, d *inflight.Delivery, con
 	if !d.First || d.Sequence <= k.before {
 		d.First, d.Cleared = false, time.Time{}
 	}
-	if settled, err := k.isSettled(drainCtx, d); err != nil || settled {
+	if settled, err := k.isSettled(drainCtx, d, condemned); err != nil || settled {
 		k.o.Pool.Release(d)
 		return err
 	}
@@ -114,9 +114,9 @@ func (k *intake) passOn(ctx, drainCtx context.Context, d *inflight.Delivery, con
 	return nil
 }
 
-// isSettled reports whether an input needs no result, because an earlier lease has settled it or because the input is a
-// delete marker. It acknowledges such an input.
-func (k *intake) isSettled(drainCtx context.Context, d *inflight.Delivery) (bool, error) {
+// isSettled reports whether nothing must be computed for an input, because an earlier lease has settled it or because the
+// input is a delete marker. It acknowledges such an input. A condemned input isn't computed only for the state.
+func (k *intake) isSettled(drainCtx context.Context, d *inflight.Delivery, condemned bool) (bool, error) {
 	stored := false
 	if k.commits != nil {
 		var err error
@@ -125,7 +125,7 @@ func (k *intake) isSettled(drainCtx context.Context, d *inflight.Delivery) (bool
 		}
 	}
 	switch {
-	case stored:
+	case stored, d.Done && condemned:
 		k.store.AlreadyStored(d)
 	case !jsapi.IsDeleteMarker(d.Msg.Headers(), d.Msg.Data()):
 		return false, nil

@@ -13,6 +13,7 @@ import (
 	"millrace/internal/ingest/results"
 	"millrace/internal/ingest/stall"
 	"millrace/internal/ingest/topology"
+	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
 
@@ -32,6 +33,8 @@ type Options struct {
 	Judge   *quarantine.Judge
 	Stalls  *stall.Detector // watches the consumer, or the consumer of each partition
 
+	State *StateOptions // nil without a stateful operator
+
 	Limit   int           // number of deliveries after which a payload is tried alone; only for shared delivery
 	Linger  time.Duration // maximum time that the oldest payload of a batch waits for more payloads
 	Confirm bool          // whether the server confirms every acknowledgement
@@ -40,6 +43,15 @@ type Options struct {
 	Observer Observer
 	Records  inflight.RecordObserver // may be nil
 	Batches  inflight.BatchObserver  // may be nil
+}
+
+// StateOptions configures the states of a stateful operator.
+type StateOptions struct {
+	Operator operator.Stateful
+	Records  int   // records of a generation
+	Bytes    int64 // maximum memory for the states of all partitions that this worker has
+	Begin    bool  // whether an empty state begins in place of one that the log doesn't have
+	Standby  bool  // whether the worker follows the logs of partitions that it doesn't own
 }
 
 // Observer receives delivery events. Calls come from several goroutines and must not block.

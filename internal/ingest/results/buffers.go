@@ -15,26 +15,27 @@ type Buffers struct {
 	// Settling is the time spent on settling the last batch's deliveries after the server's answers.
 	Settling time.Duration
 
-	records [][]byte // values of one payload, indexed by operator
-	strings []byte   // memory for values that are byte strings
-	body    []byte   // the payload's result before compression
-	left    []int    // indices of the deliveries that are neither settled nor given up
-	stale   []int    // indices in left whose results must be looked up
-	known   []int    // indices in stale with a stored result
-	results []nats.Msg
-	msgs    []*nats.Msg          // pointers into results, in the order of left
-	ends    []int                // for each delivery of a write, the end of its messages in msgs
-	answers []publisher.Answer   // the answers to msgs, and then one for each delivery
-	stored  []*inflight.Delivery // argument of Sink.Stored
-	partial partials             // ids of stored messages of unfinished inputs
-	kept    int64                // bytes that the pool counts for these buffers
+	records  [][]byte // values of one payload, indexed by operator
+	strings  []byte   // memory for values that are byte strings
+	body     []byte   // the payload's result before compression
+	left     []int    // indices of the deliveries that are neither settled nor given up
+	stale    []int    // indices in left whose results must be looked up
+	known    []int    // indices in stale with a stored result
+	results  []nats.Msg
+	msgs     []*nats.Msg          // pointers into results, in the order of left
+	ends     []int                // for each delivery of a write, the end of its messages in msgs
+	answers  []publisher.Answer   // the answers to msgs
+	outcomes []publisher.Answer   // one answer for each delivery of a write
+	stored   []*inflight.Delivery // argument of Sink.Stored
+	partial  partials             // ids of stored messages of unfinished inputs
+	kept     int64                // bytes that the pool counts for these buffers
 }
 
 // Tidy releases the last batch's results and deliveries. It also frees the memory of s if p has no space for it.
 func (s *Buffers) Tidy(p *inflight.Pool) {
 	s.clear()
 	size := memory.SizeOf(s.records) + memory.SizeOf(s.strings) + memory.SizeOf(s.body) + memory.SizeOf(s.left) + memory.SizeOf(s.stale) + memory.SizeOf(s.known) +
-		memory.SizeOf(s.results) + memory.SizeOf(s.msgs) + memory.SizeOf(s.ends) + memory.SizeOf(s.answers) + memory.SizeOf(s.stored)
+		memory.SizeOf(s.results) + memory.SizeOf(s.msgs) + memory.SizeOf(s.ends) + memory.SizeOf(s.answers) + memory.SizeOf(s.outcomes) + memory.SizeOf(s.stored)
 	if !p.Keep(&s.kept, size) {
 		*s = Buffers{}
 	}
@@ -51,6 +52,7 @@ func (s *Buffers) clear() {
 	clear(s.results)
 	clear(s.msgs)
 	clear(s.answers)
+	clear(s.outcomes)
 	clear(s.stored)
 }
 

@@ -13,16 +13,36 @@ import (
 // letter has it already.
 func (e *encoder) selects() bool { return e.o.Filter != nil || e.o.Format == operator.Annotated }
 
-// choose returns the table of the records in the result of a frame.
+// ask finds the records of a frame on which the state of a stateful operator decides, and returns their number. They are those that have
+// keys and that no condition without the operator leaves out.
+func (e *encoder) ask(f *inflight.Frame) int {
+	if f == nil || f.Fault() != nil {
+		return 0
+	}
+	f.LeftOut = e.newLeftOut(f)
+	f.Asked = f.Table.Ask(e.o.Filter, f.Asked[:0], f.LeftOut)
+	return len(f.Asked)
+}
+
+func (e *encoder) newLeftOut(f *inflight.Frame) []int {
+	f.LeftOut = f.LeftOut[:0]
+	if e.o.Filter == nil {
+		return f.LeftOut
+	}
+	return append(f.LeftOut, make([]int, e.o.Filter.Len()+1)...)
+}
+
+// choose returns the table of the records in the result of a frame. With a stateful operator, ask precedes it.
 func (e *encoder) choose(f *inflight.Frame) *table.Table {
 	if !e.selects() {
 		return &f.Table
 	}
-	f.LeftOut = f.LeftOut[:0]
-	if e.o.Filter != nil {
-		f.LeftOut = append(f.LeftOut, make([]int, e.o.Filter.Len()+1)...)
+	if e.stateful < 0 {
+		f.LeftOut = e.newLeftOut(f)
+		f.Chosen = f.Table.Choose(e.o.Filter, f.Chosen[:0], f.LeftOut)
+	} else {
+		f.Chosen = f.Table.ChooseDecided(e.o.Filter, f.Asked, f.Chosen[:0], f.LeftOut)
 	}
-	f.Chosen = f.Table.Choose(e.o.Filter, f.Chosen[:0], f.LeftOut)
 	return f.Table.Select(f.Chosen)
 }
 

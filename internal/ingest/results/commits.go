@@ -12,6 +12,7 @@ import (
 	"millrace/internal/ingest/commit"
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/publisher"
+	"millrace/internal/ingest/statelog"
 	"millrace/internal/ingest/topology"
 )
 
@@ -28,6 +29,7 @@ type Commits struct {
 	results *commit.Chain
 	letters *commit.Chain   // nil if dead letters have ids but no markers
 	settled commit.Position // position up to which all results are stored
+	state   *decider        // nil without a stateful operator
 
 	resultAge, letterAge markerAge
 }
@@ -76,35 +78,67 @@ func position(d *inflight.Delivery) commit.Position {
 	return commit.Position{Sequence: d.Sequence, Stored: d.Stored.UnixNano()}
 }
 
-// Settled reports whether an earlier lease has stored the result or the dead letter of d. It sets d.Parts to the ids of the stored
-// parts of an incomplete result.
+// Settled reports whether an earlier lease has settled d, so that nothing must be computed for it. It sets d.Parts to the ids of the
+// stored parts of an incomplete result. With a stateful operator, an input above the last marker may have a result or a dead letter that
+// the state doesn't know. Settled then sets d.Done and returns false.
 func (c *Commits) Settled(ctx context.Context, d *inflight.Delivery) (bool, error) {
 	in := position(d)
-	if at, ok := c.results.Found(); ok && at.Covers(in) || c.earlier.Has(commit.Letter{Input: in, Record: commit.WholeMessage}) {
+	if at, ok := c.results.Found(); ok && at.Covers(in) {
 		return true, nil
+	}
+	if c.earlier.Has(commit.Letter{Input: in, Record: commit.WholeMessage}) {
+		d.Done = c.earlier.IsDecided(in)
+		return !d.Done, nil
 	}
 	done, parts, err := c.leftovers.Find(ctx, in, topology.MapSubject(c.o.ResultPrefix, d.Subject), MessageID(d))
 	d.Parts = parts
-	return done, err
+	d.Done = done && c.state != nil
+	return done && !d.Done, err
 }
 
-// commit stores msgs with a marker at position at. If checked is set, an error has the server's reason. stored reports for each
-// message whether it is known to be stored.
-func (c *Commits) commit(ctx context.Context, msgs []*nats.Msg, at commit.Position, checked bool) (stored []bool, err error) {
+// commit stores b with its marker. Without an error, all of b is stored, and otherwise, stored reports for each of its messages whether
+// it is.
+func (c *Commits) commit(ctx context.Context, b commit.Batch) (stored []bool, err error) {
 	defer c.lock()()
-	for _, m := range msgs {
+	for _, m := range b.Messages {
 		c.ownID(m)
 	}
-	write := c.results.Commit
-	if checked {
-		write = c.results.CommitChecked
+	if c.state != nil {
+		if err := c.state.commitLog(ctx, c.results, &b); err != nil {
+			return make([]bool, len(b.Messages)), err
+		}
 	}
-	if stored, err = write(ctx, msgs, at); err != nil {
+	if stored, err = c.results.Commit(ctx, b); err != nil {
 		return stored, err
 	}
-	c.settled, c.resultAge.stored = at, time.Now()
+	if c.state != nil {
+		c.state.committed(c.results)
+	}
+	c.settled, c.resultAge.stored = b.At, time.Now()
 	return stored, c.keepLetters(ctx)
 }
+
+// Restore makes a replica of the partition's state the lease's state, after it has read the log up to the last marker. batch is the
+// maximum number of records in one call of State.Apply. Restore returns a *statelog.LostError if the log doesn't have the state that the
+// marker describes.
+//
+// If the marker describes no state, or if begin is set, the replica must be empty, and a new log begins.
+func (c *Commits) Restore(ctx context.Context, r *statelog.Replica, batch int, begin bool) error {
+	at, state := c.results.Last()
+	if state == nil || begin {
+		state = &commit.State{Spec: r.Spec(), Begins: at}
+	}
+	if err := r.CatchUp(ctx, at, state); err != nil {
+		return err
+	}
+	limit := min(maxEntry, c.size.maxBytes()-entryHeaders)
+	c.state = &decider{replica: r, op: c.stateful, batch: batch, entry: limit, stored: *state}
+	return nil
+}
+
+// Undecide removes decisions that aren't in the log from the state, after the end of the lease. It returns false if that is impossible,
+// because some decisions on the same batch are in the log, or may be.
+func (c *Commits) Undecide() bool { return c.state != nil && c.state.undecide() }
 
 // Keep stores the last markers again before the streams remove them because of their age. It does nothing during a commit.
 func (c *Commits) Keep(ctx context.Context) error {
@@ -116,7 +150,7 @@ func (c *Commits) Keep(ctx context.Context) error {
 	}
 	if c.resultAge.isDue() {
 		c.resultAge.stored = time.Now()
-		if _, err := c.results.Commit(ctx, nil, c.settled); commit.Over(err) {
+		if _, err := c.results.Commit(ctx, commit.Batch{At: c.settled}); commit.Over(err) {
 			return err
 		}
 	}
@@ -176,18 +210,25 @@ func OpenCommits(ctx context.Context, w *Writer, p Partition) (*Commits, error) 
 		Owner: p.Owner, Created: inputs.CachedInfo().Created, Way: chainWay(way),
 		Start: commit.Position{Sequence: p.Floor}, LookUp: p.Delivered, Loose: p.Loose,
 	}
+	c := stored.CachedInfo().Config
+	store := commitStream(w, c, p.Number)
+	if w.stateful >= 0 {
+		o.Entry = func(behind, settled uint64, entry []byte) *nats.Msg {
+			return statelog.Message(store.Subject, c.AllowMsgTTL, behind, settled, entry)
+		}
+	}
 	dead, kept, err := letterStore(ctx, w, p.Number)
 	if err != nil {
 		return nil, err
 	}
 	o.Again = waitsFor(w, p.Number, dead)
-	results, letters, err := commit.Open(ctx, o, commitStream(w, stored.CachedInfo().Config, p.Number), dead)
+	results, letters, err := commit.Open(ctx, o, store, dead)
 	if err != nil {
 		return nil, err
 	}
-	c := NewCommits(w, results, letters)
-	c.kind, c.resultAge.max, c.letterAge.max = way, stored.CachedInfo().Config.MaxAge, kept
-	return c, nil
+	commits := NewCommits(w, results, letters)
+	commits.kind, commits.resultAge.max, commits.letterAge.max = way, c.MaxAge, kept
+	return commits, nil
 }
 
 // awaitResultStream waits until the result stream exists, and returns it.
@@ -260,9 +301,20 @@ func letterStore(ctx context.Context, w *Writer, partition int) (s commit.Store,
 // commitStream returns the stream with settings c as the store of a partition's commit markers.
 func commitStream(w *Writer, c jetstream.StreamConfig, partition int) *commit.Stream {
 	return &commit.Stream{
-		Name: c.Name, Subject: topology.CommitSubject(w.o.CommitPrefix, c.Name, w.o.Stream, w.o.Consumer, partition),
+		Name: c.Name, Subject: commitSubject(w, c.Name, partition),
 		Rollup: c.Retention == jetstream.WorkQueuePolicy && c.AllowRollup, Publisher: w.singles, JS: w.js,
 	}
+}
+
+// commitSubject returns the subject of a partition's commit markers in a stream.
+func commitSubject(w *Writer, stream string, partition int) string {
+	return topology.CommitSubject(w.o.CommitPrefix, stream, w.o.Stream, w.o.Consumer, partition)
+}
+
+// LastMarker returns the last commit marker of a partition in the result stream.
+func LastMarker(ctx context.Context, w *Writer, partition int) (commit.StoredMarker, error) {
+	s := commit.Stream{Name: w.o.ResultStream, Subject: commitSubject(w, w.o.ResultStream, partition), JS: w.js}
+	return s.Last(ctx)
 }
 
 func chainWay(way topology.Commits) commit.Way {

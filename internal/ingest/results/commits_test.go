@@ -52,7 +52,7 @@ func TestMarkersAreStoredAgainBeforeTheyAge(t *testing.T) {
 			}
 			for n := range 3 { // later rounds are too early in any case
 				if busy && n < 2 {
-					natstest.Must(commits.commit(r.Ctx(), nil, commit.Position{}, false))(t)
+					natstest.Must(commits.commit(r.Ctx(), commit.Batch{}))(t)
 				} else {
 					natstest.OK(t, commits.Keep(r.Ctx()))
 				}

@@ -48,7 +48,7 @@ func (c *Commits) PublishDeadLetter(ctx context.Context, d *inflight.Delivery, w
 		}
 		return err
 	}
-	_, err := c.commit(ctx, nil, position(d), false)
+	_, err := c.commit(ctx, commit.Batch{At: position(d)})
 	return err
 }
 
@@ -174,7 +174,7 @@ func (w *Writer) sendLetters(ctx context.Context, letters []*deadLetter) (left [
 
 // letter returns the marker's entry for the dead letter.
 func (l *deadLetter) letter() commit.Letter {
-	return commit.Letter{Input: position(l.d), Record: l.record}
+	return commit.Letter{Input: position(l.d), Record: l.record, Decided: l.record == noRecord && l.d.Frame != nil && len(l.d.Frame.Asked) > 0}
 }
 
 // storeLetters implements protocol.

@@ -2,8 +2,10 @@ package results
 
 import (
 	"context"
+	"slices"
 
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/publisher"
 	"millrace/internal/record"
 )
 
@@ -12,11 +14,18 @@ import (
 // could have a dead letter and also be in the result.
 
 // settleDecided looks up the deliveries of which something may be stored. It settles those with a stored result, before any of their
-// dead letters are stored.
+// dead letters are stored. The state of a stateful operator still decides on their records.
 func (t *task) settleDecided(ctx context.Context) error {
 	for attempt := 1; ; attempt++ {
-		err := t.lookUp(ctx, t.mayBeDecided)
+		known, err := t.lookUp(ctx, t.mayBeDecided)
+		if err == nil && t.state() == nil {
+			t.settle(ctx, known, slices.Repeat([]publisher.Answer{{Duplicate: true}}, len(known)))
+			return nil
+		}
 		if err == nil {
+			for _, i := range known {
+				t.b.Items[i].Done = true
+			}
 			return nil
 		}
 		if err := t.awaitNext(ctx, attempt, err); err != nil {
@@ -25,13 +34,15 @@ func (t *task) settleDecided(ctx context.Context) error {
 	}
 }
 
-// adoptLetters gives the records of d's frame the statuses of their stored dead letters.
-func (t *task) adoptLetters(d *inflight.Delivery) {
+// adoptLetters gives the records of d's frame the statuses of their stored dead letters. Before the state of a stateful operator decides,
+// it adopts only statuses that records have before that.
+func (t *task) adoptLetters(d *inflight.Delivery, before bool) {
 	if d.First || len(t.s.partial) == 0 || d.Frame.Fault() != nil {
 		return
 	}
 	for i := range d.Frame.Records() {
-		if status, ok := record.Parse(t.s.partial[RecordID(d, i)]); ok && status.Failed() {
+		status, ok := record.Parse(t.s.partial[RecordID(d, i)])
+		if late := status == record.TooLarge || status == record.FilterError; ok && status.Failed() && !(before && late) {
 			d.Frame.Mark(i, status)
 		}
 	}

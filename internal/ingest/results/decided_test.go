@@ -88,7 +88,7 @@ func TestDecisionsOfAnEarlierDeliveryStay(t *testing.T) {
 			if c.result {
 				natstest.OK(t, first.Store(r.Ctx(), b, new(Buffers), noSink{}))
 			} else {
-				natstest.OK(t, (&task{Writer: w, protocol: &chain{Commits: first}, b: b, s: new(Buffers), sink: noSink{}}).storeLetters(r.Ctx()))
+				natstest.OK(t, (&task{Writer: w, protocol: &chain{Commits: first}, b: b, s: new(Buffers), sink: noSink{}, to: len(b.Items)}).storeLetters(r.Ctx()))
 			}
 			second := r.lease(w, "second")
 			again := r.decidedFrame(w, d, c.second...)

@@ -29,6 +29,7 @@ type encoder struct {
 	o         Options
 	extra     int     // result of commitBytes
 	operators string  // value of HeaderOperators
+	stateful  int     // index of the stateful operator; -1 without one
 	content   content // headers that describe the bodies of results
 	refusals  inflight.Refusals
 	refused   func(inflight.Refused) // sawRefusal; stored, because a method value allocates
@@ -39,7 +40,7 @@ type encoder struct {
 
 func newEncoder(o Options, s *Server) *encoder {
 	e := &encoder{
-		o: o, extra: commitBytes(o.Topology), operators: OperatorNames(o.Operators), content: newContent(o.Format, o.Encoding),
+		o: o, extra: commitBytes(o.Topology), operators: OperatorNames(o.Operators), stateful: stateful(o.Operators), content: newContent(o.Format, o.Encoding),
 		refusals: inflight.NewRefusals(o.Operators), size: messageSize{server: s, log: o.Log},
 	}
 	e.refused = e.sawRefusal

@@ -121,7 +121,7 @@ func TestOnlyTheDeadLetterOfAMessageIsDescribedAsItsInput(t *testing.T) {
 func (r *rig) storeRecordLetters(w *Writer, d inflight.Delivery, known partials) error {
 	b := &inflight.Batch{}
 	b.Add(d)
-	return (&task{Writer: w, protocol: window{w}, b: b, s: &Buffers{partial: known}, sink: noSink{}}).storeLetters(r.Ctx())
+	return (&task{Writer: w, protocol: window{w}, b: b, s: &Buffers{partial: known}, sink: noSink{}, to: len(b.Items)}).storeLetters(r.Ctx())
 }
 
 // TestDeadLettersOfRefusedPayloadsAreInOrder has more dead letters than are published together, and some finished inputs.

@@ -38,6 +38,8 @@ func (p window) storeLetters(ctx context.Context, letters []*deadLetter, known *
 	return p.publishLetters(ctx, letters, known)
 }
 
+func (window) state() *decider { return nil }
+
 func (window) limits() (messages, bytes int) { return math.MaxInt, math.MaxInt }
 
 func (p window) write(ctx context.Context, t *task, attempt int) (last error) {
@@ -95,7 +97,7 @@ func (p window) writeParts(ctx context.Context, s *Buffers, attempt int) {
 
 func (p window) recover(t *task, _ error) (r recovery) {
 	r.limit = len(t.b.Items)
-	for k, a := range t.s.answers {
+	for k, a := range t.s.outcomes {
 		if publisher.Unstorable(a.Err) {
 			r.unstorable = append(r.unstorable, unstorable{t.items[k], a.Err})
 		} else if a.Err != nil {
@@ -108,7 +110,9 @@ func (p window) recover(t *task, _ error) (r recovery) {
 // chain is the protocol with commit markers, for one batch. Each write is a commit.
 type chain struct {
 	*Commits
-	looked  bool // whether the batch was looked up; once is enough, because no other worker can store results of the partition now
+	// looked is the sequence of the last delivery that was looked up. Once is enough, because no other worker can store results of the
+	// partition now.
+	looked  uint64
 	doubted bool // whether the stream has a result that should not be there, so that all inputs must be looked up
 	changed bool // whether the result stream's settings may have changed since the last write
 
@@ -123,7 +127,7 @@ func (c *Commits) Store(ctx context.Context, b *inflight.Batch, s *Buffers, sink
 
 // isUncertain implements protocol. A result that may not be published unchecked gets HeaderDeliveries, which lookups need.
 func (p *chain) isUncertain(d *inflight.Delivery, now time.Time) bool {
-	certain := p.looked || d.First || p.results.IsCertain(position(d))
+	certain := d.Sequence <= p.looked || d.First || p.results.IsCertain(position(d))
 	if !p.clearance.mayPublishUnchecked(d, now, p.clearance.results.publishFor(now)) {
 		d.First = false
 	}
@@ -141,28 +145,35 @@ const (
 	maxCommittedBytes = 4 << 20
 )
 
+func (p *chain) state() *decider { return p.Commits.state }
+
 func (p *chain) limits() (messages, bytes int) {
+	messages = maxAtomic
 	if p.results.Way == commit.Fast {
-		return maxFast, maxCommittedBytes
+		messages = maxFast
 	}
-	return maxAtomic, maxCommittedBytes
+	if p.Commits.state != nil {
+		messages -= maxEntries
+	}
+	return messages, maxCommittedBytes
 }
 
 // write implements protocol. It stores a marker even without results, so that later markers need not list the batch's dead letters. A
 // single result is checked from its second attempt on, which shows whether it can be stored.
 func (p *chain) write(ctx context.Context, t *task, attempt int) error {
-	p.looked, p.doubted = true, false
+	p.doubted = false
 	if len(t.b.Items) == 0 {
 		return nil // the batch has only a part of a frame
 	}
-	last := len(t.b.Items) - 1
+	last := t.to - 1
+	p.looked = t.b.Items[last].Sequence
 	if len(t.items) < len(t.s.left) {
 		last = t.items[len(t.items)-1]
 	}
 	p.checked = attempt > 1 && len(t.items) == 1
 	stored, err := make([]bool, len(t.s.msgs)), p.checkCurrent(ctx)
 	if err == nil {
-		stored, err = p.commit(ctx, t.s.msgs, position(&t.b.Items[last]), p.checked)
+		stored, err = p.commit(ctx, commit.Batch{Messages: t.s.msgs, At: position(&t.b.Items[last]), Checked: p.checked})
 	}
 	p.progressed = slices.Contains(stored, true)
 	for _, ok := range stored {

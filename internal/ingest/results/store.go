@@ -30,6 +30,9 @@ type protocol interface {
 	// has ids of stored dead letters. With an error, it returns the dead letters that aren't stored.
 	storeLetters(ctx context.Context, letters []*deadLetter, known *partials) (unstored []*deadLetter, err error)
 
+	// state returns the lease's state of a stateful operator, or nil.
+	state() *decider
+
 	// limits returns the maximum number of messages in one write, and the maximum number of bytes in their bodies. The messages of a
 	// single input may exceed both.
 	limits() (messages, bytes int)
@@ -63,9 +66,10 @@ type task struct {
 	s    *Buffers
 	sink Sink
 
-	given   map[int]*deadLetter // dead letters of messages without a result, by index in the batch
-	letters bool                // whether given and the dead letters of records are stored
-	items   []int               // the deliveries of the current write, which are the first in s.left
+	from, to int                 // the deliveries that are being stored; all of the batch without a stateful operator
+	given    map[int]*deadLetter // dead letters of messages without a result, by index in the batch
+	letters  bool                // whether given and the dead letters of records are stored
+	items    []int               // the deliveries of the current write, which are the first in s.left
 }
 
 func (t *task) run(ctx context.Context) error {
@@ -76,9 +80,56 @@ func (t *task) run(ctx context.Context) error {
 			t.s.partial.add(lookup.Partial{ID: id})
 		}
 	}
-	if err := t.completeFrames(ctx); err != nil {
+	if err := t.awaitFrames(ctx); err != nil {
 		return err
 	}
+	if err := t.settleDecided(ctx); err != nil {
+		return err
+	}
+	if t.state() == nil {
+		t.to = len(t.b.Items)
+		return t.finish(ctx)
+	}
+	all := slices.Clone(t.s.left)
+	for {
+		n, err := t.decide(all)
+		if err != nil {
+			return err
+		}
+		t.s.left = append(t.s.left[:0], all[:n]...)
+		if all = all[n:]; len(all) == 0 {
+			t.to = len(t.b.Items)
+			return t.finish(ctx)
+		}
+		t.to = all[0]
+		if err := t.finish(ctx); err != nil {
+			return err
+		}
+		t.from, t.given, t.letters = t.to, nil, false
+	}
+}
+
+// decide lets the state decide on the first deliveries in items, and returns their number.
+func (t *task) decide(items []int) (n int, err error) {
+	n = t.state().take(items, func(i int) int {
+		d := &t.b.Items[i]
+		if d.Frame != nil {
+			t.adoptLetters(d, true)
+		}
+		return t.ask(d.Frame)
+	})
+	var deliveries []*inflight.Delivery
+	for _, i := range items[:n] {
+		if d := &t.b.Items[i]; d.Frame != nil {
+			deliveries = append(deliveries, d)
+		}
+	}
+	return n, t.state().decide(deliveries)
+}
+
+// finish encodes and stores the results and the dead letters of the deliveries in s.left.
+func (t *task) finish(ctx context.Context) error {
+	t.encode()
 	limit := len(t.b.Items)
 	for attempt := 1; ; attempt++ {
 		next, err := t.store(ctx, limit, attempt)
@@ -98,20 +149,13 @@ func (t *task) run(ctx context.Context) error {
 	}
 }
 
-// completeFrames waits for the frames that end in the batch, and encodes their results. It removes deliveries without a result from
-// s.left, and collects their dead letters.
-func (t *task) completeFrames(ctx context.Context) error {
-	if err := t.awaitFrames(ctx); err != nil {
-		return err
-	}
-	if err := t.settleDecided(ctx); err != nil {
-		return err
-	}
+// encode encodes the results of frames. It removes deliveries without a result from s.left, and collects their dead letters.
+func (t *task) encode() {
 	t.s.left = slices.DeleteFunc(t.s.left, func(i int) bool {
 		d := &t.b.Items[i]
 		why, cause := OperatorError, t.b.Refusal(i)
-		if cause == nil && d.Frame != nil {
-			t.adoptLetters(d)
+		if cause == nil && d.Frame != nil && !d.Done {
+			t.adoptLetters(d, false)
 			why, cause = t.encodeFrame(d)
 		}
 		if cause == nil {
@@ -123,7 +167,6 @@ func (t *task) completeFrames(ctx context.Context) error {
 		t.given[i] = t.newLetter(i, why, cause)
 		return true
 	})
-	return nil
 }
 
 // awaitFrames waits for the frames that end in the batch. It removes those whose results can't be computed.
@@ -158,11 +201,11 @@ func (t *task) store(ctx context.Context, limit, attempt int) (next recovery, er
 	t.prepare(limit)
 	next.limit = min(2*limit, len(t.b.Items))
 	err = t.write(ctx, t, attempt)
-	t.combineAnswers()
+	t.combineAnswers(err)
 	if err != nil {
 		next = t.recover(t, err)
 	}
-	if t.settle(ctx, t.items, t.s.answers) > 0 {
+	if t.settle(ctx, t.items, t.s.outcomes) > 0 {
 		t.o.Progress()
 	}
 	for _, u := range next.unstorable {
@@ -195,27 +238,29 @@ func (t *task) ended(ctx context.Context) error {
 }
 
 // settleKnown looks up the deliveries in s.left whose results may already be stored, and settles those with stored results.
-func (t *task) settleKnown(ctx context.Context) (err error) {
+func (t *task) settleKnown(ctx context.Context) error {
 	now := time.Now()
-	return t.lookUp(ctx, func(d *inflight.Delivery) bool { return t.isUncertain(d, now) })
+	known, err := t.lookUp(ctx, func(d *inflight.Delivery) bool { return t.isUncertain(d, now) })
+	t.settle(ctx, known, slices.Repeat([]publisher.Answer{{Duplicate: true}}, len(known)))
+	return err
 }
 
-// lookUp looks up the deliveries in s.left for which wanted returns true, and settles those with stored results.
-func (t *task) lookUp(ctx context.Context, wanted func(d *inflight.Delivery) bool) (err error) {
+// lookUp looks up the deliveries in s.left for which wanted returns true. It returns those with stored results.
+func (t *task) lookUp(ctx context.Context, wanted func(d *inflight.Delivery) bool) (known []int, err error) {
 	s := t.s
 	s.stale = s.stale[:0]
 	for _, i := range s.left {
-		if wanted(&t.b.Items[i]) {
+		if d := &t.b.Items[i]; !d.Done && wanted(d) {
 			s.stale = append(s.stale, i)
 		}
 	}
 	if len(s.stale) == 0 {
-		return nil
+		return nil, nil
 	}
-	if s.known, err = t.clearance.find(ctx, t.b.Items, s.stale, s.known[:0], &s.partial); err == nil {
-		t.settle(ctx, s.known, slices.Repeat([]publisher.Answer{{Duplicate: true}}, len(s.known)))
+	if s.known, err = t.clearance.find(ctx, t.b.Items, s.stale, s.known[:0], &s.partial); err != nil {
+		return nil, err
 	}
-	return err
+	return s.known, nil
 }
 
 // storeLetters stores all dead letters once. It returns an error if the task must end.
@@ -244,7 +289,7 @@ func (t *task) storeLetters(ctx context.Context) error {
 // order of the batch.
 func (t *task) deadLetters() iter.Seq[*deadLetter] {
 	return func(yield func(*deadLetter) bool) {
-		for i := range t.b.Items {
+		for i := t.from; i < t.to; i++ {
 			d := &t.b.Items[i]
 			if l := t.given[i]; l != nil {
 				if !yield(l) {
@@ -252,7 +297,7 @@ func (t *task) deadLetters() iter.Seq[*deadLetter] {
 				}
 				continue
 			}
-			for r := 0; d.Frame != nil && r < d.Frame.Records() && !t.b.IsSettled(i); r++ {
+			for r := 0; d.Frame != nil && !d.Done && r < d.Frame.Records() && !t.b.IsSettled(i); r++ {
 				if d.Frame.Table.Status(r).Failed() && !yield(t.newRecordLetter(i, r)) {
 					return
 				}
@@ -334,6 +379,9 @@ func (t *task) prepare(limit int) {
 // appendMessages appends those messages of the i-th delivery's result to s.results that aren't stored yet.
 func (t *task) appendMessages(i int) {
 	d := &t.b.Items[i]
+	if d.Done {
+		return
+	}
 	if d.Frame == nil {
 		h, body := ResultHeader(d, t.operators), t.b.Result(i)
 		t.content.describe(h, false, len(body))
@@ -347,10 +395,16 @@ func (t *task) appendMessages(i int) {
 	}
 }
 
-// combineAnswers replaces the answers to messages by one answer per delivery. It records the stored parts of incomplete results.
-func (t *task) combineAnswers() {
+// combineAnswers sets s.outcomes to one answer per delivery. It records the stored parts of incomplete results. err is the error of the
+// write, which is the answer for a delivery without messages.
+func (t *task) combineAnswers(err error) {
 	s, first := t.s, 0
-	for k, end := range s.ends {
+	s.outcomes = s.outcomes[:0]
+	for _, end := range s.ends {
+		if first == end {
+			s.outcomes = append(s.outcomes, publisher.Answer{Duplicate: true, Err: err})
+			continue
+		}
 		a := s.answers[end-1]
 		for _, each := range s.answers[first:end] {
 			if each.Err != nil {
@@ -363,9 +417,8 @@ func (t *task) combineAnswers() {
 				s.partial.add(lookup.Partial{ID: commit.ID(s.msgs[n].Header)})
 			}
 		}
-		s.answers[k], first = a, end
+		s.outcomes, first = append(s.outcomes, a), end
 	}
-	s.answers = s.answers[:len(s.ends)]
 }
 
 // settle settles those of items whose answer has no error, and returns their number.

@@ -229,6 +229,7 @@ func (m *Message) describe() {
 // buffers has the memory for the records of a message and for their results.
 type buffers struct {
 	Table   table.Table // results of the records
+	Asked   []uint32    // records on which the state of a stateful operator has decided; empty without one, and before that
 	Chosen  []uint32    // records in the result, if there is a filter; see LeftOut
 	LeftOut []int       // number of records that each condition of the filter left out, and then of null records
 	Encoded []byte      // encoded results
@@ -240,7 +241,7 @@ type buffers struct {
 
 // size returns the memory that the buffers take, and the message with them, in bytes.
 func (b *buffers) size() int64 {
-	return memory.FrameBytes + int64(unsafe.Sizeof(*b)) + int64(cap(b.Encoded)+cap(b.body)+4*cap(b.Chosen)+8*cap(b.LeftOut)) + b.Table.Size() + b.split.Size()
+	return memory.FrameBytes + int64(unsafe.Sizeof(*b)) + int64(cap(b.Encoded)+cap(b.body)+4*cap(b.Asked)+4*cap(b.Chosen)+8*cap(b.LeftOut)) + b.Table.Size() + b.split.Size()
 }
 
 // takeBuffers returns new buffers, or buffers of an earlier message.
@@ -255,6 +256,7 @@ func (u *Unpacker) takeBuffers() *buffers {
 	u.idle[last] = nil
 	u.idle = u.idle[:last]
 	u.Keep(&b.kept, 0)
+	b.Asked = b.Asked[:0]
 	return b
 }
 

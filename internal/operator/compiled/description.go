@@ -215,6 +215,16 @@ func BuiltIn() []*Description {
 			Parameters: []Parameter{{Name: "ngrams", Type: Bool, Max: 1}},
 			Fields:     qualityFields(), Reasons: []string{quality.InvalidUTF8},
 		},
+		{
+			Name: "neardup", Version: 1, Form: Library,
+			Parameters: []Parameter{
+				{Name: "bands", Type: Uint32, Default: 20, Min: 1, Max: 64},
+				{Name: "rows", Type: Uint32, Default: 13, Min: 1, Max: 1024},
+				{Name: "k", Type: Uint32, Default: 24, Min: 1, Max: 256},
+				{Name: "seed", Type: Uint32, Default: 42, Max: math.MaxUint32},
+			},
+			Fields: []Field{{Name: "keys", Type: Uint64, Array: true, CountParameter: 0}},
+		},
 	}
 }
 

@@ -51,7 +51,7 @@ func BenchmarkApply(b *testing.B) {
 			}
 			apply(0.3)
 			var logBytes int
-			entries, err := x.AppendLog(nil, 1<<20)
+			entries, err := x.AppendLog(nil, 0, batch, 1<<20)
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -99,7 +99,7 @@ func BenchmarkReplay(b *testing.B) {
 		if _, err := x.Apply(positions, keys); err != nil {
 			b.Fatal(err)
 		}
-		if entries, err = x.AppendLog(entries, 1<<20); err != nil {
+		if entries, err = x.AppendLog(entries, 0, batch, 1<<20); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -25,7 +25,7 @@ func entryOf(h Header, list ...row) []byte {
 // TestContradictions replays entries that are wrong in one way. Each error names it.
 func TestContradictions(t *testing.T) {
 	p := Parameters{Bands: 3, Rows: 1, K: 24, Seed: 42, Records: 2}
-	one, two, three := Position{5, 0}, Position{5, 1}, Position{9, 7}
+	one, two, three := Position{Sequence: 5, Record: 0}, Position{Sequence: 5, Record: 1}, Position{Sequence: 9, Record: 7}
 	keys := func(values ...uint32) []uint64 { return p.AppendKeys(nil, values) }
 	header := func(change func(*Header)) Header {
 		h := Header{Parameters: p, Records: 1, Last: one}
@@ -78,7 +78,7 @@ func TestContradictions(t *testing.T) {
 		{nil, entryOf(header(func(h *Header) { h.Previous.Record = 1 }), good), "has a position before it"},
 		{nil, entryOf(second, other), "without gaps"},
 		{begin[:1], entryOf(next, good), "without gaps"},
-		{begin[:1], entryOf(header(func(h *Header) { h.First, h.Previous, h.Last = 1, Position{5, 0xFFFF}, three }), other), "without gaps"},
+		{begin[:1], entryOf(header(func(h *Header) { h.First, h.Previous, h.Last = 1, Position{Sequence: 5, Record: 0xFFFF}, three }), other), "without gaps"},
 
 		{nil, entryOf(same, with(func(r *row) { r.position.Sequence, r.label.Sequence = 6, 6 })), "out of order"},
 		{nil, entryOf(header(func(h *Header) { h.Last = two }), good), "does not end"},

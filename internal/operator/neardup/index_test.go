@@ -7,10 +7,16 @@ import (
 	"testing"
 )
 
-// logOf appends the log of the last batch. Entries have room for a few records.
+// logOf appends the log of the last batch, in two cuts. Entries have room for a few records.
 func logOf(t *testing.T, x *Index, entries [][]byte) [][]byte {
 	t.Helper()
-	entries, err := x.AppendLog(entries, x.parameters.MinEntry()+5*x.parameters.Bands*8)
+	n := int(x.applied - x.before.applied)
+	cut := n / 3
+	limit := x.parameters.MinEntry() + 5*x.parameters.Bands*8
+	entries, err := x.AppendLog(entries, 0, cut, limit)
+	if err == nil {
+		entries, err = x.AppendLog(entries, cut, n, limit)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -62,8 +62,8 @@ func ReadHeader(entry []byte) (h Header, err error) {
 	}
 	h.First = int(le.Uint32(entry[20:]))
 	h.Generation = le.Uint64(entry[24:])
-	h.Previous = Position{le.Uint64(entry[32:]), le.Uint64(entry[40:])}
-	h.Last = Position{le.Uint64(entry[48:]), le.Uint64(entry[56:])}
+	h.Previous = readPosition(entry[32:])
+	h.Last = readPosition(entry[48:])
 	h.Records = int(le.Uint32(entry[64:]))
 	h.rowBytes = int(le.Uint32(entry[68:]))
 	if err := h.Parameters.Validate(); err != nil {
@@ -98,19 +98,23 @@ func (p Parameters) MinEntry() int { return headerSize + p.maxRow() }
 // MaxEntry is the largest limit of a log entry's size in bytes.
 const MaxEntry = 1 << 30
 
-// AppendLog appends the log entries of the last batch, of at most limit bytes each. They describe all its changes, so replaying them in order gives
-// an index with the same answers. Entries with rows of two generations don't exist. The limit is from MinEntry to MaxEntry. Call AppendLog before
-// the next call of Apply, Undo or Replay.
-func (x *Index) AppendLog(entries [][]byte, limit int) ([][]byte, error) {
+// AppendLog appends the log entries of the records [first, end) of the last batch, of at most limit bytes each. The entries of all
+// records, in order, describe all changes, so replaying them gives an index with the same answers. Entries with rows of two generations
+// don't exist. The limit is from MinEntry to MaxEntry. Call AppendLog before the next call of Apply, Undo or Replay.
+func (x *Index) AppendLog(entries [][]byte, first, end, limit int) ([][]byte, error) {
 	if limit < x.parameters.MinEntry() || limit > MaxEntry {
 		return nil, fmt.Errorf("a log entry has %d bytes at most: set %d to %d", limit, x.parameters.MinEntry(), MaxEntry)
 	}
 	state := x.before
 	for _, rows := range x.parts {
-		if len(rows) > 0 {
-			entries = x.parameters.appendEntries(entries, state, rows, limit)
-			state.applied += uint64(len(rows))
-			state.last = rows[len(rows)-1].position
+		from, to := min(first, len(rows)), min(end, len(rows))
+		first, end = first-from, end-to
+		if from > 0 {
+			state.applied, state.last = state.applied+uint64(from), rows[from-1].position
+		}
+		if from < to {
+			entries = x.parameters.appendEntries(entries, state, rows[from:to], limit)
+			state.applied, state.last = state.applied+uint64(to-from), rows[to-1].position
 		}
 	}
 	return entries, nil

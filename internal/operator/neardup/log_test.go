@@ -189,7 +189,7 @@ func TestEntriesAreBounded(t *testing.T) {
 	}
 	var wantRows, wantKeys []byte
 	for _, limit := range []int{MaxEntry, p.MinEntry(), 4096, 65536} {
-		entries, err := x.AppendLog(nil, limit)
+		entries, err := x.AppendLog(nil, 0, len(s.positions), limit)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -210,7 +210,7 @@ func TestEntriesAreBounded(t *testing.T) {
 		}
 	}
 	for _, limit := range []int{p.MinEntry() - 1, MaxEntry + 1} {
-		if _, err := x.AppendLog(nil, limit); err == nil {
+		if _, err := x.AppendLog(nil, 0, len(s.positions), limit); err == nil {
 			t.Errorf("a limit of %d bytes was accepted", limit)
 		}
 	}
@@ -220,7 +220,7 @@ func TestEntriesAreBounded(t *testing.T) {
 func TestLargestRow(t *testing.T) {
 	for _, bands := range []int{1, 20, MaxBands} {
 		p := Parameters{Bands: bands, Rows: 1, K: 24, Records: 64}
-		r := row{position: Position{1<<64 - 1, 1<<64 - 1}, label: Position{1, 1<<64 - 1}, inserted: 1<<bands - 1, carries: bands}
+		r := row{position: Position{Sequence: 1<<64 - 1, Record: 1<<64 - 1}, label: Position{Sequence: 1, Record: 1<<64 - 1}, inserted: 1<<bands - 1, carries: bands}
 		for b := range bands {
 			r.carried = append(r.carried, carry{1 << b, r.label})
 		}
@@ -243,7 +243,7 @@ func FuzzReplay(f *testing.F) {
 		if _, err := x.Apply(s.positions[i:i+5], s.keysOf(i, i+5)); err != nil {
 			f.Fatal(err)
 		}
-		if entries, err = x.AppendLog(entries, MaxEntry); err != nil {
+		if entries, err = x.AppendLog(entries, 0, 5, MaxEntry); err != nil {
 			f.Fatal(err)
 		}
 	}

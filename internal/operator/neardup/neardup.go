@@ -44,10 +44,11 @@
 package neardup
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"math/bits"
+
+	"millrace/internal/device"
 )
 
 // Limits of Parameters.
@@ -57,14 +58,8 @@ const (
 	MaxRecords = 1 << 30 // so that labels have 32 bits
 )
 
-// Position identifies a record. Sequence is the message's sequence in its stream, from 1. Record is the record's number in the message, from 0.
-// The zero Position is before all records.
-type Position struct{ Sequence, Record uint64 }
-
-// Compare returns -1 if p is before q, 0 if they are equal, and 1 if p is after q.
-func (p Position) Compare(q Position) int {
-	return cmp.Or(cmp.Compare(p.Sequence, q.Sequence), cmp.Compare(p.Record, q.Record))
-}
+// Position identifies a record of a stream.
+type Position = device.Position
 
 // Parameters define the verdicts. All workers and the log of an index have the same parameters.
 type Parameters struct {

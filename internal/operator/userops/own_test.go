@@ -84,7 +84,7 @@ func TestOperatorIsParsedLikeABuiltInOne(t *testing.T) {
 	}
 	for list, want := range map[string]string{
 		"entropy?bits=7":  `operator "entropy": parameter "bits" is "7": give a whole number from 1 to 6`,
-		"entropie":        `unknown operator "entropie": known are crc32c, minhash, quality, entropy`,
+		"entropie":        `unknown operator "entropie": known are crc32c, minhash, quality, neardup, entropy`,
 		"entropy,entropy": "given twice",
 	} {
 		if _, err := operator.ParseList(list, sources...); err == nil || !strings.Contains(err.Error(), want) {

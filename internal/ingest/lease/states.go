@@ -1,0 +1,356 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/device"
+	"millrace/internal/ingest/results"
+	"millrace/internal/ingest/retry"
+	"millrace/internal/ingest/statelog"
+	"millrace/internal/ingest/topology"
+	"millrace/internal/streams"
+)
+
+// states has this worker's replicas of the partitions' states: one for each partition that it owns, and with Standby, some of others.
+type states struct {
+	*StateOptions
+	o     *Options
+	pipes []*streams.Pipeline // that of partition p is pipes[p%len(pipes)]
+	spec  string              // identifies the states; see commit.State
+	most  int                 // maximum number of replicas
+	log   *slog.Logger
+
+	mu     sync.Mutex
+	copies map[int]*replica // by partition
+	freed  chan struct{}    // closed when a lease gives a replica back
+}
+
+// replica is a partition's replica. A lease that holds it uses it, and otherwise the goroutine that follows the logs.
+type replica struct {
+	held bool // whether a lease holds it, or is about to; guarded by states.mu
+
+	using             sync.Mutex       // held by follow, and by a lease while it restores the state
+	*statelog.Replica                  // nil if it has no memory yet
+	commits           *results.Commits // of the last lease on this worker; nil if the state has only what is stored
+}
+
+// newStates returns nil without a stateful operator. It returns an error if the memory doesn't suffice for one partition.
+func newStates(o *Options) (*states, error) {
+	if o.State == nil {
+		return nil, nil
+	}
+	s := &states{
+		StateOptions: o.State, o: o, pipes: o.Pipes, log: o.Log, copies: map[int]*replica{}, freed: make(chan struct{}),
+		spec: fmt.Sprintf("%v of %d records in each of %d partitions", o.State.Operator, o.State.Records, o.Topology.Partitions),
+	}
+	var largest int64
+	for _, p := range o.Pipes {
+		bytes, err := p.StateBytes(s.Operator, s.Records)
+		if err != nil {
+			return nil, err
+		}
+		largest = max(largest, bytes)
+	}
+	if s.most = int(min(s.Bytes/largest, int64(o.Topology.Partitions))); s.most < 1 {
+		return nil, fmt.Errorf("the state of %s for one partition has %d bytes, and MILLRACE_STATE_BYTES is %d: raise it, or lower MILLRACE_STATE_RECORDS", s.spec, largest, s.Bytes)
+	}
+	if s.most < o.Topology.Partitions {
+		s.log.Warn("not all partitions' states fit into this worker: without more workers, some partitions wait", "fit", s.most, "partitions", o.Topology.Partitions,
+			"advice", "raise MILLRACE_STATE_BYTES, lower MILLRACE_STATE_RECORDS, or run more workers")
+	}
+	return s, nil
+}
+
+// reserve waits until there is memory for the state of partition p, and keeps it until free. It returns false if ctx ends first.
+func (s *states) reserve(ctx context.Context, p int) bool {
+	if s == nil {
+		return true
+	}
+	for waits := false; ; waits = true {
+		s.mu.Lock()
+		ok, freed := s.hold(p), s.freed
+		s.mu.Unlock()
+		if ok {
+			return true
+		}
+		if !waits {
+			s.log.Warn("a partition waits, because its state has no room in this worker", "partition", p)
+		}
+		select {
+		case <-freed:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// hold marks the replica of partition p as held. If there are too many replicas, it closes one that no lease holds. The caller holds s.mu.
+func (s *states) hold(p int) bool {
+	if r := s.copies[p]; r != nil {
+		r.held = true
+		return true
+	}
+	if len(s.copies) == s.most && !s.evict() {
+		return false
+	}
+	s.copies[p] = &replica{held: true}
+	return true
+}
+
+// evict closes a replica that no lease holds. The caller holds s.mu.
+func (s *states) evict() bool {
+	for p, r := range s.copies {
+		if !r.held && r.using.TryLock() {
+			s.close(r)
+			r.using.Unlock()
+			delete(s.copies, p)
+			return true
+		}
+	}
+	return false
+}
+
+func (s *states) close(r *replica) {
+	if r.Replica == nil {
+		return
+	}
+	if err := r.State().Close(); err != nil {
+		s.log.Warn("could not free the state of a partition", "error", err)
+	}
+	r.Replica = nil
+}
+
+// free ends the reservation of partition p. The replica stays for the next lease, or until its memory is needed.
+func (s *states) free(p int) {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.copies[p].held = false
+	close(s.freed)
+	s.freed = make(chan struct{})
+}
+
+// stats returns the figures of the states of partitions that this worker owns. Any goroutine may call it.
+func (s *states) stats() (all []device.StateStats) {
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.copies {
+		if !r.held || !r.using.TryLock() {
+			continue
+		}
+		if r.Replica != nil {
+			all = append(all, r.State().Stats())
+		}
+		r.using.Unlock()
+	}
+	return all
+}
+
+// closeAll frees all memory, at the end of the worker.
+func (s *states) closeAll() {
+	if s == nil {
+		return
+	}
+	for _, r := range s.copies {
+		s.close(r)
+	}
+}
+
+// restore gives a lease on partition p its state. c are the lease's commits, or nil if the result stream takes none.
+func (s *states) restore(ctx context.Context, p int, c *results.Commits) error {
+	if c == nil {
+		return fmt.Errorf("%s needs commit markers, and the result stream takes none: run worker check", s.Operator)
+	}
+	s.mu.Lock()
+	r := s.copies[p]
+	s.mu.Unlock()
+	r.using.Lock()
+	defer r.using.Unlock()
+	start := time.Now()
+	if r.Replica != nil {
+		if r.commits == nil || r.commits.Undecide() {
+			if err := s.tryRestore(ctx, p, r, c, false); err == nil || ctx.Err() != nil {
+				return err
+			}
+		}
+		s.close(r) // it may have decisions that aren't stored
+	}
+	err := s.tryRestore(ctx, p, r, c, false)
+	if lost := (*statelog.LostError)(nil); errors.As(err, &lost) && s.Begin {
+		s.log.Warn("the state of a partition is lost, and an empty one begins: records that came before are no longer known", "partition", p, "error", err)
+		s.close(r)
+		err = s.tryRestore(ctx, p, r, c, true)
+	}
+	if err != nil {
+		s.close(r)
+		return fmt.Errorf("restore the state of partition %d: %w", p, err)
+	}
+	records, _ := r.State().Applied()
+	s.log.Info("has the state of the partition", "partition", p, "records", records, "after", time.Since(start).Round(time.Millisecond).String())
+	return nil
+}
+
+// tryRestore makes a replica the state of c. It opens the replica first if necessary.
+func (s *states) tryRestore(ctx context.Context, p int, r *replica, c *results.Commits, begin bool) error {
+	if err := s.open(p, r); err != nil {
+		return err
+	}
+	r.commits = c
+	return c.Restore(ctx, r.Replica, min(s.pipes[p%len(s.pipes)].BatchPayloads(), s.Records), begin)
+}
+
+// open creates the state of a replica that has none.
+func (s *states) open(p int, r *replica) error {
+	if r.Replica != nil {
+		return nil
+	}
+	state, err := s.pipes[p%len(s.pipes)].NewState(s.Operator, s.Records)
+	if err != nil {
+		return err
+	}
+	r.Replica, r.commits = statelog.NewReplica(state, s.spec, s.logOf(p)), nil
+	return nil
+}
+
+// followEvery is the interval at which a worker reads the logs of partitions that it doesn't own.
+const followEvery = time.Second
+
+// follow trims the logs of partitions that this worker owns, until ctx is done. With Standby, it reads the logs of others, as far as there
+// is memory. When the worker takes such a partition over, little is left to read.
+func (s *states) follow(ctx context.Context) {
+	if s == nil {
+		return
+	}
+	for retry.Sleep(ctx, followEvery) {
+		for p := range s.o.Topology.Partitions {
+			s.trim(ctx, p)
+			r := s.standby(p)
+			if r == nil {
+				continue
+			}
+			err := s.catchUp(ctx, p, r)
+			if err != nil && ctx.Err() == nil {
+				s.log.Debug("could not follow the state of a partition", "partition", p, "error", err)
+				s.close(r)
+			}
+			r.using.Unlock()
+		}
+	}
+}
+
+// trim removes what is no longer needed from the log of a partition that this worker owns.
+func (s *states) trim(ctx context.Context, p int) {
+	s.mu.Lock()
+	r := s.copies[p]
+	owned := r != nil && r.held && r.using.TryLock()
+	s.mu.Unlock()
+	if !owned {
+		return
+	}
+	defer r.using.Unlock()
+	if r.Replica == nil {
+		return
+	}
+	if err := r.Trim(ctx); err != nil && ctx.Err() == nil {
+		s.log.Warn("the log of a partition's state grows: allow the worker to purge the result stream", "partition", p, "error", err)
+	}
+}
+
+// standby returns the replica of a partition that no lease holds, locked. It returns nil if there is none and no memory for one.
+func (s *states) standby(p int) *replica {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.Standby {
+		return nil
+	}
+	r := s.copies[p]
+	if r == nil && len(s.copies) < s.most {
+		r = &replica{}
+		s.copies[p] = r
+	}
+	if r == nil || r.held || !r.using.TryLock() {
+		return nil
+	}
+	return r
+}
+
+// catchUp brings a replica to the last marker of its partition. Without a state in the marker, it does nothing.
+func (s *states) catchUp(ctx context.Context, p int, r *replica) error {
+	last, err := results.LastMarker(ctx, s.o.Results, p)
+	if err != nil || last.State == nil || last.State.Spec != s.spec {
+		return err
+	}
+	if err := s.open(p, r); err != nil {
+		return err
+	}
+	if r.commits != nil && !r.commits.Undecide() {
+		return errUndecided
+	}
+	r.commits = nil
+	return r.CatchUp(ctx, last.At, last.State)
+}
+
+// errUndecided means that a replica has decisions that are neither stored nor can be undone.
+var errUndecided = errors.New("the state has decisions that are not stored")
+
+// logOf returns the log of a partition's state.
+func (s *states) logOf(p int) *stateLog {
+	t := &s.o.Topology
+	subject := statelog.Subject(topology.CommitSubject(t.CommitPrefix, t.ResultStream, t.Stream, t.Consumer, p))
+	return &stateLog{js: s.o.JS, stream: t.ResultStream, subject: subject, reader: &streamReader{
+		js: s.o.JS, inputs: s.o.Conns[0], stream: t.ResultStream, filter: subject, refused: new(atomic.Bool), log: s.log,
+	}}
+}
+
+// stateLog implements statelog.Source with a real server.
+type stateLog struct {
+	js              jetstream.JetStream
+	stream, subject string
+	reader          *streamReader
+}
+
+// Read implements statelog.Source.
+func (l *stateLog) Read(ctx context.Context, after, before uint64) iter.Seq2[statelog.Stored, error] {
+	return func(yield func(statelog.Stored, error) bool) {
+		for {
+			raw, err := l.reader.read(ctx, after+1)
+			if err == nil && raw == nil {
+				err = l.reader.proveEnd(ctx, after+1)
+			}
+			if err != nil {
+				yield(statelog.Stored{}, err)
+				return
+			}
+			if raw == nil || raw.Sequence >= before {
+				return
+			}
+			after = raw.Sequence
+			if entry, err := statelog.Parse(after, raw.Header, raw.Data); !yield(entry, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// Purge implements statelog.Source.
+func (l *stateLog) Purge(ctx context.Context, below uint64) error {
+	s, err := l.js.Stream(ctx, l.stream)
+	if err != nil {
+		return err
+	}
+	return s.Purge(ctx, jetstream.WithPurgeSubject(l.subject), jetstream.WithPurgeSequence(below))
+}
