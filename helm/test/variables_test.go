@@ -122,6 +122,7 @@ var changed = map[string]struct {
 	"operatorPath": {"/usr,/etc", "/usr,/etc"}, "resultFormat": {"annotated", "annotated"}, "annotateAs": {"stage_2", "stage_2"}, "filter": {`record.bytes > 5 && fields.id != "a"`, `record.bytes > 5 && fields.id != "a"`}, "framing": {"auto", "auto"},
 	"field": {"doc.text", "doc.text"}, "fieldMissing": {"null", "null"}, "keepFields": {[]string{"id", "meta.lang"}, "id,meta.lang"},
 	"frameRecords": {16_777_216, "16777216"}, "frameBytes": {"256MiB", "256MiB"}, "decompress": {"auto", "auto"}, "resultEncoding": {"zstd", "zstd"},
+	"stateRecords": {1_073_741_824, "1073741824"}, "stateBytes": {"40GiB", "40GiB"}, "stateLost": {"begin", "begin"}, "stateStandby": {false, "false"},
 	"device": {"auto", "auto"}, "devices": {"0,1", "0,1"}, "kernels": {"/a.so", "/a.so"}, "nvrtc": {"/b.so", "/b.so"}, "cacheDir": {"/c", "/c"},
 	"lanes": {8, "8"}, "batchBytes": {"64KiB", "64KiB"}, "batchPayloads": {1_048_576, "1048576"}, "linger": {"500ms", "500ms"},
 	"scratchLimit": {"2GiB", "2GiB"}, "memoryLimit": {"12GiB", "12GiB"}, "drainTimeout": {"2m", "2m"},

@@ -76,6 +76,8 @@ type Config struct {
 	AnnotateAs   string `split_words:"true" default:"millrace" is:"member" form:"letters, digits and underscores" desc:"the name of the member or column with the results of an annotated record; a member or column with this name is replaced"`
 	Filter       string `form:"a CEL expression, preset:curator-english, or empty" desc:"which records are in results, such as record.bytes > 100; empty: all; see docs/text.md"`
 
+	State State
+
 	Framing        string `split_words:"true" default:"none" oneof:"none,newline_delimited,length_delimited,varint_length_delimited,arrow,json_array,auto" desc:"how a message holds records. none: it is one record. auto: its Content-Type selects the framing; see docs/frames.md"`
 	Field          string `form:"a name, a path like doc.body, or empty" desc:"the field of each JSON object that is the record, or the Arrow column that holds the records; empty: the whole record, or the only binary or string column; see docs/text.md"`
 	FieldMissing   string `split_words:"true" default:"reject" oneof:"reject,null" desc:"a record whose field is missing or isn't a string. reject: it becomes a dead letter. null: its result has the status null"`
@@ -121,6 +123,15 @@ type Config struct {
 // Result describes the messages that hold results.
 type Result struct {
 	IDs bool `default:"true" desc:"whether a result has its id in Nats-Msg-Id. false: in Millrace-Id, so that the server keeps no ids in memory; only in effect with exactly once"`
+}
+
+// State describes the states of a stateful operator, such as neardup. Each partition has one. The variables have an effect only with such
+// an operator.
+type State struct {
+	Records int    `default:"1000000" min:"1" max:"1073741824" desc:"a stateful operator compares each record of a partition with at least this many records before it, and with at most twice as many; see docs/exactly-once.md"`
+	Bytes   Size   `default:"0" min:"0" max:"1048576GiB" desc:"the most memory for the states of all the worker's partitions, on each GPU or in the process. 0: half of the memory of each GPU, or half of the process's memory that is left after buffers; see docs/operations.md"`
+	Lost    string `default:"stop" oneof:"stop,begin" desc:"if the log of a partition's state is lost or has other parameters. stop: the worker doesn't process the partition. begin: it begins an empty state, which knows no earlier record; see docs/exactly-once.md"`
+	Standby bool   `default:"true" desc:"keeps copies of the states of partitions that other workers own, as far as MILLRACE_STATE_BYTES allows, so that taking them over is fast"`
 }
 
 // NATS describes the connection to the NATS servers.

@@ -2,12 +2,14 @@ package config
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/kelseyhightower/envconfig"
 
 	"millrace/internal/compression"
 	"millrace/internal/frame"
+	"millrace/internal/operator"
 )
 
 // This file checks the settings of streams, of exactly-once delivery and of frames. These settings depend on each
@@ -72,6 +74,47 @@ func (c *Config) validateExactlyOnce() {
 		c.problemDo(ids, "shared delivery needs the ids to recognize results that are stored already", fmt.Sprintf("set %s=exclusive, or set true", delivery))
 	case c.ExactlyOnce == "off":
 		c.problemDo(ids, "without exactly once, the worker needs the ids to recognize results that are stored already", fmt.Sprintf("set %s=auto or required, or set true", exactlyOnce))
+	}
+}
+
+// Stateful returns the stateful operator among the operators, or nil.
+func (c *Config) Stateful() operator.Stateful {
+	if all := c.stateful(); len(all) > 0 {
+		return all[0]
+	}
+	return nil
+}
+
+func (c *Config) stateful() (all []operator.Stateful) {
+	for _, op := range c.operators {
+		if s, ok := op.(operator.Stateful); ok {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// validateState checks the settings that a stateful operator needs. Without such an operator, it warns about settings of states.
+func (c *Config) validateState() {
+	all := c.stateful()
+	if len(all) == 0 {
+		for _, f := range c.fields() {
+			if strings.HasPrefix(f.name, Prefix+"_STATE_") && c.operators != nil && c.IsChanged(f.name) {
+				c.warn("%s has no effect: no operator of %s_OPERATORS is stateful.", f.name, Prefix)
+			}
+		}
+		return
+	}
+	name := all[0].Name()
+	if len(all) > 1 {
+		c.problemDo(Prefix+"_OPERATORS", fmt.Sprintf("%s and %s are stateful operators", name, all[1].Name()),
+			"name only one of them, and run the other one in a second deployment")
+	}
+	if c.Delivery != "exclusive" {
+		c.problemDo(Prefix+"_DELIVERY", "results of operator "+name+" depend on the order of the records, which shared delivery doesn't keep", "set exclusive")
+	}
+	if c.ExactlyOnce == "off" {
+		c.problemDo(Prefix+"_EXACTLY_ONCE", "the state of operator "+name+" is stored with the commit markers of exactly once", "set auto or required")
 	}
 }
 

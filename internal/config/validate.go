@@ -34,6 +34,7 @@ func (c *Config) validate(find Finder) {
 	c.validateExactlyOnce()
 	c.validateCommitPrefix()
 	c.parseOperators(find)
+	c.validateState()
 	c.parseFrames()
 	c.parseFilter()
 	if c.DataDir == "" && c.Embedded() {

@@ -20,6 +20,7 @@ frameBytes: [4KiB, 4095MiB]
 memoryLimit: ["0", 1048576GiB]
 resultMaxBytes: ["0", 1048576GiB]
 scratchLimit: [2MiB, 1024GiB]
+stateBytes: ["0", 1048576GiB]
 streamMaxBytes: ["0", 1048576GiB]
 {{- end }}
 

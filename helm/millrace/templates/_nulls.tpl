@@ -40,6 +40,10 @@ config:
   - operators
   - resultFormat
   - annotateAs
+  - stateRecords
+  - stateBytes
+  - stateLost
+  - stateStandby
   - framing
   - fieldMissing
   - frameRecords

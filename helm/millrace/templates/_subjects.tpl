@@ -102,6 +102,16 @@ config.resultIds is false with config.delivery=shared, which needs the ids to re
 {{- else if and (not .resultIds) (eq .exactlyOnce "off") }}
 config.resultIds is false with config.exactlyOnce=off, and the worker then needs the ids to recognize results that are stored already: set config.exactlyOnce=auto or required, or config.resultIds=true
 {{- end }}
+{{- range $operator := .operators }}
+{{- if eq "neardup" (splitList "?" $operator | first) }}
+{{- if ne $.Values.config.delivery "exclusive" }}
+config.operators has neardup with config.delivery={{ $.Values.config.delivery }}, and its results depend on the order of the records: set config.delivery=exclusive
+{{- end }}
+{{- if eq $.Values.config.exactlyOnce "off" }}
+config.operators has neardup with config.exactlyOnce=off, and its state is stored with the commit markers of exactly once: set config.exactlyOnce=auto or required
+{{- end }}
+{{- end }}
+{{- end }}
 {{- if and (eq .stream .resultStream) (or .provision $.Values.nats.embedded.enabled) }}
 config.stream and config.resultStream are both {{ .stream }}, and the worker creates two streams: set another name for one of them
 {{- end }}
