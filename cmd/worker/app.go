@@ -15,6 +15,7 @@ import (
 	"millrace/internal/device"
 	"millrace/internal/ingest"
 	"millrace/internal/ingest/embedded"
+	"millrace/internal/ingest/lease"
 	"millrace/internal/loglimit"
 	"millrace/internal/memory"
 	"millrace/internal/streams"
@@ -48,6 +49,7 @@ type app struct {
 	tracer     *tracing.Tracer           // nil for none
 	draining   atomic.Pointer[time.Time] // time when the drain began; nil before that
 	memory     *memory.Process
+	states     *lease.StateOptions // nil without a stateful operator
 
 	closers []closer
 }
@@ -107,6 +109,9 @@ func (a *app) openPipelines() error {
 		if err := a.openPipeline(d); err != nil {
 			return err
 		}
+	}
+	if a.states, err = stateOptions(a.cfg, a.memory, a.pipes); err != nil {
+		return err
 	}
 	a.metrics.Watch(a.stats)
 	applyMemory(a.memory, a.log)

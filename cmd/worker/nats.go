@@ -77,7 +77,7 @@ func (a *app) join(ctx context.Context) error {
 	if err := a.inspect(ctx); err != nil {
 		return err
 	}
-	a.options.Memory = a.memory.Payloads
+	a.options.Memory, a.options.State = a.memory.Payloads, a.states
 	worker, err := ingest.NewWorker(ctx, a.nc, a.pipes, a.options)
 	if errors.As(err, new(*memory.Error)) {
 		return usageError{err}

@@ -33,7 +33,7 @@ type Options struct {
 	BatchPayloads int   // maximum payloads per batch; from 1 to 2^30 - 1
 	ScratchLimit  int64 // maximum size of the device's scratch pool, in bytes
 
-	Operators []operator.Operator // operators to run on every batch, in this order; at least one
+	Operators []operator.Operator // operators to run on every batch, in this order; at least one. Of a Stateful, its kernel runs.
 	Schedule  Schedule            // the zero Schedule means Overlapped
 	Observer  Observer            // receiver of device errors; nil means none
 
@@ -121,6 +121,7 @@ type Pipeline struct {
 // The caller keeps dev and closes it after the pipeline. A device can have only one pipeline at a time, because only
 // one goroutine may receive a device's completions. If New fails, it frees everything that it has allocated.
 func New(dev device.Device, o Options) (*Pipeline, error) {
+	o.Operators = operator.Kernels(o.Operators)
 	p := &Pipeline{
 		dev: dev, info: dev.Info(), o: o, schedule: o.Schedule,
 		over: make(chan struct{}), stuck: make(chan struct{}),
