@@ -17,6 +17,7 @@ import (
 	"millrace/internal/ingest/pull"
 	"millrace/internal/ingest/results"
 	"millrace/internal/ingest/retry"
+	"millrace/internal/ingest/statelog"
 	"millrace/internal/ingest/topology"
 )
 
@@ -145,6 +146,8 @@ func (m *Exclusive) hold(ctx, drainCtx context.Context, p int) error {
 		switch {
 		case device.pipe.Err() != nil:
 			return device.pipe.Err()
+		case errors.As(err, new(*statelog.LostError)):
+			return err // every further lease would fail in the same way
 		case errors.Is(err, jetstream.ErrConnectionClosed), errors.Is(err, nats.ErrConnectionClosed):
 			return fmt.Errorf("partition %d: %w", p, err)
 		case ctx.Err() != nil:
