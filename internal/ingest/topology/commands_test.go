@@ -28,6 +28,7 @@ func topologies(r *rig) map[string]func() {
 			r.topology.Storage, r.topology.Kept.Trim = jetstream.MemoryStorage, false
 			r.topology.Kept.Inputs, r.topology.Kept.DeadLetters = NewBounds(48*time.Hour, 5<<30+1), NewBounds(time.Minute, 0)
 		},
+		"a state":              func() { r.stateful(); r.topology.Partitions = 3 },
 		"no bounds, exclusive": func() { r.exclusive(2); r.topology.Kept = Kept{} },
 	}
 }
@@ -191,14 +192,16 @@ var streamFlags = map[string]func(*streamConfig, string){
 	"--discard": func(c *streamConfig, v string) {
 		c.Discard = map[string]jetstream.DiscardPolicy{"new": jetstream.DiscardNew}[v]
 	},
-	"--max-bytes":       func(c *streamConfig, v string) { c.MaxBytes = size(v) },
-	"--max-age":         func(c *streamConfig, v string) { c.MaxAge = duration(v) },
-	"--dupe-window":     func(c *streamConfig, v string) { c.Duplicates = duration(v) },
-	"--allow-fast":      func(c *streamConfig, _ string) { c.AllowBatchPublish = true },
-	"--allow-batch":     func(c *streamConfig, _ string) { c.AllowAtomicPublish = true },
-	"--allow-rollup":    func(c *streamConfig, _ string) { c.AllowRollup = true },
-	"--ack":             func(c *streamConfig, _ string) { c.NoAck = false },
-	"--no-allow-direct": func(c *streamConfig, _ string) { c.AllowDirect = false },
+	"--max-bytes":            func(c *streamConfig, v string) { c.MaxBytes = size(v) },
+	"--max-age":              func(c *streamConfig, v string) { c.MaxAge = duration(v) },
+	"--dupe-window":          func(c *streamConfig, v string) { c.Duplicates = duration(v) },
+	"--allow-fast":           func(c *streamConfig, _ string) { c.AllowBatchPublish = true },
+	"--allow-batch":          func(c *streamConfig, _ string) { c.AllowAtomicPublish = true },
+	"--max-msgs-per-subject": func(c *streamConfig, v string) { c.MaxMsgsPerSubject, _ = strconv.ParseInt(v, 10, 64) },
+	"--allow-msg-ttl":        func(c *streamConfig, _ string) { c.AllowMsgTTL = true },
+	"--allow-rollup":         func(c *streamConfig, _ string) { c.AllowRollup = true },
+	"--ack":                  func(c *streamConfig, _ string) { c.NoAck = false },
+	"--no-allow-direct":      func(c *streamConfig, _ string) { c.AllowDirect = false },
 	"--metadata": func(c *streamConfig, v string) {
 		key, value, _ := strings.Cut(v, "=")
 		c.Metadata = maps.Clone(c.Metadata)

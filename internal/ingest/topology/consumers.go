@@ -259,7 +259,7 @@ func (i *inspection) hasInterest() bool {
 	return i.input != nil && i.input.Config.Retention == jetstream.InterestPolicy
 }
 
-// serverPatience is the time limit for each query about the removal of processed inputs.
+// serverPatience is the time limit for each query about the removal of messages.
 const serverPatience = 2 * time.Second
 
 // processed inspects whether processed inputs, and no other inputs, are removed from the input stream.

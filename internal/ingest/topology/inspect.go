@@ -36,7 +36,11 @@ func Inspect(ctx context.Context, nc *nats.Conn, l Topology, u Use) []finding.Fi
 	i.deadLetters()
 	i.consumers()
 	i.permissions()
+	i.states()
 	i.processed() // runs after permissions, so its refused requests are only warnings
+	for _, check := range i.later {
+		check()
+	}
 	return i.findings
 }
 
@@ -62,6 +66,7 @@ type inspection struct {
 	findings []finding.Finding
 
 	input      *jetstream.StreamInfo // the input stream; nil if it can't be read, which is already reported
+	later      []func()              // checks that run after permissions
 	maxPayload int64                 // the server's max_payload in bytes
 	cluster    string                // name of the server's cluster; empty for a single server
 	version    string                // of the server
@@ -185,6 +190,31 @@ var (
 
 // levelExclusive is the JetStream API level of OldestExclusive.
 const levelExclusive = 4
+
+// states compares the memory of the states of all partitions with the worker's memory for states.
+func (i *inspection) states() {
+	each, memory, partitions := i.use.States.Partition, i.use.States.Memory, int64(i.l.Partitions)
+	if i.l.Stateful == "" || each == 0 || memory == 0 {
+		return
+	}
+	what := "states of operator " + i.l.Stateful
+	fit := memory / each
+	found := fmt.Sprintf("the state of a partition takes %d MiB, %d MiB for all %d; a worker has %d MiB for states", ceilMiB(each),
+		ceilMiB(each*partitions), partitions, memory>>20)
+	const less = ", or lower MILLRACE_STATE_RECORDS"
+	switch {
+	case fit == 0:
+		i.say(finding.Error, what, found, fmt.Sprintf("set MILLRACE_STATE_BYTES to at least %dMiB%s", ceilMiB(each), less))
+	case fit < partitions:
+		i.warn(what, fmt.Sprintf("%s, which is enough for %d partitions", found, fit), fmt.Sprintf("run at least %d workers, because nobody "+
+			"processes a partition whose state fits nowhere; or raise MILLRACE_STATE_BYTES%s", (partitions+fit-1)/fit, less))
+	default:
+		i.ok(what, found)
+	}
+}
+
+// ceilMiB converts bytes to MiB and rounds up.
+func ceilMiB(bytes int64) int64 { return (bytes + 1<<20 - 1) >> 20 }
 
 // tooOld returns the problem and the advice if the server is too old, and otherwise empty texts. version is the version of the
 // connected server. If JetStream is in a domain or another account, tooOld checks level instead, the level of its API. Servers

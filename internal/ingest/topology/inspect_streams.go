@@ -93,6 +93,7 @@ func (i *inspection) results() {
 		s.sizes(i.limitOfResults())
 		s.deletions()
 		s.limits()
+		s.stateLog()
 		if !s.exactlyOnce(i.l.CommitsOf) {
 			s.publishing()
 			s.duplicates()

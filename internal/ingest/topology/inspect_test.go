@@ -2,6 +2,7 @@ package topology
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -275,7 +276,7 @@ var processedCases = []inspectCase{
 
 func TestInspect(t *testing.T) {
 	t.Parallel()
-	for _, c := range append(append(append(streamCases, onceCases...), consumerCases...), processedCases...) {
+	for _, c := range slices.Concat(streamCases, onceCases, consumerCases, processedCases, stateCases) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)

@@ -49,6 +49,7 @@ func (l Topology) resultPlan(version string) plan {
 	p := plan{role: "the results", message: "a result", variable: "MILLRACE_RESULT", full: "the worker waits until there is room"}
 	p.setOutput(l, l.ResultStream, l.ResultPrefix, l.Kept.Results, version)
 	p.AllowBatchPublish = publisher.ServerBatches(version)
+	p.AllowMsgTTL = p.AllowAtomicPublish && l.Stateful != "" // so that max_age spares the log of a state
 	return p
 }
 
@@ -142,7 +143,7 @@ func (p plan) table(have jetstream.StreamConfig, holds int64) []setting {
 				"max_bytes %s, and %s_MAX_BYTES is %s", sizeFlag(have.MaxBytes), p.variable, sizeFlag(p.MaxBytes)),
 			note:  when(0 < p.MaxBytes && p.MaxBytes < holds, "it holds %d bytes, and refuses messages until it holds less than that size", holds),
 			drops: when(old && have.MaxBytes > 0, "max_bytes %d", have.MaxBytes), lift: " --max-bytes=-1"},
-		{name: "allow_msg_ttl", removes: when(have.AllowMsgTTL, "allow_msg_ttl")},
+		{name: "allow_msg_ttl", add: p.AllowMsgTTL, flags: " --allow-msg-ttl", removes: when(have.AllowMsgTTL, "allow_msg_ttl")},
 		{name: "allow_rollup_hdrs", flags: " --allow-rollup", removes: when(have.AllowRollup, "allow_rollup_hdrs")},
 		// Only discard_new_per_subject makes the server refuse messages over a subject's limit. It requires discard new.
 		{name: "max_msgs_per_subject", flags: " --max-msgs-per-subject=-1", lift: " --max-msgs-per-subject=-1",

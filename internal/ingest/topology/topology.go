@@ -34,6 +34,7 @@ type Topology struct {
 
 	ExactlyOnce  ExactlyOnce // whether batches are committed with markers; only with Exclusive
 	CommitPrefix string      // prefix of the subjects of commit markers; empty means no markers
+	Stateful     string      // name of the operator whose state needs commit markers; empty for none; only with Exclusive
 	ResultIDs    bool        // whether results have ids in Nats-Msg-Id; always the case without commit markers
 
 	Exclusive  bool // whether each partition has one worker at a time; otherwise all workers share one consumer
@@ -71,6 +72,15 @@ type Use struct {
 	BatchBytes int           // the maximum size of a batch in bytes
 	Linger     time.Duration // longest wait of a batch's oldest payload for more payloads
 	Frames     Frames        // settings of frames
+	States     States        // sizes of the states of a stateful operator
+}
+
+// States has the sizes of the states of a stateful operator. Each partition has one state, and a log of it in the result stream.
+// All sizes are in bytes; 0 means unknown.
+type States struct {
+	Partition int64 // memory of the state of one partition
+	Memory    int64 // memory for states in a worker
+	Log       int64 // maximum size of the log of one partition, of both generations
 }
 
 // Frames has the settings of frames that the server's max_payload and the size of a batch must fit. All sizes are in bytes.

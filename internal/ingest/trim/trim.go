@@ -201,10 +201,16 @@ func (t *Trimmer) report(removed uint64, s State) {
 // registered, the user also needs the permission to change the stream's metadata. May sends only requests that the server
 // refuses in any case.
 func (t *Trimmer) May(ctx context.Context, c jetstream.StreamConfig) error {
-	if err := refuses(ctx, t.JS, "STREAM.PURGE."+c.Name, map[string]any{"seq": 1, "keep": 1}); err != nil || len(unregistered(c, t.Consumers)) == 0 {
+	if err := MayPurge(ctx, t.JS, c.Name); err != nil || len(unregistered(c, t.Consumers)) == 0 {
 		return err
 	}
 	return refuses(ctx, t.JS, "STREAM.UPDATE."+c.Name, map[string]any{"name": c.Name + "-"})
+}
+
+// MayPurge returns an error if the user lacks the permission to purge a stream. It sends only a request that the server refuses in any
+// case.
+func MayPurge(ctx context.Context, js jetstream.JetStream, stream string) error {
+	return refuses(ctx, js, "STREAM.PURGE."+stream, map[string]any{"seq": 1, "keep": 1})
 }
 
 // refuses sends an invalid request, and returns an error unless the server refuses it as invalid. The server doesn't
