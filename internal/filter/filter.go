@@ -43,7 +43,20 @@ type condition struct {
 	name      string // for people: its text, or the name of a filter in a preset
 	program   cel.Program
 	operators []string
+	stage     Stage
 }
+
+// Stage tells when a condition is evaluated.
+type Stage uint8
+
+const (
+	// WithoutState is before the state of a stateful operator decides on a record. Only conditions without that operator are evaluated. A
+	// record that they leave out, or on which they fail, never reaches the state.
+	WithoutState Stage = iota
+
+	// WithState is after that, for the other conditions.
+	WithState
+)
 
 // Row is a record with its results. The function Kept returns the JSON text of the kept field with an index, or nil if the record
 // doesn't have the field.
@@ -76,6 +89,9 @@ func New(expression string, ops []operator.Operator, kept []string) (*Filter, er
 		c, err := newCondition(env, p)
 		if err != nil {
 			return nil, err
+		}
+		if slices.ContainsFunc(c.operators, f.variables.isStateful) {
+			c.stage = WithState
 		}
 		f.conditions = append(f.conditions, c)
 	}
@@ -185,9 +201,10 @@ func (f *Filter) Uses(condition int, name string) bool {
 	return slices.Contains(f.conditions[condition].operators, name)
 }
 
-// Keep reports whether all conditions are true for a record. Otherwise failed is the index of the first condition that is false. As
-// in CEL, a condition that can't be evaluated doesn't matter if another one is false. If no condition is false, its error is returned.
-func (f *Filter) Keep(r *Row) (keep bool, failed int, err error) {
+// Keep reports whether all conditions of a stage are true for a record. Otherwise failed is the index of the first condition that is
+// false. As in CEL, a condition that can't be evaluated doesn't matter if another one of the stage is false. If none is false, its error is
+// returned.
+func (f *Filter) Keep(r *Row, stage Stage) (keep bool, failed int, err error) {
 	a := f.rows.Get().(*activation)
 	a.row = r
 	defer func() {
@@ -196,6 +213,9 @@ func (f *Filter) Keep(r *Row) (keep bool, failed int, err error) {
 	}()
 	for i := range f.conditions {
 		c := &f.conditions[i]
+		if c.stage != stage {
+			continue
+		}
 		value, _, fault := c.program.Eval(a)
 		switch {
 		case value == types.False:

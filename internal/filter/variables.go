@@ -42,7 +42,8 @@ type variables struct {
 type result struct {
 	name string
 	*compiled.Operator
-	bare func(value []byte) ref.Val // reads the value; nil if JSON has an object
+	bare     func(value []byte) ref.Val // reads the value; nil if JSON has an object
+	stateful bool
 }
 
 func newVariables(ops []operator.Operator, kept []string) *variables {
@@ -51,7 +52,10 @@ func newVariables(ops []operator.Operator, kept []string) *variables {
 	}
 	for _, op := range ops {
 		r := result{name: op.Name(), Operator: op.(operator.Declared).Declaration()}
-		if r.Fields()[0].BareJSON {
+		if _, r.stateful = op.(operator.Stateful); r.stateful {
+			v.members[typePrefix+r.name] = verdictMembers()
+			v.members[typePrefix+positionName] = positionMembers()
+		} else if r.Fields()[0].BareJSON {
 			r.bare = r.reader(0)
 		} else {
 			v.members[typePrefix+r.name] = r.members()
@@ -92,6 +96,11 @@ func (v *variables) hasNGrams() bool {
 // has reports whether an operator has a name.
 func (v *variables) has(name string) bool {
 	return slices.ContainsFunc(v.operators, func(r result) bool { return r.name == name })
+}
+
+// isStateful reports whether a name is that of a stateful operator.
+func (v *variables) isStateful(name string) bool {
+	return slices.ContainsFunc(v.operators, func(r result) bool { return r.name == name && r.stateful })
 }
 
 // environment returns the environment in which expressions are compiled.

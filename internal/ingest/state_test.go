@@ -3,15 +3,19 @@ package ingest
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/corpus"
+	"millrace/internal/filter"
 	"millrace/internal/frame"
 	"millrace/internal/ingest/lease"
+	"millrace/internal/ingest/natstest"
 	"millrace/internal/operator"
 	"millrace/internal/operator/neardup"
 	"millrace/internal/streams"
@@ -42,35 +46,56 @@ func nearDuplicates(i int) []byte {
 	return b.Bytes()
 }
 
-// verdicts returns the expected JSON results of all messages that are stored for a partition, in order. It follows the rule with the
-// reference, one record after the other.
-func (r *rig) verdicts(partition int) (bodies map[uint64]string) {
+// verdictsOf returns the expected verdicts on the records of all messages that are stored for a partition. It follows the rule with the
+// reference, one record after the other, and takes the records for which asked is true. Others have the zero Verdict.
+func (r *rig) verdictsOf(partition int, asked func(record int) bool) map[uint64][]neardup.Verdict {
 	r.Helper()
-	bodies = map[uint64]string{}
-	op := r.opts.Operators[1].(operator.Stateful)
+	all := map[uint64][]neardup.Verdict{}
+	op := r.opts.State.Operator
 	block := op.Params()
-	p := neardup.Parameters{
+	reference := neardup.NewReference(neardup.Parameters{
 		Bands: int(binary.LittleEndian.Uint32(block)), Rows: int(binary.LittleEndian.Uint32(block[4:])), K: int(binary.LittleEndian.Uint32(block[8:])),
 		Seed: binary.LittleEndian.Uint32(block[12:]), Records: r.opts.State.Records,
-	}
-	reference := neardup.NewReference(p)
+	})
 	for _, m := range r.Stored(r.opts.Stream) {
 		if !strings.HasPrefix(m.Subject, fmt.Sprintf("%d.", partition)) {
 			continue
 		}
-		var body strings.Builder
-		for i, line := range bytes.Split(bytes.TrimSuffix(m.Data, []byte("\n")), []byte("\n")) {
+		for i, line := range linesOf(m.Data) {
+			if !asked(i) {
+				all[m.Sequence] = append(all[m.Sequence], neardup.Verdict{})
+				continue
+			}
 			var keys []uint64
-			for k := op.Kernel().AppendReference(nil, line); len(k) > 0; k = k[8:] {
+			for k := op.Kernel().AppendReference(nil, line); len(k) > 0; k = k[neardup.KeyBytes:] {
 				keys = append(keys, binary.LittleEndian.Uint64(k))
 			}
-			verdict := reference.Apply(neardup.Position{Sequence: m.Sequence, Record: uint64(i)}, keys)
+			all[m.Sequence] = append(all[m.Sequence], reference.Apply(neardup.Position{Sequence: m.Sequence, Record: uint64(i)}, keys))
+		}
+	}
+	return all
+}
+
+func linesOf(body []byte) [][]byte {
+	return bytes.Split(bytes.TrimSuffix(body, []byte("\n")), []byte("\n"))
+}
+
+// verdicts returns the expected JSON results of all messages that are stored for a partition.
+func (r *rig) verdicts(partition int) map[uint64]string {
+	r.Helper()
+	bodies, all := map[uint64]string{}, r.verdictsOf(partition, func(int) bool { return true })
+	for _, m := range r.Stored(r.opts.Stream) {
+		var body strings.Builder
+		for i, v := range all[m.Sequence] {
+			line := linesOf(m.Data)[i]
 			body.Write(operator.JSON.Append(nil, r.opts.Operators, len(line), [][]byte{
-				r.opts.Operators[0].AppendReference(nil, line), verdict.AppendValue(nil),
+				r.opts.Operators[0].AppendReference(nil, line), v.AppendValue(nil),
 			}))
 			body.WriteByte('\n')
 		}
-		bodies[m.Sequence] = body.String()
+		if body.Len() > 0 {
+			bodies[m.Sequence] = body.String()
+		}
 	}
 	return bodies
 }
@@ -101,7 +126,7 @@ func (r *rig) wantVerdicts() {
 	}
 }
 
-// TestVerdicts processes near-duplicates with several workers, one after the other. The second input stream replays nothing.
+// TestVerdicts processes near-duplicates with several workers, one after the other.
 func TestVerdicts(t *testing.T) {
 	eachCommit(t, 2, func(t *testing.T, r *rig) {
 		stateRig(t, r, 300)
@@ -112,4 +137,58 @@ func TestVerdicts(t *testing.T) {
 		}
 		r.wantVerdicts()
 	})
+}
+
+// TestDeduplicated shows that with a filter on verdicts the result stream has the records without an earlier near-duplicate, and that records
+// that another condition leaves out never reach the state.
+func TestDeduplicated(t *testing.T) {
+	eachCommit(t, 2, func(t *testing.T, r *rig) {
+		stateRig(t, r, 1000)
+		r.opts.Filter = natstest.Must(filter.New("record.number != 1 && neardup.duplicate_of == null", r.opts.Operators, nil))(t)
+		const n = 500
+		for round := range 2 {
+			r.publishFrom(round*n, (round+1)*n, nearDuplicates)
+			r.process(hostDevice(t), streams.Options{BatchPayloads: 64})
+		}
+		want := map[uint64][]int{} // records in the result
+		kept := 0
+		for p := range r.opts.Partitions {
+			verdicts := r.verdictsOf(p, func(record int) bool { return record != 1 })
+			for sequence, all := range verdicts {
+				want[sequence] = []int{}
+				for record, v := range all {
+					if record != 1 && v.Bands == 0 {
+						want[sequence] = append(want[sequence], record)
+						kept++
+					}
+				}
+			}
+		}
+		got := r.stored("results.>")
+		for sequence, records := range want {
+			if len(got[sequence]) != 1 {
+				t.Fatalf("input %d has %d results", sequence, len(got[sequence]))
+			}
+			if numbers := numbersOf(t, got[sequence][0].Data()); !slices.Equal(numbers, records) {
+				t.Fatalf("the result of input %d has the records %v, want %v", sequence, numbers, records)
+			}
+		}
+		if len(got) != len(want) || kept < n/4 || kept > 3*n {
+			t.Errorf("%d results of %d inputs, with %d records", len(got), len(want), kept)
+		}
+	})
+}
+
+// numbersOf returns the numbers of the records in a JSON result.
+func numbersOf(t *testing.T, body []byte) []int {
+	t.Helper()
+	numbers := []int{}
+	for line := range bytes.Lines(body) {
+		var r struct{ Record int }
+		if err := json.Unmarshal(line, &r); err != nil {
+			t.Fatal(err)
+		}
+		numbers = append(numbers, r.Record)
+	}
+	return numbers
 }
