@@ -35,6 +35,7 @@ type demoFlags struct {
 	body                      bodyFlags
 	field                     string
 	recordBytes, frameRecords int
+	nearDuplicates            float64
 	timeline                  string
 	keep                      bool
 }
@@ -55,6 +56,8 @@ func demoCommand() *cobra.Command {
 	c.Flags().StringVar(&f.field, "field", "", "send JSON objects with an id and with the text in the member of this `name`, as MILLRACE_FIELD reads it")
 	c.Flags().IntVar(&f.recordBytes, "record-bytes", demo.DefaultRecordBytes, "the mean size of a record in a frame")
 	c.Flags().IntVar(&f.frameRecords, "frame-records", 0, "how many records a frame has; 0: as many as make 512 KiB")
+	c.Flags().Float64Var(&f.nearDuplicates, "near-duplicates", 0, "make this `share` of the texts near-duplicates of earlier ones, 0 to 0.95. Unless variables say "+
+		"otherwise, the operator neardup finds them, and results are the JSON objects that aren't left out as duplicates")
 	c.Flags().StringVar(&f.timeline, "timeline", "", "write the timeline of the last batches to this `file`, for Perfetto or chrome://tracing")
 	c.Flags().BoolVar(&f.keep, "keep", false, "keep worker, server and timeline page running after the table, until Ctrl-C")
 	return c
@@ -64,6 +67,12 @@ func runDemo(ctx context.Context, f *demoFlags) (err error) {
 	if f.payloads < 0 || f.payloads > 1e9 {
 		return usageError{fmt.Errorf("demo: --payloads is %d, want 1 to 1000000000, or 0 for the default", f.payloads)}
 	}
+	if err := demo.CheckShare(f.nearDuplicates); err != nil {
+		return usageError{fmt.Errorf("demo: %w", err)}
+	}
+	if f.nearDuplicates > 0 {
+		f.deduplicate()
+	}
 	frames := demo.Frames{RecordBytes: f.recordBytes, Records: f.frameRecords}
 	frames.Framing, frames.Encoding, err = f.body.parse()
 	if err = errors.Join(err, frames.Check()); err != nil {
@@ -71,7 +80,7 @@ func runDemo(ctx context.Context, f *demoFlags) (err error) {
 	}
 	cfg, err := demoConfig()
 	if err == nil {
-		err = f.checkField(cfg, frames.Framing)
+		err = errors.Join(f.checkField(cfg, frames.Framing), checkStateful(cfg))
 	}
 	if err != nil {
 		return err
@@ -106,13 +115,37 @@ func runDemo(ctx context.Context, f *demoFlags) (err error) {
 		payloads = a.demoPayloads(frames)
 	}
 	o := a.demoOptions(payloads, f.seed)
-	o.Frames = frames
+	o.Frames, o.NearDuplicates = frames, f.nearDuplicates
 	d, err := demo.New(o)
 	if err != nil {
 		return err
 	}
 	defer d.Close()
 	return a.runDemo(ctx, d, f.keep, func() error { return a.report(ctx, d, profile, payloads, f.timeline) })
+}
+
+// deduplicate sets the variables that aren't set, so that the results are the documents without an earlier near-duplicate.
+func (f *demoFlags) deduplicate() {
+	for _, d := range []struct{ name, value string }{
+		{"MILLRACE_DELIVERY", "exclusive"}, {"MILLRACE_PARTITIONS", "1"}, {"MILLRACE_OPERATORS", "neardup"},
+		{"MILLRACE_RESULT_FORMAT", "annotated"}, {"MILLRACE_FILTER", "neardup.duplicate_of == null"},
+	} {
+		if _, ok := os.LookupEnv(d.name); !ok {
+			_ = os.Setenv(d.name, d.value) // the name and the value are valid
+		}
+	}
+	if f.field == "" && os.Getenv("MILLRACE_RESULT_FORMAT") == "annotated" {
+		f.field = "text"
+	}
+}
+
+// checkStateful returns an error if an operator is stateful and there are several partitions. The checker reads results in the order of the
+// inputs.
+func checkStateful(cfg *config.Config) error {
+	if operator.HasState(cfg.ParsedOperators()) && cfg.Partitions != 1 {
+		return usageError{fmt.Errorf("demo: it checks %s in the order of the inputs: set MILLRACE_PARTITIONS=1", cfg.Operators)}
+	}
+	return nil
 }
 
 // checkField checks the flag --field, and the settings that need it.
@@ -219,7 +252,7 @@ func (a *app) demoOptions(payloads int, seed uint64) demo.Options {
 	return demo.Options{
 		URL: a.url, Payloads: payloads, Seed: seed, InputPrefix: first,
 		ResultStream: a.cfg.ResultStream, ResultPrefix: a.cfg.ResultPrefix, DeadLetterPrefix: a.cfg.DeadletterPrefix,
-		Messages: a.options.Messages,
+		Messages: a.options.Messages, StateRecords: a.cfg.State.Records,
 		Out:      os.Stdout, Bar: console.Redraws(os.Stdout), Width: console.Width(os.Stdout),
 	}
 }

@@ -26,7 +26,7 @@ type checker struct {
 	docs     *source
 	payloads int
 	stream   string
-	filters  []string // subjects of results and of dead letters, in one stream or in two
+	filters  []string // subjects of results, and then of dead letters, in one stream or in two
 	stall    time.Duration
 
 	verified    atomic.Int64
@@ -69,7 +69,7 @@ func (c *checker) run(ctx context.Context) error {
 
 	checking, stop := context.WithCancel(ctx)
 	defer stop()
-	work := make(chan []jetstream.Msg, workQueue)
+	work := make(chan result, workQueue)
 	allCame := make(chan struct{})
 	wait := c.startCheckers(checking, js, work, allCame)
 	err = c.read(ctx, came, work)
@@ -86,14 +86,14 @@ func (c *checker) run(ctx context.Context) error {
 // reference is slow by design, so checking needs more CPU time than the worker. Until all results are stored, the
 // checkers use only a quarter of the cores, so none on a machine with two. The worker, the server and the producer use
 // the other cores.
-func (c *checker) startCheckers(ctx context.Context, js jetstream.JetStream, work <-chan []jetstream.Msg, allCame <-chan struct{}) (wait func()) {
+func (c *checker) startCheckers(ctx context.Context, js jetstream.JetStream, work <-chan result, allCame <-chan struct{}) (wait func()) {
 	var checkers sync.WaitGroup
 	start := func(n int) {
 		for range n {
 			checkers.Go(func() {
 				var u unpacker
-				for parts := range work {
-					c.check(&u, parts)
+				for r := range work {
+					c.check(&u, r)
 				}
 			})
 		}
@@ -108,7 +108,7 @@ func (c *checker) startCheckers(ctx context.Context, js jetstream.JetStream, wor
 // quietTicks is the number of ticks without another stored result after which awaitStored doesn't wait for more.
 const quietTicks = 10
 
-// awaitStored calls ready when all results are stored, which is when the stream holds one result per document, or when all
+// awaitStored calls ready when all results are stored, which is when the stream has one result per document, or when all
 // messages have been read. The second condition covers dead letters in another stream and results with several parts.
 // awaitStored calls ready earlier if the stream has stopped growing: without checkers, reading stops when the queue of
 // work is full. It doesn't call ready if all results are already checked or if ctx is done.
@@ -125,7 +125,7 @@ func (c *checker) awaitStored(ctx context.Context, js jetstream.JetStream, allCa
 		case <-ctx.Done():
 			return
 		}
-		n, err := stored(ctx, js, c.stream)
+		n, err := c.countStored(ctx, js)
 		switch {
 		case err == nil && n >= c.payloads && c.extra.Load() == 0:
 			c.storedAfter.Store(int64(time.Since(c.started)))
@@ -139,13 +139,20 @@ func (c *checker) awaitStored(ctx context.Context, js jetstream.JetStream, allCa
 	}
 }
 
-// stored returns the number of messages in a stream.
-func stored(ctx context.Context, js jetstream.JetStream, stream string) (int, error) {
-	s, err := js.Stream(ctx, stream)
+// countStored returns the number of results in the result stream. The stream may also have commit markers and the log of a state.
+func (c *checker) countStored(ctx context.Context, js jetstream.JetStream) (n int, err error) {
+	s, err := js.Stream(ctx, c.stream)
 	if err != nil {
 		return 0, err
 	}
-	return int(s.CachedInfo().State.Msgs), nil
+	info, err := s.Info(ctx, jetstream.WithSubjectFilter(c.filters[0]))
+	if err != nil {
+		return 0, err
+	}
+	for _, messages := range info.State.Subjects {
+		n += int(messages)
+	}
+	return n, nil
 }
 
 // arrival is a message, or the error that ends the messages.
@@ -191,8 +198,15 @@ func (c *checker) open(ctx context.Context, js jetstream.JetStream) (<-chan arri
 	return came, nil
 }
 
-// read sends the messages of every result to work until each document has a result.
-func (c *checker) read(ctx context.Context, came <-chan arrival, work chan<- []jetstream.Msg) error {
+// result is a result in one or several messages.
+type result struct {
+	parts []jetstream.Msg
+	turn
+}
+
+// read sends every result to work until each document has a result.
+func (c *checker) read(ctx context.Context, came <-chan arrival, work chan<- result) error {
+	var before <-chan struct{}
 	stalled := time.NewTimer(c.stall)
 	defer stalled.Stop()
 	for n := 0; n < c.payloads; {
@@ -206,8 +220,11 @@ func (c *checker) read(ctx context.Context, came <-chan arrival, work chan<- []j
 			if parts == nil {
 				continue
 			}
+			known := make(chan struct{})
+			r := result{parts, turn{before: before, known: sync.OnceFunc(func() { close(known) })}}
+			before = known
 			select {
-			case work <- parts:
+			case work <- r:
 				n++
 			case <-ctx.Done(): // no checker may have started
 				return ctx.Err()
@@ -273,10 +290,15 @@ func (u *unpacker) part(m jetstream.Msg, n, count int) (p part, err error) {
 	return p, err
 }
 
-// check compares one result, in one or several messages, with the reference.
-func (c *checker) check(u *unpacker, msgs []jetstream.Msg) {
+// check compares one result with the reference.
+func (c *checker) check(u *unpacker, r result) {
+	defer r.known() // also after an error
+	msgs := r.parts
 	m := msgs[len(msgs)-1]
 	i, err := documentOf(m)
+	if err == nil && c.docs.verdicts != nil {
+		r.sequence, err = strconv.ParseUint(m.Headers().Get(client.HeaderSequence), 10, 64)
+	}
 	switch {
 	case err != nil || i < 0 || i >= c.payloads:
 		c.found(fmt.Errorf("a message on %s belongs to no document: %v", m.Subject(), m.Headers()))
@@ -298,7 +320,7 @@ func (c *checker) check(u *unpacker, msgs []jetstream.Msg) {
 		}
 		bytes += len(m.Data())
 	}
-	doc, kept, err := c.docs.check(u.doc, i, parts)
+	doc, kept, err := c.docs.check(u.doc, i, r.turn, parts)
 	if u.doc = doc; err != nil {
 		c.found(fmt.Errorf("document %d of %d bytes: %w", i, len(u.doc), err))
 		return
@@ -342,6 +364,6 @@ func (c *checker) surplus(ctx context.Context) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	n, err := stored(ctx, js, c.stream)
+	n, err := c.countStored(ctx, js)
 	return n - c.payloads - int(c.extra.Load()), err
 }

@@ -164,7 +164,7 @@ func TestInterruptedDemoEndsWithAFullQueue(t *testing.T) {
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	work := make(chan []jetstream.Msg, workQueue)
+	work := make(chan result, workQueue)
 	js, err := jsapi.API{}.New(s.demo.checker.nc)
 	if err != nil {
 		t.Fatal(err)

@@ -25,6 +25,10 @@ type Options struct {
 	Seed     uint64
 	Frames   Frames // format of the messages
 
+	// NearDuplicates is the share of texts that are near-duplicates of earlier ones, 0 to 0.95.
+	NearDuplicates float64
+	StateRecords   int // number of records of a generation of states; only with a stateful operator, which needs one partition
+
 	InputPrefix      string // first token of the input subjects
 	ResultStream     string
 	ResultPrefix     string
@@ -47,7 +51,7 @@ type Demo struct {
 
 // New connects the producer and the checker to the server.
 func New(o Options) (*Demo, error) {
-	docs := &source{newTexts(o.Seed, o.Frames), o.Messages}
+	docs := &source{newTexts(o.Seed, o.Frames, o.NearDuplicates), o.Messages, newVerdicts(o.Operators, o.StateRecords)}
 	docs.Split.Framing = o.Frames.Framing
 	in, err := nats.Connect(o.URL, nats.Name("millrace-demo-producer"))
 	if err != nil {

@@ -22,30 +22,26 @@ const (
 // Documents is a set of generated texts. Document i of a seed is always the same, so the checker can regenerate
 // documents instead of keeping them.
 type Documents struct {
-	seed uint64
-	text *corpus.Vocabulary
+	seed       uint64
+	vocabulary *corpus.Vocabulary
 }
 
 // NewDocuments returns the set that is generated from seed.
 func NewDocuments(seed uint64) *Documents {
-	return &Documents{seed: seed, text: corpus.NewVocabulary(seed)}
+	return &Documents{seed: seed, vocabulary: corpus.NewVocabulary(seed)}
 }
 
 // Append appends document i to dst.
 func (d *Documents) Append(dst []byte, i int) []byte {
 	r := d.generator(i)
 	size := drawSize(&r)
-	return d.text.AppendUTF8(dst, r.Next(), size)
+	return d.vocabulary.AppendUTF8(dst, r.Next(), size)
 }
 
 func (d *Documents) records() int { return 1 }
 
-// texts implements texts.
-func (d *Documents) texts(buffer []byte, i int) ([]byte, [][]byte) {
-	start := len(buffer)
-	buffer = d.Append(buffer, i)
-	return buffer, [][]byte{buffer[start:]}
-}
+// text implements texts.
+func (d *Documents) text(dst []byte, n int) []byte { return d.Append(dst, n) }
 
 // generator returns the random generator for document i. Its first numbers determine the document's size.
 func (d *Documents) generator(i int) corpus.Random {

@@ -43,44 +43,54 @@ func (f Frames) Check() error {
 	return nil
 }
 
-// texts generates the texts of messages. It can regenerate each message at any time.
+// texts is a set of generated texts, in messages of the same number of texts. Each text can be generated again at any time.
 type texts interface {
-	// texts appends the texts of message i to buffer. It returns the extended buffer and the texts in it.
-	texts(buffer []byte, i int) ([]byte, [][]byte)
+	// text appends text n to dst. Message i has the texts from i*records() on.
+	text(dst []byte, n int) []byte
 
 	// records returns the number of texts in each message.
 	records() int
 }
 
-// newTexts returns documents of very different sizes if there is no framing, and otherwise many texts of similar sizes.
-func newTexts(seed uint64, f Frames) texts {
-	if f.Framing == frame.None {
-		return NewDocuments(seed)
+// textsOf appends the texts of message i to buffer. It returns the extended buffer and the texts in it.
+func textsOf(t texts, buffer []byte, i int) ([]byte, [][]byte) {
+	n, start := t.records(), len(buffer)
+	ends := make([]int, n)
+	for r := range ends {
+		buffer = t.text(buffer, i*n+r)
+		ends[r] = len(buffer)
 	}
-	return &framed{Frames: f.withDefaults(), seed: seed, text: corpus.NewVocabulary(seed)}
+	all := make([][]byte, n)
+	for r, end := range ends {
+		all[r], start = buffer[start:end], end
+	}
+	return buffer, all
 }
 
-// framed generates messages of several records of random text. Most records differ in size.
+// newTexts returns documents of very different sizes if there is no framing, and otherwise many texts of similar sizes. A share of them are
+// near-duplicates of earlier ones.
+func newTexts(seed uint64, f Frames, near float64) texts {
+	var all texts = NewDocuments(seed)
+	if f.Framing != frame.None {
+		all = &framed{Frames: f.withDefaults(), seed: seed, vocabulary: corpus.NewVocabulary(seed)}
+	}
+	if near == 0 {
+		return all
+	}
+	return &nearDuplicates{texts: all, seed: seed, share: near}
+}
+
+// framed generates random text for messages of several records. Most records differ in size.
 type framed struct {
 	Frames
-	seed uint64
-	text *corpus.Vocabulary
+	seed       uint64
+	vocabulary *corpus.Vocabulary
 }
 
 func (f *framed) records() int { return f.Records }
 
-func (f *framed) texts(buffer []byte, i int) ([]byte, [][]byte) {
-	set := corpus.Seed(f.seed, i)
-	ends, start := make([]int, f.Records), len(buffer)
-	for r := range ends {
-		seed := corpus.Seed(set, r)
-		size := corpus.Random{State: seed}
-		buffer = f.text.AppendUTF8(buffer, seed, size.Below(2*f.RecordBytes+1))
-		ends[r] = len(buffer)
-	}
-	records := make([][]byte, f.Records)
-	for r, end := range ends {
-		records[r], start = buffer[start:end], end
-	}
-	return buffer, records
+func (f *framed) text(dst []byte, n int) []byte {
+	seed := corpus.Seed(corpus.Seed(f.seed, n/f.Records), n%f.Records)
+	size := corpus.Random{State: seed}
+	return f.vocabulary.AppendUTF8(dst, seed, size.Below(2*f.RecordBytes+1))
 }

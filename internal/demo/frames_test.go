@@ -21,7 +21,7 @@ func someFrames(f frame.Framing) Frames { return Frames{Framing: f, RecordBytes:
 
 // parts returns the correct result of message i, split into parts before the records with the given indices.
 func (s *stand) parts(i int, cuts ...int) (bodies [][]byte) {
-	_, records := s.demo.producer.docs.texts.texts(nil, i)
+	_, records := textsOf(s.demo.producer.docs.texts, nil, i)
 	want := table.Reference(s.demo.o.Operators, records, nil)
 	from := 0
 	for _, to := range append(cuts, len(records)) {
@@ -42,14 +42,14 @@ func (s *stand) publishPart(i, n, count, first int, body []byte) {
 // TestFramesHoldTheirRecords splits the producer's frames as a worker does.
 func TestFramesHoldTheirRecords(t *testing.T) {
 	for _, framing := range []frame.Framing{frame.NewlineDelimited, frame.LengthDelimited, frame.VarintLengthDelimited, frame.Arrow} {
-		source := &source{newTexts(5, someFrames(framing)), memory.Messages{Split: frame.Splitter{Framing: framing}}}
+		source := &source{newTexts(5, someFrames(framing), 0), memory.Messages{Split: frame.Splitter{Framing: framing}}, nil}
 		sizes := map[int]bool{}
 		for i := range 3 {
 			var f frame.Frame
 			if err := (&frame.Splitter{Framing: framing}).Open(&f, "", source.Append(nil, i)); err != nil {
 				t.Fatal(err)
 			}
-			_, want := source.texts.texts([]byte("before"), i)
+			_, want := textsOf(source.texts, []byte("before"), i)
 			if f.Records() != 40 || len(want) != 40 {
 				t.Fatalf("%v: message %d has %d records, and %d are expected, want 40", framing, i, f.Records(), len(want))
 			}

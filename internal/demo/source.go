@@ -15,11 +15,12 @@ import (
 type source struct {
 	texts
 	memory.Messages
+	verdicts *verdicts // nil without a stateful operator
 }
 
 // Append appends the uncompressed message i to dst.
 func (s *source) Append(dst []byte, i int) []byte {
-	_, texts := s.texts.texts(nil, i)
+	_, texts := textsOf(s.texts, nil, i)
 	return s.pack(dst, texts, i)
 }
 
@@ -45,11 +46,18 @@ type part struct {
 	body []byte
 }
 
+// turn is the place of a message in the order of the stream.
+type turn struct {
+	sequence uint64
+	before   <-chan struct{} // closed when the verdicts on all earlier messages are known; nil for the first
+	known    func()          // closes the channel before of the next message; may be called twice
+}
+
 // check compares all parts of the result of message i with the reference. It uses buffer as memory and returns the buffer for reuse. kept
 // is the number of records in the result.
-func (s *source) check(buffer []byte, i int, parts []part) (_ []byte, kept int, err error) {
-	buffer, records := s.texts.texts(buffer[:0], i)
-	want, _, err := textframes.Results(&s.Messages, s.pack(nil, records, i), records)
+func (s *source) check(buffer []byte, i int, at turn, parts []part) (_ []byte, kept int, err error) {
+	buffer, records := textsOf(s.texts, buffer[:0], i)
+	want, _, err := textframes.Results(&s.Messages, s.pack(nil, records, i), records, s.decider(at, records))
 	if err != nil {
 		return buffer, 0, err
 	}
@@ -57,6 +65,22 @@ func (s *source) check(buffer []byte, i int, parts []part) (_ []byte, kept int, 
 		return buffer, want.Records(), s.checkSingle(want, parts)
 	}
 	return buffer, want.Records(), s.checkParts(want, parts)
+}
+
+// decider returns the function that puts the verdicts on a message into its results, or nil without a stateful operator. The keys, which
+// take the time, are computed before.
+func (s *source) decider(at turn, records [][]byte) textframes.Decide {
+	if s.verdicts == nil {
+		return nil
+	}
+	keys := s.verdicts.keys(records)
+	return func(t *table.Table, asked []uint32) {
+		if at.before != nil {
+			<-at.before
+		}
+		s.verdicts.put(t, asked, at.sequence, keys)
+		at.known()
+	}
 }
 
 // checkSingle compares the result of a message that is one record.

@@ -22,10 +22,13 @@ func AppendDocument(dst []byte, number int, field string, text []byte) []byte {
 	return append(append(dst, value...), '}')
 }
 
+// Decide puts the values of a stateful operator on the given records into the table of a message's results.
+type Decide func(t *table.Table, records []uint32)
+
 // Results returns the expected results of a message, computed with the reference implementations of the operators. m has the settings of the
 // worker, body is the uncompressed message, and records are the inputs of the operators. leftOut is the number of records that the filter leaves
-// out. The error is that of Splitter.Open.
-func Results(m *memory.Messages, body []byte, records [][]byte) (want *table.Table, leftOut int, err error) {
+// out. With a stateful operator, decide puts its values into the table, and otherwise it is nil. The error is that of Splitter.Open.
+func Results(m *memory.Messages, body []byte, records [][]byte, decide Decide) (want *table.Table, leftOut int, err error) {
 	want = table.Reference(m.Operators, records, nil)
 	if m.Selects() || m.Split.Selects() {
 		message := new(frame.Frame)
@@ -35,15 +38,24 @@ func Results(m *memory.Messages, body []byte, records [][]byte) (want *table.Tab
 		want.Keep(m.Split.Keep, message)
 		want.Annotate(m.AnnotateAs)
 	}
-	if !m.Selects() {
-		return want, 0, nil
-	}
 	conditions := 0
 	if m.Filter != nil {
 		conditions = m.Filter.Len()
 	}
 	counts := make([]int, conditions+1)
-	want = want.Select(want.Choose(m.Filter, nil, counts))
+	var asked []uint32
+	if decide != nil {
+		asked = want.Ask(m.Filter, nil, counts)
+		decide(want, asked)
+	}
+	switch {
+	case !m.Selects():
+		return want, 0, nil
+	case decide != nil:
+		want = want.Select(want.ChooseDecided(m.Filter, asked, nil, counts))
+	default:
+		want = want.Select(want.Choose(m.Filter, nil, counts))
+	}
 	for _, n := range counts {
 		leftOut += n
 	}

@@ -39,16 +39,16 @@ func TestResultsOfDocuments(t *testing.T) {
 	}
 	want := `{"id":1,"doc.body":"two\nlines","millrace":{"record":1,"bytes":9,"crc32c":"` + crc(ops[0], texts[1]) + "\"}}\n" +
 		`{"id":2,"doc.body":"été","millrace":{"record":2,"bytes":5,"crc32c":"` + crc(ops[0], texts[2]) + "\"}}\n"
-	got, leftOut, err := Results(&m, body, texts)
+	got, leftOut, err := Results(&m, body, texts, nil)
 	if err != nil || leftOut != 2 || got.Records() != 2 || string(got.Append(nil, m.Format, 0, 2)) != want {
 		t.Errorf("%d records are left out, %v, and the result is\n%swant\n%s", leftOut, err, got.Append(nil, m.Format, 0, got.Records()), want)
 	}
 	m.Filter, m.Format, m.Split.Objects = nil, operator.JSON, false
-	if got, leftOut, err := Results(&m, body, texts); err != nil || leftOut != 0 || got.Records() != len(texts) {
+	if got, leftOut, err := Results(&m, body, texts, nil); err != nil || leftOut != 0 || got.Records() != len(texts) {
 		t.Errorf("without a filter, %d records are in the result and %d are left out, %v", got.Records(), leftOut, err)
 	}
 	m.Split.Framing = frame.LengthDelimited
-	if _, _, err := Results(&m, body, texts); err == nil {
+	if _, _, err := Results(&m, body, texts, nil); err == nil {
 		t.Error("no error though the body has another framing")
 	}
 }

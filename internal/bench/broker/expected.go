@@ -124,7 +124,7 @@ func (c *content) reference(ops []operator.Operator, i int) (result, error) {
 		return result{}, err
 	}
 	m := c.messages(ops)
-	want, leftOut, err := textframes.Results(&m, message, inputs)
+	want, leftOut, err := textframes.Results(&m, message, inputs, nil)
 	if err != nil {
 		return result{}, err
 	}

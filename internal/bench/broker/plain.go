@@ -279,7 +279,7 @@ func (c *calculator) result(body []byte) (r result, err error) {
 	for i := range records {
 		records[i] = c.frame.Record(i)
 	}
-	want, leftOut, err := textframes.Results(&c.messages, body, records)
+	want, leftOut, err := textframes.Results(&c.messages, body, records, nil)
 	if err != nil {
 		return r, err
 	}

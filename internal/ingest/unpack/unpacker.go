@@ -21,6 +21,7 @@ import (
 	"millrace/internal/frame"
 	"millrace/internal/ingest/jsapi"
 	"millrace/internal/memory"
+	"millrace/internal/operator"
 )
 
 // Input is a received message.
@@ -49,7 +50,7 @@ func (u *Unpacker) IsPlain(in Input) bool {
 	if !u.Splits() {
 		return true
 	}
-	if u.Selects() || u.Split.Selects() {
+	if u.Selects() || u.Split.Selects() || operator.HasState(u.Operators) {
 		return false
 	}
 	mediaType, unclear := u.mediaType(in.Headers())

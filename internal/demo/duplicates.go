@@ -1,0 +1,97 @@
+package demo
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"millrace/internal/corpus"
+	"millrace/internal/operator"
+	"millrace/internal/operator/neardup"
+	"millrace/internal/table"
+)
+
+// CheckShare returns an error if a share of near-duplicates is out of range.
+func CheckShare(share float64) error {
+	if !(share >= 0 && share <= 0.95) {
+		return fmt.Errorf("--near-duplicates is %v, want 0 to 0.95", share)
+	}
+	return nil
+}
+
+// nearDuplicates generates the texts of a set, and in place of some of them near-duplicates of earlier texts.
+type nearDuplicates struct {
+	texts
+	seed  uint64
+	share float64
+}
+
+func (d *nearDuplicates) text(dst []byte, n int) []byte {
+	r := corpus.Random{State: corpus.Seed(d.seed, n)}
+	if n == 0 || unit(&r) > d.share {
+		return d.texts.text(dst, n)
+	}
+	start := len(dst)
+	dst = d.text(dst, r.Below(n))
+	edit(dst[start:], &r)
+	return dst
+}
+
+// edit changes a few characters of a text, at its end or in its middle, or leaves it as it is.
+func edit(text []byte, r *corpus.Random) {
+	const changed = 4
+	if len(text) < 4*changed {
+		return
+	}
+	at := len(text) - changed
+	switch r.Below(3) {
+	case 0:
+		return
+	case 1:
+		at = len(text) / 2
+	}
+	for i := range text[at : at+changed] {
+		if text[at+i] < 0x80 { // other bytes belong to characters of several bytes
+			text[at+i] = 'a' + byte(r.Below(26))
+		}
+	}
+}
+
+// verdicts follows the rule of neardup for the records of all messages, in the order of the stream. Each message waits for its turn.
+type verdicts struct {
+	op        int // index of the operator
+	kernel    operator.Operator
+	reference *neardup.Reference
+}
+
+// newVerdicts returns nil if no operator is stateful. A generation of the states has the given number of records.
+func newVerdicts(ops []operator.Operator, records int) *verdicts {
+	for i, op := range ops {
+		if s, ok := op.(operator.Stateful); ok {
+			block := s.Params()
+			number := func(n int) int { return int(binary.LittleEndian.Uint32(block[4*n:])) }
+			return &verdicts{op: i, kernel: s.Kernel(), reference: neardup.NewReference(neardup.Parameters{
+				Bands: number(0), Rows: number(1), K: number(2), Seed: uint32(number(3)), Records: records,
+			})}
+		}
+	}
+	return nil
+}
+
+// keys returns the keys of each record.
+func (v *verdicts) keys(records [][]byte) [][]uint64 {
+	keys := make([][]uint64, len(records))
+	for i, r := range records {
+		for k := v.kernel.AppendReference(nil, r); len(k) > 0; k = k[neardup.KeyBytes:] {
+			keys[i] = append(keys[i], binary.LittleEndian.Uint64(k))
+		}
+	}
+	return keys
+}
+
+// put sets the verdicts on the given records of a message in the table of its results. Messages must come in the order of the stream.
+func (v *verdicts) put(t *table.Table, records []uint32, sequence uint64, keys [][]uint64) {
+	for _, i := range records {
+		verdict := v.reference.Apply(neardup.Position{Sequence: sequence, Record: uint64(i)}, keys[i])
+		t.PutValue(v.op, int(i), verdict.AppendValue(nil))
+	}
+}
