@@ -16,6 +16,7 @@ import (
 	"millrace/internal/ingest"
 	"millrace/internal/ingest/embedded"
 	"millrace/internal/ingest/lease"
+	"millrace/internal/ingest/topology"
 	"millrace/internal/loglimit"
 	"millrace/internal/memory"
 	"millrace/internal/streams"
@@ -49,7 +50,8 @@ type app struct {
 	tracer     *tracing.Tracer           // nil for none
 	draining   atomic.Pointer[time.Time] // time when the drain began; nil before that
 	memory     *memory.Process
-	states     *lease.StateOptions // nil without a stateful operator
+	state      *lease.StateOptions // settings of the states of a stateful operator; nil without one
+	states     topology.States     // sizes of these states
 
 	closers []closer
 }
@@ -110,7 +112,7 @@ func (a *app) openPipelines() error {
 			return err
 		}
 	}
-	if a.states, err = stateOptions(a.cfg, a.memory, a.pipes); err != nil {
+	if err := a.openState(); err != nil {
 		return err
 	}
 	a.metrics.Watch(a.stats)

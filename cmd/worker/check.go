@@ -50,12 +50,12 @@ func runCheck(ctx context.Context, asJSON bool) error {
 	findings = append(findings, checkTracing())
 	if err == nil {
 		findings = append(findings, checkFilter(cfg.ParsedFilter())...)
-		devices, budget, more := checkDevices(cfg)
+		devices, more := checkDevices(cfg)
 		findings = append(findings, more...)
 		findings = append(findings, checkPorts(cfg)...)
 		ctx, cancel := context.WithTimeout(ctx, checkPatience)
 		defer cancel()
-		findings = append(findings, checkNATS(ctx, cfg, devices, budget)...)
+		findings = append(findings, checkNATS(ctx, cfg, devices)...)
 	}
 	return report(findings, asJSON)
 }
@@ -95,15 +95,21 @@ func checkFilter(f *filter.Filter) []finding.Finding {
 	return findings
 }
 
-// checkDevices opens the devices as the worker does, creates a pipeline on each, and closes everything. It returns the
-// number of devices and the memory budget, which is nil if the devices can't be opened.
-func checkDevices(cfg *config.Config) (count int, budget *memory.Process, findings []finding.Finding) {
+// opened has what later checks need of the devices.
+type opened struct {
+	count  int             // number of devices
+	budget *memory.Process // nil if the devices can't be opened
+	states topology.States // zero if it is unknown
+}
+
+// checkDevices opens the devices as the worker does, creates a pipeline on each, and closes everything.
+func checkDevices(cfg *config.Config) (o opened, findings []finding.Finding) {
 	devices, fellBack, err := openDevicesReporting(cfg, slog.New(slog.DiscardHandler), openHost, func(err error) {
 		findings = append(findings, finding.Finding{Level: finding.Warning, What: "device " + cfg.Device,
 			Found: fmt.Sprintf("a GPU is left out: %v", err), Advice: "name the GPUs to use in MILLRACE_DEVICES"})
 	})
 	if err != nil {
-		return 1, nil, []finding.Finding{{Level: finding.Error, What: "device " + cfg.Device, Found: err.Error(),
+		return opened{count: 1}, []finding.Finding{{Level: finding.Error, What: "device " + cfg.Device, Found: err.Error(),
 			Advice: "install the driver and set MILLRACE_KERNELS, or set MILLRACE_DEVICE=host"}}
 	}
 	if fellBack {
@@ -111,11 +117,22 @@ func checkDevices(cfg *config.Config) (count int, budget *memory.Process, findin
 		findings = append(findings, finding.Finding{Level: finding.Warning, What: "device auto",
 			Found: fmt.Sprintf("no GPU, the CPU computes: %v", reason), Advice: "set MILLRACE_DEVICE=host if that is intended"})
 	}
-	budget = memory.NewProcess(int64(cfg.MemoryLimit), cfg.Embedded())
+	o = opened{count: len(devices), budget: memory.NewProcess(int64(cfg.MemoryLimit), cfg.Embedded())}
+	partition := partitionState(cfg, devices)
 	for _, d := range devices {
-		findings = append(findings, checkPipeline(cfg, d, budget))
+		findings = append(findings, checkPipeline(cfg, d, o.budget))
 	}
-	return len(devices), budget, append(findings, memoryFinding(budget))
+	if o.budget.Limit > 0 && o.budget.Payloads == 0 {
+		return o, append(findings, memoryFinding(o.budget)) // too little memory even without states
+	}
+	state, err := stateSettings(cfg, o.budget, devices)
+	if err != nil {
+		findings = append(findings, finding.Finding{Level: finding.Error, What: "memory for states", Found: err.Error(),
+			Advice: "raise the memory limit, or lower MILLRACE_STATE_BYTES"})
+	} else {
+		o.states = stateSizes(cfg, state, partition, o.count)
+	}
+	return o, append(findings, memoryFinding(o.budget))
 }
 
 // checkPipeline creates a pipeline on d, checks that d computes correctly, and closes both.
@@ -148,9 +165,9 @@ func checkPipeline(cfg *config.Config, d device.Device, budget *memory.Process) 
 
 // checkNATS checks credentials, server, streams and consumer. It also checks that the memory is enough for the server's
 // messages.
-func checkNATS(ctx context.Context, cfg *config.Config, devices int, budget *memory.Process) []finding.Finding {
+func checkNATS(ctx context.Context, cfg *config.Config, devices opened) []finding.Finding {
 	if cfg.Embedded() {
-		return append(checkMessages(cfg, budget, devices, embedded.MaxPayload, jetstream.ConsumerConfig{}), checkEmbedded(cfg))
+		return append(checkMessages(cfg, devices, embedded.MaxPayload, jetstream.ConsumerConfig{}), checkEmbedded(cfg))
 	}
 	log := slog.New(slog.DiscardHandler)
 	target := natsServer(cfg, cfg.NATS.URL.String())
@@ -165,8 +182,8 @@ func checkNATS(ctx context.Context, cfg *config.Config, devices int, budget *mem
 	defer nc.Close()
 	options := ingestOptions(cfg, log, nil, nil)
 	topo := options.Topology
-	findings = append(findings, checkMessages(cfg, budget, devices, nc.MaxPayload(), ingest.ConsumerSettings(ctx, nc, topo))...)
-	findings = append(findings, topology.Inspect(ctx, nc, topo, use(cfg, devices))...)
+	findings = append(findings, checkMessages(cfg, devices, nc.MaxPayload(), ingest.ConsumerSettings(ctx, nc, topo))...)
+	findings = append(findings, topology.Inspect(ctx, nc, topo, use(cfg, devices.count, devices.states))...)
 	findings = append(findings, checkField(ctx, cfg, nc, &options)...)
 	if cfg.Provision {
 		for i := range findings {
@@ -217,15 +234,14 @@ func writable(dir string) error {
 }
 
 // checkMessages returns a finding if the worker would refuse to start for lack of memory. The memory must hold the
-// largest message, the largest frame, and the messages that the worker prefetches. budget may be nil, which means
-// unknown. c is zero if there is no consumer yet.
-func checkMessages(cfg *config.Config, budget *memory.Process, devices int, maxPayload int64, c jetstream.ConsumerConfig) []finding.Finding {
-	if budget == nil || budget.Payloads == 0 { // another finding has the reason
+// largest message, the largest frame, and the messages that the worker prefetches. c is zero if there is no consumer yet.
+func checkMessages(cfg *config.Config, devices opened, maxPayload int64, c jetstream.ConsumerConfig) []finding.Finding {
+	if devices.budget == nil || devices.budget.Payloads == 0 { // another finding has the reason
 		return nil
 	}
 	options := ingestOptions(cfg, slog.New(slog.DiscardHandler), nil, nil)
-	options.Memory = budget.Payloads
-	err := options.CheckMemory(maxPayload, c, devices, connections(cfg), int(cfg.BatchBytes))
+	options.Memory = devices.budget.Payloads
+	err := options.CheckMemory(maxPayload, c, devices.count, connections(cfg), int(cfg.BatchBytes))
 	var little *memory.Error
 	if !errors.As(err, &little) {
 		return nil

@@ -29,7 +29,7 @@ func admit(m *memory.Process, kind string) func(streams.Footprint) error {
 func applyMemory(m *memory.Process, log *slog.Logger) {
 	m.Apply()
 	if m.GoRuntime > 0 {
-		log.Info("memory", "limit", config.Size(m.Limit).String(), "from", m.Source, "buffers_mib", m.Buffers>>20,
+		log.Info("memory", "limit", config.Size(m.Limit).String(), "from", m.Source, "buffers_mib", m.Buffers>>20, "states_mib", m.States>>20,
 			"go_limit_mib", m.GoRuntime>>20, "in_hand_mib", m.Payloads>>20)
 	}
 }
@@ -52,7 +52,11 @@ func memoryFinding(m *memory.Process) finding.Finding {
 		f.Found = "no limit is known: only the batches limit the payloads that the worker holds"
 		return f
 	}
-	f.Found = fmt.Sprintf("%d MiB (%s): %d MiB for buffers, %d MiB for payloads in flight and their results, Go runtime below %d MiB",
-		m.Limit>>20, m.Source, m.Buffers>>20, m.Payloads>>20, m.GoRuntime>>20)
+	states := ""
+	if m.States > 0 {
+		states = fmt.Sprintf("%d MiB for states, ", m.States>>20)
+	}
+	f.Found = fmt.Sprintf("%d MiB (%s): %d MiB for buffers, %s%d MiB for payloads in flight and their results, Go runtime below %d MiB",
+		m.Limit>>20, m.Source, m.Buffers>>20, states, m.Payloads>>20, m.GoRuntime>>20)
 	return f
 }

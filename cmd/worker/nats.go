@@ -49,6 +49,7 @@ func (a *app) startServer(addr, dir string) error {
 // connect waits for the NATS server, opens the connections and creates the ingest worker on them.
 func (a *app) connect(ctx context.Context) error {
 	a.options = ingestOptions(a.cfg, a.log, a.meter, a.pipes)
+	a.options.State = a.state
 	if a.adjust != nil {
 		a.adjust(&a.options)
 	}
@@ -77,7 +78,7 @@ func (a *app) join(ctx context.Context) error {
 	if err := a.inspect(ctx); err != nil {
 		return err
 	}
-	a.options.Memory, a.options.State = a.memory.Payloads, a.states
+	a.options.Memory = a.memory.Payloads
 	worker, err := ingest.NewWorker(ctx, a.nc, a.pipes, a.options)
 	if errors.As(err, new(*memory.Error)) {
 		return usageError{err}
@@ -153,7 +154,7 @@ func (a *app) provision(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := a.wrong(topology.Inspect(ctx, a.nc, a.options.Topology, use(a.cfg, len(a.pipes))), true); err != nil {
+	if err := a.wrong(topology.Inspect(ctx, a.nc, a.options.Topology, use(a.cfg, len(a.pipes), a.states)), true); err != nil {
 		return err
 	}
 	return a.orNotYet(topology.Provision(ctx, js, a.options.Topology, a.log))
@@ -162,7 +163,7 @@ func (a *app) provision(ctx context.Context) error {
 // inspect checks server, streams and consumer before the worker uses them. It logs the findings that aren't errors, and
 // returns the errors. If the server doesn't answer, it returns a notYet error and logs nothing.
 func (a *app) inspect(ctx context.Context) error {
-	findings := topology.ExplainCommands(topology.Inspect(ctx, a.nc, a.options.Topology, use(a.cfg, len(a.pipes))))
+	findings := topology.ExplainCommands(topology.Inspect(ctx, a.nc, a.options.Topology, use(a.cfg, len(a.pipes), a.states)))
 	err := a.wrong(findings, false)
 	if errors.As(err, &notYet{}) {
 		return err
@@ -184,8 +185,8 @@ func inFlight(cfg *config.Config, devices int) *memory.Worker {
 }
 
 // use returns the limits of the worker that determine whether its streams and consumers are suitable.
-func use(cfg *config.Config, devices int) topology.Use {
-	return topology.Use{InFlight: inFlight(cfg, devices).Full(), BatchBytes: int(cfg.BatchBytes), Linger: cfg.Linger, Frames: frames(cfg)}
+func use(cfg *config.Config, devices int, s topology.States) topology.Use {
+	return topology.Use{InFlight: inFlight(cfg, devices).Full(), BatchBytes: int(cfg.BatchBytes), Linger: cfg.Linger, Frames: frames(cfg), States: s}
 }
 
 // frames returns the settings for frames and the maximum sizes of their results.
@@ -239,6 +240,10 @@ func ingestOptions(cfg *config.Config, log *slog.Logger, observer ingest.Observe
 	topo.ResultIDs, topo.MaxDeliver, topo.AckWait = cfg.Result.IDs, cfg.MaxDeliver, cfg.AckWait
 	topo.MaxAckPending, topo.AskedAckPending = maxAckPending, cfg.MaxAckPending
 	topo.Storage, topo.Kept, topo.Trim = storage(cfg), kept(cfg), trimPolicy(cfg)
+	if op := cfg.Stateful(); op != nil {
+		topo.Stateful = op.Name()
+		topo.Kept.Results = topo.Kept.Results.WithLog(logBytes(cfg) * int64(cfg.Partitions))
+	}
 	return ingest.Options{
 		Topology: topo,
 		Messages: memory.Messages{

@@ -1,62 +1,77 @@
 package main
 
 import (
-	"fmt"
+	"log/slog"
 
 	"millrace/internal/config"
+	"millrace/internal/device"
 	"millrace/internal/ingest/lease"
+	"millrace/internal/ingest/topology"
 	"millrace/internal/memory"
-	"millrace/internal/operator"
-	"millrace/internal/streams"
 )
 
-// unlimitedStates is the memory of states on a CPU if neither MILLRACE_STATE_BYTES nor the limit of the process's memory is known.
-const unlimitedStates = 1 << 30
-
-// stateOptions returns the settings of the states of the stateful operator, or nil without one. On a CPU, it reserves their memory in m.
-func stateOptions(cfg *config.Config, m *memory.Process, pipes []*streams.Pipeline) (*lease.StateOptions, error) {
-	for _, op := range cfg.ParsedOperators() {
-		s, ok := op.(operator.Stateful)
-		if !ok {
-			continue
-		}
-		o := &lease.StateOptions{
-			Operator: s, Records: cfg.State.Records, Bytes: int64(cfg.State.Bytes), Begin: cfg.State.Lost == "begin", Standby: cfg.State.Standby,
-		}
-		return o, divideStates(o, cfg.Partitions, m, pipes)
+// openState reserves the memory for the states of a stateful operator. Without such an operator, it does nothing.
+func (a *app) openState() (err error) {
+	if a.state, err = stateSettings(a.cfg, a.memory, a.devices); err != nil {
+		return usageError{err}
 	}
-	return nil, nil
+	a.states = stateSizes(a.cfg, a.state, partitionState(a.cfg, a.devices), len(a.devices))
+	return nil
 }
 
-// divideStates sets o.Bytes, if it isn't set, to half of the memory that is left: on a GPU that of the smallest one, and on a CPU that of
-// the process.
-func divideStates(o *lease.StateOptions, partitions int, m *memory.Process, pipes []*streams.Pipeline) error {
-	var needed int64
-	for _, p := range pipes {
-		each, err := p.StateBytes(o.Operator, o.Records)
-		if err != nil {
-			return usageError{err}
-		}
-		needed = max(needed, each*int64(partitions))
+// stateSettings reserves memory for the states of a stateful operator, and returns their settings. It returns nil without such an
+// operator. Call it after the pipelines on the devices are admitted. The devices may be closed.
+func stateSettings(cfg *config.Config, budget *memory.Process, devices []device.Device) (*lease.StateOptions, error) {
+	if cfg.Stateful() == nil {
+		return nil, nil
 	}
-	info := pipes[0].Device()
-	onCPU := info.Kind != "cuda"
-	if o.Bytes == 0 {
-		switch o.Bytes = unlimitedStates; {
-		case !onCPU:
-			o.Bytes = info.Memory / 2
-			for _, p := range pipes {
-				o.Bytes = min(o.Bytes, p.Device().Memory/2)
-			}
-		case m.Payloads > 0:
-			o.Bytes = m.Payloads
+	s := &lease.StateOptions{Operator: cfg.Stateful(), Records: cfg.State.Records, Bytes: int64(cfg.State.Bytes), Begin: cfg.State.Lost == "begin", Standby: cfg.State.Standby}
+	if devices[0].Info().Kind != "cuda" {
+		err := budget.AdmitStates(s.Bytes)
+		s.Bytes = budget.States
+		return s, err
+	}
+	if s.Bytes == 0 {
+		s.Bytes = devices[0].Info().Memory / 2
+		for _, d := range devices[1:] {
+			s.Bytes = min(s.Bytes, d.Info().Memory/2)
 		}
 	}
-	if !onCPU {
-		return nil
+	return s, nil
+}
+
+// partitionState returns the memory, in bytes, of the state of one partition on the device that needs the most. It returns 0 without a
+// stateful operator, or if the size is unknown.
+func partitionState(cfg *config.Config, devices []device.Device) (bytes int64) {
+	op := cfg.Stateful()
+	if op == nil {
+		return 0
 	}
-	if err := m.Admit(false, 0, min(o.Bytes, needed)); err != nil {
-		return usageError{fmt.Errorf("the states of %s: lower MILLRACE_STATE_RECORDS or MILLRACE_STATE_BYTES: %w", o.Operator, err)}
+	size := device.StateSize{Records: cfg.State.Records, Batch: min(cfg.BatchPayloads, cfg.State.Records)}
+	for _, d := range devices {
+		n, err := d.StateBytes(op.Name(), op.Kernel().Params(), size)
+		if err != nil { // the creation of a state returns the same error
+			slog.Debug("the size of a state is unknown", "device", d.Info().ID, "error", err)
+			continue
+		}
+		bytes = max(bytes, n)
 	}
-	return nil
+	return bytes
+}
+
+// stateSizes returns the sizes of the states for the inspection of streams. s is nil without a stateful operator. partition is the memory
+// of one partition's state.
+func stateSizes(cfg *config.Config, s *lease.StateOptions, partition int64, devices int) topology.States {
+	if s == nil {
+		return topology.States{}
+	}
+	return topology.States{Partition: partition, Memory: s.Bytes, Devices: int64(devices), Log: logBytes(cfg)}
+}
+
+// rowBytes is the assumed size of a record in the log besides its keys: the log's row, and the record's share of headers.
+const rowBytes = 12
+
+// logBytes returns the maximum size of the log of one partition's state: the keys of the records of two generations.
+func logBytes(cfg *config.Config) int64 {
+	return 2 * int64(cfg.State.Records) * int64(cfg.Stateful().Kernel().Stride()+rowBytes)
 }

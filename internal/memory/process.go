@@ -27,6 +27,7 @@ type Process struct {
 
 	Buffers int64 // buffers of batches, scratch, and the memory of CUDA and the embedded server
 	Pinned  int64 // the part of Buffers that is pinned
+	States  int64 // states of a stateful operator in Go's heap
 
 	// The limits of the Go runtime (GOMEMLIMIT), and of the payloads that the worker holds, with their headers, results and bookkeeping.
 	// They are 0 if Limit is unknown, and until Admit succeeds.
@@ -115,13 +116,30 @@ func (p *Process) Admit(gpu bool, host, device int64) error {
 	return p.divide()
 }
 
+// unlimitedStates is the memory for states if neither the user nor a limit of the process bounds it.
+const unlimitedStates = 1 << 30
+
+// AdmitStates reserves memory in Go's heap for the states of a stateful operator on a CPU. Call it after Admit. asked is the size that the
+// user has set. If asked is 0, the size is half of the memory that is left after buffers, or 1 GiB if Limit is unknown. AdmitStates
+// returns an error if the limit is too low.
+func (p *Process) AdmitStates(asked int64) error {
+	p.States = asked
+	if asked == 0 {
+		p.States = unlimitedStates
+		if p.Limit > 0 {
+			p.States = p.Payloads // divide has halved what is left
+		}
+	}
+	return p.divide()
+}
+
 // divide sets the limits of the Go runtime and of payloads. After it subtracts the buffers, the program and the slack, it gives half of the
 // rest to payloads and half to uncollected garbage. If too little memory remains, the error names the necessary limit.
 func (p *Process) divide() error {
 	if p.Limit == 0 {
 		return nil
 	}
-	slack, heap := max(p.Limit/16, minSlack), p.Buffers-p.offHeap
+	slack, heap := max(p.Limit/16, minSlack), p.Buffers-p.offHeap+p.States
 	most := p.Limit - slack - p.offHeap
 	p.GoRuntime = min(most, p.goMemLimit)
 	if p.Payloads = (p.GoRuntime - heap - program) / 2; p.Payloads >= minPayloads {
@@ -132,15 +150,19 @@ func (p *Process) divide() error {
 		return fmt.Errorf("GOMEMLIMIT is %d MiB, but these settings need %d MiB: raise it, or unset it and the worker derives it",
 			p.goMemLimit/mib, ceil(heap+program+2*minPayloads))
 	}
-	return fmt.Errorf("the memory limit is %d MiB (%s), and these settings need %d MiB: %d MiB for the buffers of batches and scratch, and "+
+	states, lower := "", ""
+	if p.States > 0 {
+		states, lower = fmt.Sprintf("%d MiB for states, ", ceil(p.States)), "MILLRACE_STATE_BYTES, "
+	}
+	return fmt.Errorf("the memory limit is %d MiB (%s), and these settings need %d MiB: %d MiB for the buffers of batches and scratch, %sand "+
 		"%d MiB for the program and the payloads that it holds: raise the limit (resources.limits.memory in Kubernetes, MILLRACE_MEMORY_LIMIT "+
-		"if that sets it), or lower MILLRACE_LANES, MILLRACE_BATCH_PAYLOADS, MILLRACE_BATCH_BYTES or an operator's parameters",
-		p.Limit/mib, p.Source, ceil(p.need()), ceil(p.Buffers), ceil(p.need()-p.Buffers))
+		"if that sets it), or lower %sMILLRACE_LANES, MILLRACE_BATCH_PAYLOADS, MILLRACE_BATCH_BYTES or an operator's parameters",
+		p.Limit/mib, p.Source, ceil(p.need()), ceil(p.Buffers), states, ceil(p.need()-p.Buffers-p.States), lower)
 }
 
 // need returns a limit with which divide succeeds without GOMEMLIMIT. It is at most a few MiB above the lowest such limit.
 func (p *Process) need() int64 {
-	used := p.Buffers + program + 2*minPayloads
+	used := p.Buffers + p.States + program + 2*minPayloads
 	return max(used+minSlack, used/15*16+mib)
 }
 

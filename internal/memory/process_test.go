@@ -113,3 +113,20 @@ func TestErrorOfAdmitNamesASufficientLimit(t *testing.T) {
 		t.Errorf("with GOMEMLIMIT=10MiB: %v, want an error that names it", err)
 	}
 }
+
+func TestStatesCountAgainstTheLimit(t *testing.T) {
+	p := NewProcess(4<<30, false)
+	if err := p.Admit(false, 256*mib, 0); err != nil {
+		t.Fatal(err)
+	}
+	before := p.Payloads
+	if err := p.AdmitStates(512 * mib); err != nil || p.States != 512*mib || p.Payloads != before-256*mib {
+		t.Errorf("%d MiB for states and %d of %d for payloads, %v", p.States/mib, p.Payloads, before, err)
+	}
+	if err := p.AdmitStates(4 << 30); err == nil || p.Payloads != 0 {
+		t.Errorf("states as large as the limit: %d bytes for payloads, %v", p.Payloads, err)
+	}
+	if unknown := (&Process{}); unknown.AdmitStates(0) != nil || unknown.States != unlimitedStates {
+		t.Errorf("without a limit, states have %d bytes", unknown.States)
+	}
+}

@@ -48,10 +48,10 @@ type Options struct {
 // StateOptions configures the states of a stateful operator.
 type StateOptions struct {
 	Operator operator.Stateful
-	Records  int   // records of a generation
-	Bytes    int64 // maximum memory for the states of all partitions that this worker has
-	Begin    bool  // whether an empty state begins in place of one that the log doesn't have
-	Standby  bool  // whether the worker follows the logs of partitions that it doesn't own
+	Records  int   // records of a generation; see device.StateSize
+	Bytes    int64 // maximum memory for states on each device, of all partitions and their copies together
+	Begin    bool  // begin an empty state if the log of a state is lost or has other parameters; otherwise the worker ends with an error
+	Standby  bool  // keep copies of the states of partitions that other workers own, as far as Bytes allows
 }
 
 // Observer receives delivery events. Calls come from several goroutines and must not block.

@@ -63,8 +63,8 @@ func newStates(o *Options) (*states, error) {
 	if s.most = int(min(s.Bytes/largest, int64(o.Topology.Partitions))); s.most < 1 {
 		return nil, fmt.Errorf("the state of %s for one partition has %d bytes, and MILLRACE_STATE_BYTES is %d: raise it, or lower MILLRACE_STATE_RECORDS", s.spec, largest, s.Bytes)
 	}
-	if s.most < o.Topology.Partitions {
-		s.log.Warn("not all partitions' states fit into this worker: without more workers, some partitions wait", "fit", s.most, "partitions", o.Topology.Partitions,
+	if fit := s.most * len(o.Pipes); fit < o.Topology.Partitions {
+		s.log.Warn("not all partitions' states fit into this worker: without more workers, some partitions wait", "fit", fit, "partitions", o.Topology.Partitions,
 			"advice", "raise MILLRACE_STATE_BYTES, lower MILLRACE_STATE_RECORDS, or run more workers")
 	}
 	return s, nil
@@ -99,20 +99,33 @@ func (s *states) hold(p int) bool {
 		r.held = true
 		return true
 	}
-	if len(s.copies) == s.most && !s.evict() {
+	if !s.hasRoom(p) && !s.evict(p) {
 		return false
 	}
 	s.copies[p] = &replica{held: true}
 	return true
 }
 
-// evict closes a replica that no lease holds. The caller holds s.mu.
-func (s *states) evict() bool {
-	for p, r := range s.copies {
-		if !r.held && r.using.TryLock() {
+// hasRoom reports whether there is memory for one more replica on the device of partition p. The caller holds s.mu.
+func (s *states) hasRoom(p int) bool {
+	n := 0
+	for other := range s.copies {
+		if s.shareDevice(p, other) {
+			n++
+		}
+	}
+	return n < s.most
+}
+
+func (s *states) shareDevice(p, q int) bool { return p%len(s.pipes) == q%len(s.pipes) }
+
+// evict closes a replica on the device of partition p that no lease holds. The caller holds s.mu.
+func (s *states) evict(p int) bool {
+	for other, r := range s.copies {
+		if s.shareDevice(p, other) && !r.held && r.using.TryLock() {
 			s.close(r)
 			r.using.Unlock()
-			delete(s.copies, p)
+			delete(s.copies, other)
 			return true
 		}
 	}
@@ -278,7 +291,7 @@ func (s *states) standby(p int) *replica {
 		return nil
 	}
 	r := s.copies[p]
-	if r == nil && len(s.copies) < s.most {
+	if r == nil && s.hasRoom(p) {
 		r = &replica{}
 		s.copies[p] = r
 	}

@@ -198,9 +198,9 @@ func (i *inspection) states() {
 		return
 	}
 	what := "states of operator " + i.l.Stateful
-	fit := memory / each
-	found := fmt.Sprintf("the state of a partition takes %d MiB, %d MiB for all %d; a worker has %d MiB for states", ceilMiB(each),
-		ceilMiB(each*partitions), partitions, memory>>20)
+	fit := memory / each * i.use.States.Devices
+	found := fmt.Sprintf("the state of a partition takes %d MiB, %d MiB for all %d; a worker has %d MiB for states%s", ceilMiB(each),
+		ceilMiB(each*partitions), partitions, memory>>20, when(i.use.States.Devices > 1, " on each of %d devices", i.use.States.Devices))
 	const less = ", or lower MILLRACE_STATE_RECORDS"
 	switch {
 	case fit == 0:

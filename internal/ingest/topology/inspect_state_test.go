@@ -14,7 +14,7 @@ import (
 func (r *rig) stateful() {
 	r.exclusive(2)
 	r.topology.Stateful = "neardup"
-	r.use.States = States{Partition: 100 << 20, Memory: 1 << 30, Log: 200 << 20}
+	r.use.States = States{Partition: 100 << 20, Memory: 1 << 30, Devices: 1, Log: 200 << 20}
 }
 
 func withState(r *rig) { r.stateful(); r.provision() }
@@ -53,6 +53,8 @@ var stateCases = []inspectCase{
 	{"states for two workers", withState, func(r *rig) { r.use.States.Partition = 600 << 20 },
 		[]string{"warning states of operator neardup: the state of a partition takes 600 MiB, 1200 MiB for all 2; a worker has 1024 MiB for states, " +
 			"which is enough for 1 partitions ... run at least 2 workers ... or raise MILLRACE_STATE_BYTES"}, ""},
+	{"states on two devices", withState, func(r *rig) { r.use.States.Partition, r.use.States.Devices = 600<<20, 2 },
+		[]string{"ok states of operator neardup ... a worker has 1024 MiB for states on each of 2 devices"}, ""},
 	{"a state for no worker", withState, func(r *rig) { r.use.States.Partition = 1<<30 + 1 },
 		[]string{"error states of operator neardup ... set MILLRACE_STATE_BYTES to at least 1025MiB, or lower MILLRACE_STATE_RECORDS"}, ""},
 	{"states of unknown sizes", withState, func(r *rig) { r.use.States = States{} }, []string{"ok stream RESULTS: exactly once"}, "neardup"},

@@ -79,7 +79,8 @@ type Use struct {
 // All sizes are in bytes; 0 means unknown.
 type States struct {
 	Partition int64 // memory of the state of one partition
-	Memory    int64 // memory for states in a worker
+	Memory    int64 // memory for states on each of a worker's devices
+	Devices   int64 // number of a worker's devices, at least 1
 	Log       int64 // maximum size of the log of one partition, of both generations
 }
 
@@ -136,6 +137,14 @@ type Bounds struct {
 // accepts large sizes only with a unit.
 func NewBounds(maxAge time.Duration, maxBytes int64) Bounds {
 	return Bounds{MaxAge: maxAge, MaxBytes: (maxBytes + kib - 1) / kib * kib}
+}
+
+// WithLog returns the bounds of a stream that also stores logs of the given size in bytes. It changes no value that the user chose.
+func (b Bounds) WithLog(bytes int64) Bounds {
+	if !b.AskedBytes && b.MaxBytes > 0 {
+		b.MaxBytes = NewBounds(0, b.MaxBytes+bytes).MaxBytes
+	}
+	return b
 }
 
 const kib = 1 << 10
