@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/client"
@@ -77,8 +78,15 @@ func TestPartitions(t *testing.T) {
 		r.store("out.1", input)
 	}
 	r.want("results 3, pending 27")
-	if _, err := r.JS.Publish(r.Ctx(), fmt.Sprint("commits.OUT.IN.c.", partitionOf("in.2", 3)), nil); err != nil {
-		t.Fatal(err)
+	marker := fmt.Sprint("commits.OUT.IN.c.", partitionOf("in.2", 3))
+	for _, m := range []*nats.Msg{
+		{Subject: marker + ".state", Header: nats.Header{"Millrace-Behind": {"0"}}, Data: []byte("entry of the log of a state")},
+		{Subject: marker},
+		{Subject: marker + ".state", Header: nats.Header{"Millrace-Behind": {"5"}}, Data: []byte("another entry")},
+	} {
+		if _, err := r.JS.PublishMsg(r.Ctx(), m); err != nil {
+			t.Fatal(err)
+		}
 	}
 	r.store("out.2", 8)
 	r.store("out.2", 3)

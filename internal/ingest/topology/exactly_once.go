@@ -142,14 +142,13 @@ func (s *stream) exactlyOnce(judge func(jetstream.StreamConfig, string) (Commits
 	way, found, advice := judge(c, s.version)
 	if way == NoCommits {
 		found += when(!s.l.ResultIDs && c.Name == s.l.ResultStream, "; so MILLRACE_RESULT_IDS=false has no effect, and results have their ids")
-		const orSet = "; or set MILLRACE_EXACTLY_ONCE=%s, if the window is enough"
-		level, instead := finding.Warning, fmt.Sprintf(orSet, "off")
+		level, instead := finding.Warning, "; or set MILLRACE_EXACTLY_ONCE=off, if the window is enough"
 		switch {
 		case s.l.Stateful != "" && c.Name == s.l.ResultStream:
 			level, instead = finding.Error, ""
 			found += ", and the state of operator " + s.l.Stateful + " needs exactly once"
 		case s.l.ExactlyOnce == Required:
-			level, instead = finding.Error, fmt.Sprintf(orSet, "auto")
+			level, instead = finding.Error, "; or set MILLRACE_EXACTLY_ONCE=auto, if the window is enough"
 		}
 		s.say(level, s.what, found, advice+instead)
 		return false
