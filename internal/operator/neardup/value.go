@@ -1,41 +1,108 @@
 package neardup
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"strconv"
+)
 
-// A value is a verdict as bytes, little-endian: a record of RecordBytes and a position of PositionBytes for each element of Also. The record
-// has duplicate_of (uint64 sequence, uint64 record; zeros if there is no hit), uint32 bands, and uint32 length of the positions in bytes.
+// The value of a record in results begins with ValueBytes bytes. Numbers are unsigned and little-endian.
+//
+//	 0  uint64  sequence of DuplicateOf; 0 if the record has no hits
+//	 8  uint64  record of DuplicateOf
+//	16  uint32  Bands
+//	20  uint32  number of bytes that follow for Also
+//
+// PositionBytes bytes follow for each position of Also: its sequence and its record, as uint64.
 const (
-	RecordBytes   = 24
+	ValueBytes    = 24
 	PositionBytes = 16
 )
 
-// KeyBytes is the size of a key. Devices give and take keys as bytes, little-endian.
-const KeyBytes = 8
+// The positions of the fields in a value.
+const (
+	bandsAt     = 16
+	alsoBytesAt = 20
+)
 
-// AppendValue appends the value of v.
+// AppendValue appends the verdict as the value of a record in results.
 func (v Verdict) AppendValue(dst []byte) []byte {
 	dst = appendPosition(dst, v.DuplicateOf)
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(v.Bands))
-	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(v.Also)*PositionBytes))
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(PositionBytes*len(v.Also)))
 	for _, p := range v.Also {
 		dst = appendPosition(dst, p)
 	}
 	return dst
 }
 
-func appendPosition(dst []byte, p Position) []byte {
-	return binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(dst, p.Sequence), p.Record)
-}
-
-// ReadVerdict returns the verdict of a value. It allocates Also.
-func ReadVerdict(value []byte) (v Verdict) {
-	v.DuplicateOf, v.Bands = readPosition(value), int(binary.LittleEndian.Uint32(value[16:]))
-	for also := value[RecordBytes:]; len(also) >= PositionBytes; also = also[PositionBytes:] {
-		v.Also = append(v.Also, readPosition(also))
+// ReadValue returns the verdict in a value, and whether the value is valid: one that AppendValue writes for a verdict with at most
+// MaxBands hits.
+func ReadValue(value []byte) (v Verdict, ok bool) {
+	if len(value) < ValueBytes {
+		return Verdict{}, false
 	}
-	return v
+	v.DuplicateOf = readPosition(value)
+	bands, alsoBytes := binary.LittleEndian.Uint32(value[bandsAt:]), binary.LittleEndian.Uint32(value[alsoBytesAt:])
+	rest := value[ValueBytes:]
+	if bands > MaxBands || alsoBytes%PositionBytes != 0 || uint64(alsoBytes) != uint64(len(rest)) {
+		return Verdict{}, false
+	}
+	v.Bands = int(bands)
+	least := v.DuplicateOf
+	for ; len(rest) > 0; rest = rest[PositionBytes:] {
+		p := readPosition(rest)
+		if p.Compare(least) <= 0 {
+			return Verdict{}, false
+		}
+		v.Also, least = append(v.Also, p), p
+	}
+	if v.Bands == 0 {
+		return v, v.DuplicateOf == Position{} && v.Also == nil
+	}
+	return v, v.DuplicateOf.Sequence > 0 && len(v.Also) < v.Bands
 }
 
-func readPosition(b []byte) Position {
-	return Position{Sequence: binary.LittleEndian.Uint64(b), Record: binary.LittleEndian.Uint64(b[8:])}
+// maxPositionJSON is the maximum number of bytes of a position in JSON, with the comma before it. A number has at most 20 digits.
+const maxPositionJSON = len(`,{"sequence":,"record":}`) + 2*20
+
+// MaxJSON returns the maximum number of bytes that AppendJSON appends for a verdict with up to the given number of hits.
+func MaxJSON(hits int) int {
+	return len(`{"duplicate_of":,"bands":,"also":[]}`) + len("64") + hits*maxPositionJSON
+}
+
+// AppendJSON appends the verdict as JSON: {"duplicate_of":null}, or
+// {"duplicate_of":{"sequence":17,"record":3},"bands":12,"also":[{"sequence":18,"record":0}]}.
+func (v Verdict) AppendJSON(dst []byte) []byte {
+	if v.Bands == 0 {
+		return append(dst, `{"duplicate_of":null}`...)
+	}
+	dst = append(dst, `{"duplicate_of":`...)
+	dst = appendPositionJSON(dst, v.DuplicateOf)
+	dst = append(dst, `,"bands":`...)
+	dst = strconv.AppendInt(dst, int64(v.Bands), 10)
+	dst = append(dst, `,"also":[`...)
+	for i, p := range v.Also {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = appendPositionJSON(dst, p)
+	}
+	return append(dst, "]}"...)
+}
+
+func appendPosition(dst []byte, p Position) []byte {
+	dst = binary.LittleEndian.AppendUint64(dst, p.Sequence)
+	return binary.LittleEndian.AppendUint64(dst, p.Record)
+}
+
+func appendPositionJSON(dst []byte, p Position) []byte {
+	dst = append(dst, `{"sequence":`...)
+	dst = strconv.AppendUint(dst, p.Sequence, 10)
+	dst = append(dst, `,"record":`...)
+	dst = strconv.AppendUint(dst, p.Record, 10)
+	return append(dst, '}')
+}
+
+func readPosition(data []byte) Position {
+	return Position{binary.LittleEndian.Uint64(data), binary.LittleEndian.Uint64(data[8:])}
 }
