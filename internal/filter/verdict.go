@@ -1,6 +1,7 @@
 package filter
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 
@@ -19,7 +20,11 @@ var positionType = types.NewObjectType(typePrefix + positionName)
 func verdictMembers() map[string]*types.FieldType {
 	of := func(kind *types.Type, get func(v neardup.Verdict) ref.Val) *types.FieldType {
 		return &types.FieldType{Type: kind, IsSet: isSet, GetFrom: func(value any) (any, error) {
-			return get(neardup.ReadVerdict(*value.(*[]byte))), nil
+			v, ok := neardup.ReadValue(*value.(*[]byte))
+			if !ok {
+				return nil, errors.New("the value is no verdict")
+			}
+			return get(v), nil
 		}}
 	}
 	return map[string]*types.FieldType{

@@ -41,8 +41,8 @@ func readFile(t *testing.T, path string) []byte {
 func goldenText(t *testing.T) string {
 	var text strings.Builder
 	for _, spec := range []string{"crc32c", "minhash", "minhash?k=7", "minhash?seed=0&hashes=1", "minhash?hashes=1024&seed=4294967295&k=256", "quality",
-		"quality?ngrams=true"} {
-		op := parse(t, spec)
+		"quality?ngrams=true", "neardup", "neardup?seed=0&k=7&rows=1&bands=64"} {
+		op := parseKernel(t, spec)
 		fmt.Fprintf(&text, "%s is %s with name %s, block %x, stride %d", spec, op, op.Name(), op.Params(), op.Stride())
 		for _, s := range []device.Shape{{}, {Rows: 1, Bytes: 9, Longest: 9}, {Rows: 300, Bytes: 1 << 20, Longest: 1 << 19}} {
 			fmt.Fprintf(&text, ", needs %+v", op.Needs(s))
@@ -54,10 +54,11 @@ func goldenText(t *testing.T) string {
 		"characters": []byte("größer als die 水車, 🌊 naïve"),
 	}
 	for _, list := range []string{"crc32c", "minhash?hashes=5", "minhash?k=1&hashes=1&seed=4294967295", "crc32c,minhash?k=4&hashes=2",
-		"minhash,crc32c", "minhash?hashes=1024&k=256", "quality", "crc32c,quality?ngrams=true"} {
+		"minhash,crc32c", "minhash?hashes=1024&k=256", "quality", "crc32c,quality?ngrams=true", "neardup",
+		"crc32c,neardup?bands=3&rows=5&k=1&seed=4294967295"} {
 		for _, name := range []string{"empty", "digits", "text", "bytes", "characters"} {
 			for _, f := range []Format{JSON, Binary, Arrow} {
-				fmt.Fprintf(&text, "%s of %s as %v: %s\n", list, name, f, goldenBody(f, message(f, parseList(t, list), contents[name])))
+				fmt.Fprintf(&text, "%s of %s as %v: %s\n", list, name, f, goldenBody(f, message(f, Kernels(parseList(t, list)), contents[name])))
 			}
 		}
 	}

@@ -53,6 +53,12 @@ func parse(t testing.TB, spec string) Operator {
 	return op
 }
 
+// parseKernel returns the operator that pipelines run for spec.
+func parseKernel(t testing.TB, spec string) Operator {
+	t.Helper()
+	return KernelOf(parse(t, spec))
+}
+
 // bind returns the host kernel of op with op's parameters.
 func bind(t testing.TB, op Operator) device.BoundHostKernel {
 	t.Helper()
@@ -73,14 +79,18 @@ func bind(t testing.TB, op Operator) device.BoundHostKernel {
 func variants(t testing.TB, op Operator) map[string]device.BoundHostKernel {
 	t.Helper()
 	kernel := bind(t, op)
-	minhash, ok := kernel.(minhashKernel)
-	if !ok {
-		return map[string]device.BoundHostKernel{"Go": kernel}
-	}
 	all := make(map[string]device.BoundHostKernel)
 	for _, v := range minhashVariants {
-		minhash.sign = v.Sign
-		all[v.Name] = minhash
+		switch k := kernel.(type) {
+		case minhashKernel:
+			k.sign = v.Sign
+			all[v.Name] = k
+		case neardupKernel:
+			k.minhash.sign = v.Sign
+			all[v.Name] = k
+		default:
+			return map[string]device.BoundHostKernel{"Go": kernel}
+		}
 	}
 	return all
 }
@@ -93,6 +103,9 @@ func cutAt(k device.BoundHostKernel, pieceUnits int) device.BoundHostKernel {
 		return k
 	case minhashKernel:
 		k.pieceUnits = pieceUnits
+		return k
+	case neardupKernel:
+		k.minhash.pieceUnits = pieceUnits
 		return k
 	}
 	panic(fmt.Sprintf("no pieces to cut in a %T", k))
@@ -146,8 +159,8 @@ func compare(t testing.TB, op Operator, set [][]byte, got, want []byte) {
 
 // TestHostKernelsOnAllSets tests every set of payloads with the piece size of real batches.
 func TestHostKernelsOnAllSets(t *testing.T) {
-	for _, spec := range []string{"crc32c", "minhash?hashes=32", "minhash?k=1&hashes=1", "minhash?k=256&hashes=3&seed=0"} {
-		op := parse(t, spec)
+	for _, spec := range []string{"crc32c", "minhash?hashes=32", "minhash?k=1&hashes=1", "minhash?k=256&hashes=3&seed=0", "neardup", "neardup?bands=3&rows=1&k=5"} {
+		op := parseKernel(t, spec)
 		for _, set := range corpus.Sets(11) {
 			want := reference(op, set.Payloads)
 			for name, kernel := range variants(t, op) {
@@ -167,8 +180,8 @@ func TestHostKernelsSplitAnywhere(t *testing.T) {
 	set = append(set, corpus.TextLengths(22, 60)...)
 	set = append(set, asciiText(23, 300))
 	set = append(set, corpus.Empties(1)...)
-	for _, spec := range []string{"crc32c", "minhash?k=1&hashes=2", "minhash?k=5&hashes=3", "minhash?k=24&hashes=1"} {
-		op := parse(t, spec)
+	for _, spec := range []string{"crc32c", "minhash?k=1&hashes=2", "minhash?k=5&hashes=3", "minhash?k=24&hashes=1", "neardup?bands=3&rows=5&k=3"} {
+		op := parseKernel(t, spec)
 		want := reference(op, set)
 		for pieceUnits := 1; pieceUnits < 70; pieceUnits += 1 + pieceUnits/8 {
 			for variant, kernel := range variants(t, op) {
@@ -209,7 +222,7 @@ func TestMinhashMixesCharacters(t *testing.T) {
 		set = append(set, slices.Concat(text[:at], []byte("é"), text[at:]), slices.Concat(text[:at], []byte("\x80\x80\x80"), text[at:]))
 	}
 	for _, spec := range []string{"minhash?k=1&hashes=5", "minhash?k=24&hashes=5", "minhash?k=27&hashes=5"} {
-		op := parse(t, spec)
+		op := parseKernel(t, spec)
 		want := reference(op, set)
 		for name, kernel := range variants(t, op) {
 			t.Run(spec+"/"+name, func(t *testing.T) { compare(t, op, set, compute(t, kernel, set, inOrder), want) })
@@ -226,8 +239,8 @@ func TestHostKernelsKeepToTheirMemory(t *testing.T) {
 	for i := range offsets {
 		offsets[i] += 1000
 	}
-	for _, spec := range []string{"crc32c", "minhash?hashes=16", "minhash?hashes=9"} {
-		op := parse(t, spec)
+	for _, spec := range []string{"crc32c", "minhash?hashes=16", "minhash?hashes=9", "neardup?bands=5&rows=3"} {
+		op := parseKernel(t, spec)
 		for name, kernel := range variants(t, op) {
 			t.Run(spec+"/"+name, func(t *testing.T) { checkMemory(t, op, cutAt(kernel, 128), set, rows, offsets) })
 		}
@@ -249,8 +262,8 @@ func checkMemory(t *testing.T, op Operator, kernel device.BoundHostKernel, set [
 }
 
 func TestHostKernelsOfNoRows(t *testing.T) {
-	for _, spec := range []string{"crc32c", "minhash"} {
-		kernel := bind(t, parse(t, spec))
+	for _, spec := range []string{"crc32c", "minhash", "neardup"} {
+		kernel := bind(t, parseKernel(t, spec))
 		if needs := kernel.Needs(device.Shape{}); needs != (device.Needs{}) {
 			t.Errorf("%s needs %+v for nothing", spec, needs)
 		}
@@ -270,26 +283,30 @@ func TestNeedsGrowWithTheBatch(t *testing.T) {
 	if large.Scratch <= 4<<20 || large.Result != small.Result {
 		t.Errorf("a large batch needs %+v, want more than %d bytes of scratch, and %d of result", large, 4<<20, small.Result)
 	}
+	keys := parseKernel(t, "neardup?bands=4&rows=16").Needs(device.Shape{Rows: 3, Bytes: 300, Longest: 200})
+	if want := (device.Needs{Scratch: 1200 + 3*256, Result: 3 * 32}); keys != want {
+		t.Errorf("a small batch of neardup needs %+v, want %+v", keys, want)
+	}
 	if got := parse(t, "crc32c").Needs(device.Shape{Rows: 5, Bytes: 100}); got != (device.Needs{Result: 20}) {
 		t.Errorf("crc32c of five small rows needs %+v, want 20 bytes of result alone", got)
 	}
 }
 
 func TestHostKernelsRefuseBadBatches(t *testing.T) {
-	rows, scratch, result := make([]byte, 10), make([]byte, 1<<12), make([]byte, 1<<12)
+	rows, scratch, result := make([]byte, 10), make([]byte, 1<<13), make([]byte, 1<<12)
 	for name, offsets := range map[string][]uint32{
 		"no offsets":        {},
 		"falling offsets":   {0, 6, 5},
 		"offset behind end": {0, 11},
 	} {
-		for _, spec := range []string{"crc32c", "minhash"} {
-			if err := bind(t, parse(t, spec)).Run(rows, offsets, scratch, result, inOrder); !errors.Is(err, device.ErrInvalid) {
+		for _, spec := range []string{"crc32c", "minhash", "neardup"} {
+			if err := bind(t, parseKernel(t, spec)).Run(rows, offsets, scratch, result, inOrder); !errors.Is(err, device.ErrInvalid) {
 				t.Errorf("%s, %s: error %v, want ErrInvalid", spec, name, err)
 			}
 		}
 	}
-	for _, spec := range []string{"crc32c", "minhash"} {
-		kernel := cutAt(bind(t, parse(t, spec)), 4)
+	for _, spec := range []string{"crc32c", "minhash", "neardup"} {
+		kernel := cutAt(bind(t, parseKernel(t, spec)), 4)
 		needs := kernel.Needs(device.Shape{Rows: 1, Bytes: 10, Longest: 10})
 		for name, err := range map[string]error{
 			"scratch": kernel.Run(rows, []uint32{0, 10}, scratch[:needs.Scratch-1], result, inOrder),
@@ -308,6 +325,7 @@ func TestHostKernelsRefuseBadBatches(t *testing.T) {
 func TestBindRefusesBadBlocks(t *testing.T) {
 	block := func(k, hashes byte) []byte { return []byte{k, 0, 0, 0, hashes, 0, 0, 0, 1, 0, 0, 0} }
 	minhash := builtIns[1].(*builtInSource).kernel
+	keys := builtIns[3].(*builtInSource).kernel
 	tooLong := block(0, 0)
 	tooLong[1], tooLong[4] = 2, 1 // k is 512
 	for name, bad := range map[string]struct {
@@ -320,6 +338,8 @@ func TestBindRefusesBadBlocks(t *testing.T) {
 		"k of 0":                {minhash, block(0, 1)},
 		"k of 512":              {minhash, tooLong},
 		"hashes of 0":           {minhash, block(1, 0)},
+		"neardup wants a block": {keys, nil},
+		"1,025 hashes":          {keys, slices.Concat([]byte{41, 0, 0, 0, 25, 0, 0, 0}, block(24, 1))[:16]},
 	} {
 		if _, err := bad.kernel.Bind(bad.block); !errors.Is(err, device.ErrInvalid) {
 			t.Errorf("%s: error %v, want ErrInvalid", name, err)
@@ -330,8 +350,8 @@ func TestBindRefusesBadBlocks(t *testing.T) {
 // TestHostKernelsAllocateNothingAPayload: the number of allocations per batch must not grow with the number of
 // payloads.
 func TestHostKernelsAllocateNothingAPayload(t *testing.T) {
-	for _, spec := range []string{"crc32c", "minhash?hashes=4"} {
-		kernel := bind(t, parse(t, spec))
+	for _, spec := range []string{"crc32c", "minhash?hashes=4", "neardup?bands=2&rows=2"} {
+		kernel := bind(t, parseKernel(t, spec))
 		allocations := func(set [][]byte) float64 {
 			rows, offsets := corpus.Pack(set)
 			needs := kernel.Needs(shapeOf(set))
@@ -350,13 +370,14 @@ func TestHostKernelsAllocateNothingAPayload(t *testing.T) {
 }
 
 func BenchmarkHostMinhash(b *testing.B) { benchmarkOperator(b, "minhash") }
+func BenchmarkHostNeardup(b *testing.B) { benchmarkOperator(b, "neardup") }
 func BenchmarkHostCRC32C(b *testing.B)  { benchmarkOperator(b, "crc32c") }
 
 // benchmarkOperator runs batches of 512 KiB. Each variant of the host kernel uses one core or all cores, and the reference uses one
 // core. The documents have characters of one byte, or of one to four bytes.
 func benchmarkOperator(b *testing.B, spec string) {
 	const batchBytes = 512 << 10
-	op := parse(b, spec)
+	op := parseKernel(b, spec)
 	for _, c := range []struct {
 		name     string
 		rowBytes int

@@ -33,14 +33,19 @@ func newMinhashReference(d *compiled.Description, block []byte) minhashReference
 
 // append implements referenceFunc.
 func (m minhashReference) append(dst, payload []byte) []byte {
+	for _, entry := range m.signature(payload) {
+		dst = binary.LittleEndian.AppendUint32(dst, entry)
+	}
+	return dst
+}
+
+// signature returns the signature of a payload.
+func (m minhashReference) signature(payload []byte) []uint32 {
 	signature := make([]uint32, len(m.a))
 	if len(payload) > 0 {
 		m.sign(signature, payload)
 	}
-	for _, entry := range signature {
-		dst = binary.LittleEndian.AppendUint32(dst, entry)
-	}
-	return dst
+	return signature
 }
 
 // hashBlock is the number of hashes for which lower is called once.

@@ -1,8 +1,8 @@
 // Package operator defines the computations for a batch: the operators' names and parameters, the layout of their results, and the code
 // that writes and checks result messages.
 //
-// This package implements every built-in operator twice. The two share no code except murmur3 and minhash's parameters, which have tests of
-// their own. The reference (Operator.AppendReference) is simple, processes one payload at a time, and defines the correct result. The host
+// This package implements every built-in operator twice. The two share no code except murmur3, minhash's parameters and the keys of package
+// neardup, which have tests of their own. The reference (Operator.AppendReference) is simple, processes one payload at a time, and defines the correct result. The host
 // kernel (HostKernels) is fast, processes a whole ragged batch, and runs on the host and sim devices. It may have variants for several
 // instruction sets (package simd). The GPU kernel of the same name is a third implementation. All must return the same bytes for the same
 // payload. An operator's declaration determines its parameters and encodings (package compiled).
@@ -128,7 +128,7 @@ func Value(op Operator, results []byte, offsets []uint32, row int, scratch *[]by
 // HostVariant returns the implementation that the named built-in operator's host kernel uses on this processor: an instruction set such as
 // "AVX2", or "Go". It returns "" for an operator with one implementation.
 func HostVariant(name string) string {
-	if name == minhashName {
+	if name == minhashName || name == neardupName {
 		return minhashVariants[0].Name
 	}
 	return ""

@@ -94,7 +94,9 @@ var builtIns = func() (all []Source) {
 			s.kernel, s.reference = qualityHost{d}, qualityReference
 			s.refusal = qualityRefusal
 		case neardupName:
-			s.kernel, s.reference = neardupHost{d}, func(block []byte) referenceFunc { return neardupReference(d, block) }
+			s.kernel, s.reference = neardupHost{d}, func(block []byte) referenceFunc { return newNeardupReference(d, block).append }
+			s.validate = func(block []byte) error { _, err := neardupParametersOf(d, block); return err }
+			s.stateful = func(kernel *builtIn) Operator { return newNeardup(kernel) }
 		default:
 			panic(fmt.Sprintf("operator: %s is declared and has no code", d.Name))
 		}
@@ -112,6 +114,8 @@ type builtInSource struct {
 	kernel      device.HostKernel
 	reference   func(block []byte) referenceFunc // returns the reference for a valid parameter block
 	refusal     func(payload []byte) string      // see ReferenceRefuser; nil if the operator declares no reason
+	validate    func(block []byte) error         // checks what the description can't declare; nil if there is nothing
+	stateful    func(kernel *builtIn) Operator   // returns the Stateful with this kernel; nil if the operator has no state
 }
 
 // Name implements Source.
@@ -127,16 +131,21 @@ func (b *builtInSource) Bind(query string) (Operator, error) {
 		return nil, err
 	}
 	block := o.Params()
+	if b.validate != nil {
+		if err := b.validate(block); err != nil {
+			return nil, fmt.Errorf("operator %q: %w", b.Name(), err)
+		}
+	}
 	kernel, err := b.kernel.Bind(block)
 	if err != nil {
 		return nil, err
 	}
 	bound := &builtIn{declared: o, name: o.Name(), stride: o.Stride(), column: DeclaredColumn(o), kernel: kernel, reference: b.reference(block)}
-	switch {
-	case b.refusal != nil:
+	if b.refusal != nil {
 		return refuser{bound, b.refusal}, nil
-	case bound.name == neardupName:
-		return neardupOperator{bound}, nil
+	}
+	if b.stateful != nil {
+		return b.stateful(bound), nil
 	}
 	return bound, nil
 }

@@ -15,6 +15,8 @@ func TestParse(t *testing.T) {
 		"minhash?k=3":                      "minhash?k=3&hashes=128&seed=42",
 		"minhash?seed=0&hashes=1024&k=256": "minhash?k=256&hashes=1024&seed=0",
 		"minhash?seed=4294967295":          "minhash?k=24&hashes=128&seed=4294967295",
+		"neardup":                          "neardup?bands=20&rows=13&k=24&seed=42",
+		"neardup?seed=7&bands=64&rows=16":  "neardup?bands=64&rows=16&k=24&seed=7",
 		"minhash?k=007":                    "minhash?k=7&hashes=128&seed=42",
 	} {
 		op, err := Parse(spec)
@@ -30,23 +32,26 @@ func TestParse(t *testing.T) {
 
 func TestParseErrorsSayWhatToDo(t *testing.T) {
 	for spec, wants := range map[string][]string{
-		"":                        {`unknown operator ""`, "crc32c, minhash"},
-		"sha256":                  {`unknown operator "sha256"`, "crc32c, minhash"},
-		"MinHash":                 {`unknown operator "MinHash"`},
-		"crc32c?k=1":              {`"crc32c"`, "takes no parameters"},
-		"crc32c?":                 {`"crc32c"`, "no parameter follows the question mark"},
-		"minhash?":                {`"minhash"`, "no parameter follows the question mark"},
-		"minhash?&":               {`unknown parameter ""`, "k, hashes, seed"},
-		"minhash?n=5":             {`"minhash"`, `unknown parameter "n"`, "k, hashes, seed"},
-		"minhash?k=3&k=3":         {`"k" is given twice`},
-		"minhash?k=0":             {`"k" is "0"`, "from 1 to 256"},
-		"minhash?k=257":           {`"k" is "257"`, "from 1 to 256"},
-		"minhash?hashes=1025":     {"from 1 to 1024"},
-		"minhash?hashes=":         {`"hashes" is ""`, "from 1 to 1024"},
-		"minhash?seed=-1":         {`"seed" is "-1"`, "from 0 to 4294967295"},
-		"minhash?seed=4294967296": {`"seed" is "4294967296"`, "from 0 to 4294967295"},
-		"minhash?seed=1e3":        {`"seed" is "1e3"`},
-		"minhash?k=0&x=1&seed=y":  {`"k" is "0"`, `"x"`, `"seed" is "y"`},
+		"":                         {`unknown operator ""`, "crc32c, minhash"},
+		"sha256":                   {`unknown operator "sha256"`, "crc32c, minhash"},
+		"MinHash":                  {`unknown operator "MinHash"`},
+		"crc32c?k=1":               {`"crc32c"`, "takes no parameters"},
+		"crc32c?":                  {`"crc32c"`, "no parameter follows the question mark"},
+		"minhash?":                 {`"minhash"`, "no parameter follows the question mark"},
+		"minhash?&":                {`unknown parameter ""`, "k, hashes, seed"},
+		"minhash?n=5":              {`"minhash"`, `unknown parameter "n"`, "k, hashes, seed"},
+		"minhash?k=3&k=3":          {`"k" is given twice`},
+		"minhash?k=0":              {`"k" is "0"`, "from 1 to 256"},
+		"minhash?k=257":            {`"k" is "257"`, "from 1 to 256"},
+		"minhash?hashes=1025":      {"from 1 to 1024"},
+		"minhash?hashes=":          {`"hashes" is ""`, "from 1 to 1024"},
+		"minhash?seed=-1":          {`"seed" is "-1"`, "from 0 to 4294967295"},
+		"minhash?seed=4294967296":  {`"seed" is "4294967296"`, "from 0 to 4294967295"},
+		"minhash?seed=1e3":         {`"seed" is "1e3"`},
+		"neardup?bands=65":         {`"bands" is "65"`, "from 1 to 64"},
+		"neardup?rows=0&records=9": {`"rows" is "0"`, `unknown parameter "records"`, "bands, rows, k, seed"},
+		"neardup?bands=41&rows=25": {`operator "neardup"`, "bands times rows is 1025: set 1024 at most"},
+		"minhash?k=0&x=1&seed=y":   {`"k" is "0"`, `"x"`, `"seed" is "y"`},
 	} {
 		op, err := Parse(spec)
 		if err == nil {
@@ -102,6 +107,7 @@ func TestParams(t *testing.T) {
 	for spec, want := range map[string]string{
 		"crc32c":  "",
 		"minhash": "18000000" + "80000000" + "2a000000",
+		"neardup": "14000000" + "0d000000" + "18000000" + "2a000000",
 		"minhash?k=256&hashes=1024&seed=84281096": "00010000" + "00040000" + "08070605",
 	} {
 		if got := hex.EncodeToString(parse(t, spec).Params()); got != want {
@@ -123,6 +129,7 @@ func TestEveryOperatorHasAHostKernel(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	for _, spec := range []string{
 		"crc32c", "crc32c?", "minhash", "minhash?k=24&hashes=128&seed=42", "minhash?k=0", "minhash?k", "minhash?&", "?", "=", "minhash?k=9&k=9",
+		"neardup?bands=64&rows=16", "neardup?bands=64&rows=17",
 	} {
 		f.Add(spec)
 	}

@@ -194,7 +194,8 @@ type Scratch struct{ Bytes, PerRow, PerByte int }
 func (s Scratch) Size(rows, bytes int) int { return s.Bytes + s.PerRow*rows + s.PerByte*bytes }
 
 // BuiltIn returns the descriptions of the built-in operators. Package operator creates the built-in operators from them, and package
-// cuda rejects a kernel library with other descriptions. Each call returns new descriptions.
+// cuda rejects a kernel library with other descriptions. The description of neardup is that of its kernel, whose results are keys. Each call
+// returns new descriptions.
 func BuiltIn() []*Description {
 	return []*Description{
 		{
@@ -223,7 +224,7 @@ func BuiltIn() []*Description {
 				{Name: "k", Type: Uint32, Default: 24, Min: 1, Max: 256},
 				{Name: "seed", Type: Uint32, Default: 42, Max: math.MaxUint32},
 			},
-			Fields: []Field{{Name: "keys", Type: Uint64, Array: true, CountParameter: 0}},
+			Fields: []Field{{Name: "keys", Type: Uint64, Array: true, CountParameter: 0, BareColumn: true}},
 		},
 	}
 }

@@ -18,6 +18,9 @@ const (
 	PositionBytes = 16
 )
 
+// KeyBytes is the size of a key. Devices give and take keys as bytes, little-endian.
+const KeyBytes = 8
+
 // The positions of the fields in a value.
 const (
 	bandsAt     = 16
@@ -65,27 +68,28 @@ func ReadValue(value []byte) (v Verdict, ok bool) {
 // maxPositionJSON is the maximum number of bytes of a position in JSON, with the comma before it. A number has at most 20 digits.
 const maxPositionJSON = len(`,{"sequence":,"record":}`) + 2*20
 
-// MaxJSON returns the maximum number of bytes that AppendJSON appends for a verdict with up to the given number of hits.
+// MaxJSON returns the maximum number of bytes that AppendJSON appends for a verdict with at most the given number of hits.
 func MaxJSON(hits int) int {
 	return len(`{"duplicate_of":,"bands":,"also":[]}`) + len("64") + hits*maxPositionJSON
 }
 
-// AppendJSON appends the verdict as JSON: {"duplicate_of":null}, or
-// {"duplicate_of":{"sequence":17,"record":3},"bands":12,"also":[{"sequence":18,"record":0}]}.
-func (v Verdict) AppendJSON(dst []byte) []byte {
-	if v.Bands == 0 {
+// AppendJSON appends a value that AppendValue has written as JSON: {"duplicate_of":null}, or
+// {"duplicate_of":{"sequence":17,"record":3},"bands":12,"also":[{"sequence":18,"record":0}]}. It allocates only to grow dst.
+func AppendJSON(dst, value []byte) []byte {
+	document, bands, also := readPosition(value), binary.LittleEndian.Uint32(value[bandsAt:]), value[ValueBytes:]
+	if bands == 0 {
 		return append(dst, `{"duplicate_of":null}`...)
 	}
 	dst = append(dst, `{"duplicate_of":`...)
-	dst = appendPositionJSON(dst, v.DuplicateOf)
+	dst = appendPositionJSON(dst, document)
 	dst = append(dst, `,"bands":`...)
-	dst = strconv.AppendInt(dst, int64(v.Bands), 10)
+	dst = strconv.AppendUint(dst, uint64(bands), 10)
 	dst = append(dst, `,"also":[`...)
-	for i, p := range v.Also {
+	for i := 0; i < len(also); i += PositionBytes {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		dst = appendPositionJSON(dst, p)
+		dst = appendPositionJSON(dst, readPosition(also[i:]))
 	}
 	return append(dst, "]}"...)
 }
@@ -104,5 +108,5 @@ func appendPositionJSON(dst []byte, p Position) []byte {
 }
 
 func readPosition(data []byte) Position {
-	return Position{binary.LittleEndian.Uint64(data), binary.LittleEndian.Uint64(data[8:])}
+	return Position{Sequence: binary.LittleEndian.Uint64(data), Record: binary.LittleEndian.Uint64(data[8:])}
 }

@@ -12,9 +12,9 @@ import (
 
 var verdicts = []Verdict{
 	{},
-	{DuplicateOf: Position{17, 3}, Bands: 12},
-	{DuplicateOf: Position{17, 3}, Bands: 12, Also: []Position{{18, 0}}},
-	{DuplicateOf: Position{1, math.MaxUint64}, Bands: 64, Also: []Position{{2, 0}, {2, 7}, {math.MaxUint64, math.MaxUint64}}},
+	{DuplicateOf: Position{Sequence: 17, Record: 3}, Bands: 12},
+	{DuplicateOf: Position{Sequence: 17, Record: 3}, Bands: 12, Also: []Position{{Sequence: 18, Record: 0}}},
+	{DuplicateOf: Position{Sequence: 1, Record: math.MaxUint64}, Bands: 64, Also: []Position{{Sequence: 2, Record: 0}, {Sequence: 2, Record: 7}, {Sequence: math.MaxUint64, Record: math.MaxUint64}}},
 }
 
 func TestValues(t *testing.T) {
@@ -40,16 +40,16 @@ func TestJSONOfVerdicts(t *testing.T) {
 		`{"duplicate_of":{"sequence":17,"record":3},"bands":12,"also":[]}`,
 		`{"duplicate_of":{"sequence":17,"record":3},"bands":12,"also":[{"sequence":18,"record":0}]}`,
 	} {
-		if got := string(verdicts[i].AppendJSON(nil)); got != want {
+		if got := string(AppendJSON(nil, verdicts[i].AppendValue(nil))); got != want {
 			t.Errorf("%+v: %s, want %s", verdicts[i], got, want)
 		}
 	}
-	longest := Verdict{DuplicateOf: Position{math.MaxUint64, math.MaxUint64}, Bands: MaxBands}
+	longest := Verdict{DuplicateOf: Position{Sequence: math.MaxUint64, Record: math.MaxUint64}, Bands: MaxBands}
 	for range MaxBands - 1 {
-		longest.Also = append(longest.Also, Position{math.MaxUint64, math.MaxUint64})
+		longest.Also = append(longest.Also, Position{Sequence: math.MaxUint64, Record: math.MaxUint64})
 	}
 	for _, v := range append(verdicts, longest) {
-		text := v.AppendJSON(nil)
+		text := AppendJSON(nil, v.AppendValue(nil))
 		if limit := MaxJSON(1 + len(v.Also)); !json.Valid(text) || len(text) > limit {
 			t.Errorf("%s: %d bytes, and the maximum is %d", text, len(text), limit)
 		}
