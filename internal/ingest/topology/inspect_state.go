@@ -68,11 +68,20 @@ func dropsLog(c jetstream.StreamConfig) (found []string, command string) {
 	return found, editStream(c, changes...)
 }
 
+// scannedLog is the size of all logs, in bytes, from which logSize warns about max_age. For each message that expires, nats-server 2.15.2
+// first reads all older messages that never expire. With a log of 400 MiB and 350 messages per second, this took 0.24 of a core.
+const scannedLog = 1 << 30
+
 // logSize compares the size of all logs with max_bytes of the stream.
 func (s *stream) logSize(name string) {
 	log := s.use.States.Log * int64(s.l.Partitions)
 	if log == 0 {
 		return
+	}
+	if c := s.have; c.MaxAge > 0 && log > scannedLog {
+		c.MaxAge = 0
+		s.warn(fmt.Sprintf("while old messages expire (max_age %s), the server reads all of %s again and again, up to %d MiB", short(s.have.MaxAge),
+			name, log>>20), "let no message expire ("+editStream(c, "max_age")+"), and purge results that are read; or lower MILLRACE_STATE_RECORDS")
 	}
 	found := fmt.Sprintf("%s may take %d MiB: %d MiB for each of %d partitions", name, log>>20, s.use.States.Log>>20, s.l.Partitions)
 	if c := s.have; c.MaxBytes > 0 && log > c.MaxBytes/2 {

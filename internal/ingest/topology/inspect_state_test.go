@@ -49,7 +49,9 @@ var stateCases = []inspectCase{
 		[]string{"warning stream RESULTS: denies purges (deny_purge), so the log of the state of operator neardup only grows"}, ""},
 	{"a log that fills the stream", withState, func(r *rig) { r.use.States.Log = 3 << 30 },
 		[]string{"warning stream RESULTS ... may take 6144 MiB: 3072 MiB for each of 2 partitions, and max_bytes is 4GiB: when the stream is full, " +
-			"the worker waits ... (nats stream edit RESULTS --max-bytes 12GiB --discard new)"}, ""},
+			"the worker waits ... (nats stream edit RESULTS --max-bytes 12GiB --discard new)",
+			"warning stream RESULTS: while old messages expire (max_age 168h), the server reads all of the log ... up to 6144 MiB ... " +
+				"(nats stream edit RESULTS --max-age 0s)"}, ""},
 	{"states for two workers", withState, func(r *rig) { r.use.States.Partition = 600 << 20 },
 		[]string{"warning states of operator neardup: the state of a partition takes 600 MiB, 1200 MiB for all 2; a worker has 1024 MiB for states, " +
 			"which is enough for 1 partitions ... run at least 2 workers ... or raise MILLRACE_STATE_BYTES"}, ""},
