@@ -62,14 +62,14 @@ func openDevicesReporting(cfg *config.Config, log *slog.Logger, openHost func(*c
 // the same amount of pinned memory. Each amount is enough for the lanes, their results and the scratch pool.
 func hostMemory(cfg *config.Config) int64 {
 	const lane = 4 // input and results, each doubled because of rounding
-	slots := int64(operator.StringBytes(cfg.ParsedOperators(), cfg.BatchPayloads, int(cfg.BatchBytes)))
+	slots := int64(operator.StringBytes(operator.Kernels(cfg.ParsedOperators()), cfg.BatchPayloads, int(cfg.BatchBytes)))
 	return int64(cfg.ScratchLimit) + int64(cfg.Lanes)*2*lane*(int64(cfg.BatchBytes)+int64(cfg.BatchPayloads)*maxRecord(cfg)+slots)
 }
 
 // maxRecord returns the maximum size in bytes of one payload's results.
 func maxRecord(cfg *config.Config) int64 {
 	bytes := int64(4) // the payload's entry in the offsets table
-	for _, op := range cfg.ParsedOperators() {
+	for _, op := range operator.Kernels(cfg.ParsedOperators()) {
 		bytes += int64(op.Stride())
 		if _, ok := op.(operator.Refuser); ok {
 			bytes++ // the payload's status

@@ -254,7 +254,7 @@ func TestOperatorsAreParsed(t *testing.T) {
 	if got := fmt.Sprint(c.ParsedOperators(), c.ParsedFormat()); got != "[crc32c minhash?k=8&hashes=128&seed=42] binary" {
 		t.Errorf("parsed %s", got)
 	}
-	for list, why := range map[string]string{"sha1": `unknown operator "sha1": known are crc32c, minhash, quality`, "": "empty"} {
+	for list, why := range map[string]string{"sha1": `unknown operator "sha1": known are crc32c, minhash, quality, neardup`, "": "empty"} {
 		_, err = load(t, map[string]string{"MILLRACE_OPERATORS": list, "MILLRACE_LANES": "0"})
 		want := fmt.Sprintf(`2 problems in the configuration:
   MILLRACE_OPERATORS=%q: %s; set operators, separated by commas, like crc32c,minhash?k=24

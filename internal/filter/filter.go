@@ -46,16 +46,13 @@ type condition struct {
 	stage     Stage
 }
 
-// Stage tells when a condition is evaluated.
+// Stage is the time at which a condition is evaluated.
 type Stage uint8
 
+// These constants are the stages, in order.
 const (
-	// WithoutState is before the state of a stateful operator decides on a record. Only conditions without that operator are evaluated. A
-	// record that they leave out, or on which they fail, never reaches the state.
-	WithoutState Stage = iota
-
-	// WithState is after that, for the other conditions.
-	WithState
+	Stateless Stage = iota // before stateful operators decide on the record: no condition depends on one
+	Stateful               // after that: each condition depends on a stateful operator
 )
 
 // Row is a record with its results. The function Kept returns the JSON text of the kept field with an index, or nil if the record
@@ -90,8 +87,8 @@ func New(expression string, ops []operator.Operator, kept []string) (*Filter, er
 		if err != nil {
 			return nil, err
 		}
-		if slices.ContainsFunc(c.operators, f.variables.isStateful) {
-			c.stage = WithState
+		if slices.ContainsFunc(ops, func(op operator.Operator) bool { return isStateful(op) && slices.Contains(c.operators, op.Name()) }) {
+			c.stage = Stateful
 		}
 		f.conditions = append(f.conditions, c)
 	}
@@ -196,15 +193,20 @@ func (f *Filter) Missing() []string { return f.missing }
 // Len returns the number of conditions.
 func (f *Filter) Len() int { return len(f.conditions) }
 
+// Has reports whether a condition of the filter belongs to stage s.
+func (f *Filter) Has(s Stage) bool {
+	return slices.ContainsFunc(f.conditions, func(c condition) bool { return c.stage == s })
+}
+
 // Uses returns whether the condition with the given index depends on the result of the operator called name.
 func (f *Filter) Uses(condition int, name string) bool {
 	return slices.Contains(f.conditions[condition].operators, name)
 }
 
 // Keep reports whether all conditions of a stage are true for a record. Otherwise failed is the index of the first condition that is
-// false. As in CEL, a condition that can't be evaluated doesn't matter if another one of the stage is false. If none is false, its error is
-// returned.
-func (f *Filter) Keep(r *Row, stage Stage) (keep bool, failed int, err error) {
+// false. As in CEL, a condition that can't be evaluated doesn't matter if another one of the stage is false. If no condition is false, its
+// error is returned. In the stage Stateless, a Row needs no values of stateful operators.
+func (f *Filter) Keep(s Stage, r *Row) (keep bool, failed int, err error) {
 	a := f.rows.Get().(*activation)
 	a.row = r
 	defer func() {
@@ -213,7 +215,7 @@ func (f *Filter) Keep(r *Row, stage Stage) (keep bool, failed int, err error) {
 	}()
 	for i := range f.conditions {
 		c := &f.conditions[i]
-		if c.stage != stage {
+		if c.stage != s {
 			continue
 		}
 		value, _, fault := c.program.Eval(a)

@@ -122,7 +122,7 @@ func TestVariables(t *testing.T) {
 			t.Errorf("%s: %v", condition, err)
 			continue
 		}
-		if keep, failed, err := f.Keep(r, WithoutState); !keep || failed != -1 || err != nil {
+		if keep, failed, err := f.Keep(Stateless, r); !keep || failed != -1 || err != nil {
 			t.Errorf("%s is %t (condition %d), %v", condition, keep, failed, err)
 		}
 	}
@@ -143,11 +143,11 @@ func TestConditions(t *testing.T) {
 	if !f.Uses(1, "counters") || f.Uses(0, "counters") || f.Uses(1, "minhash") {
 		t.Error("a condition uses the wrong operators")
 	}
-	if keep, failed, err := f.Keep(r, WithoutState); keep || failed != 2 || err != nil {
+	if keep, failed, err := f.Keep(Stateless, r); keep || failed != 2 || err != nil {
 		t.Errorf("10 words: %t, condition %d, %v, want condition 2", keep, failed, err)
 	}
 	r.Values[2] = c.value(60, 600)
-	if keep, failed, err := f.Keep(r, WithoutState); !keep || failed != -1 || err != nil {
+	if keep, failed, err := f.Keep(Stateless, r); !keep || failed != -1 || err != nil {
 		t.Errorf("60 words: %t, condition %d, %v", keep, failed, err)
 	}
 }
@@ -168,7 +168,7 @@ func TestFaults(t *testing.T) {
 			t.Errorf("%s: %v", condition, err)
 			continue
 		}
-		keep, failed, err := f.Keep(r, WithoutState)
+		keep, failed, err := f.Keep(Stateless, r)
 		if keep || failed != -1 || err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %t, condition %d, error %v, want %q", condition, keep, failed, err, want)
 		}
@@ -232,7 +232,7 @@ func presetDecidesAsTheClient(t *testing.T, f *Filter, number int) {
 		if !possible(filters, c) {
 			continue
 		}
-		keep, failed, err := f.Keep(&Row{Values: [][]byte{valueOfCounters(c)}}, WithoutState)
+		keep, failed, err := f.Keep(Stateless, &Row{Values: [][]byte{valueOfCounters(c)}})
 		outcome, by := quality.Decide(filters, c)
 		if err != nil || keep != (outcome == quality.Keep) || !keep && f.Conditions()[failed] != by.Name {
 			t.Fatalf("%v: %t by condition %d, %v, and the client %v by %v", c, keep, failed, err, outcome, by)
@@ -289,7 +289,7 @@ func (c *condition) keeps(t *testing.T, f *Filter, counters quality.Counters) bo
 	t.Helper()
 	alone := &Filter{variables: f.variables, conditions: []condition{*c}}
 	alone.rows.New = f.rows.New
-	keep, _, err := alone.Keep(&Row{Values: [][]byte{valueOfCounters(counters)}}, WithoutState)
+	keep, _, err := alone.Keep(Stateless, &Row{Values: [][]byte{valueOfCounters(counters)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -312,7 +312,7 @@ func BenchmarkKeep(b *testing.B) {
 			}
 			b.ReportAllocs()
 			for b.Loop() {
-				if keep, _, err := f.Keep(r, WithoutState); !keep {
+				if keep, _, err := f.Keep(Stateless, r); !keep {
 					b.Fatal(err)
 				}
 			}
@@ -331,10 +331,10 @@ func Example() {
 		panic(err)
 	}
 	for _, text := range []string{"hi", "hello"} {
-		keep, failed, err := f.Keep(&Row{
+		keep, failed, err := f.Keep(Stateless, &Row{
 			Bytes: len(text), Values: [][]byte{ops[0].AppendReference(nil, []byte(text))},
 			Kept: func(int) []byte { return []byte(`"en"`) },
-		}, WithoutState)
+		})
 		fmt.Println(text, keep, failed, err)
 	}
 	// Output:

@@ -38,12 +38,11 @@ type variables struct {
 	advice    string                                 // how to get an absent field that an expression has
 }
 
-// result is an operator and the way in which its values are read.
+// result is an operator and the way in which its values are read. A stateful operator has only a name.
 type result struct {
 	name string
 	*compiled.Operator
-	bare     func(value []byte) ref.Val // reads the value; nil if JSON has an object
-	stateful bool
+	bare func(value []byte) ref.Val // reads the value; nil if JSON has an object
 }
 
 func newVariables(ops []operator.Operator, kept []string) *variables {
@@ -51,11 +50,12 @@ func newVariables(ops []operator.Operator, kept []string) *variables {
 		kept: kept, members: map[string]map[string]*types.FieldType{typePrefix + recordName: recordMembers()}, optional: map[string]string{},
 	}
 	for _, op := range ops {
+		if isStateful(op) {
+			v.addVerdict(op.Name())
+			continue
+		}
 		r := result{name: op.Name(), Operator: op.(operator.Declared).Declaration()}
-		if _, r.stateful = op.(operator.Stateful); r.stateful {
-			v.members[typePrefix+r.name] = verdictMembers()
-			v.members[typePrefix+positionName] = positionMembers()
-		} else if r.Fields()[0].BareJSON {
+		if r.Fields()[0].BareJSON {
 			r.bare = r.reader(0)
 		} else {
 			v.members[typePrefix+r.name] = r.members()
@@ -96,11 +96,6 @@ func (v *variables) hasNGrams() bool {
 // has reports whether an operator has a name.
 func (v *variables) has(name string) bool {
 	return slices.ContainsFunc(v.operators, func(r result) bool { return r.name == name })
-}
-
-// isStateful reports whether a name is that of a stateful operator.
-func (v *variables) isStateful(name string) bool {
-	return slices.ContainsFunc(v.operators, func(r result) bool { return r.name == name && r.stateful })
 }
 
 // environment returns the environment in which expressions are compiled.

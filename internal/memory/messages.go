@@ -58,8 +58,8 @@ func (m *Messages) delivery() (empty, perByte int64) {
 }
 
 // Splits reports whether messages may have an index and a table of results, because they may be frames or compressed, or have fields, or
-// because results have only some records. The size of such a message doesn't bound its records. If Splits is false, each message is one
-// record.
+// because results have only some records, or because an operator is stateful. The size of such a message doesn't bound its records. If
+// Splits is false, each message is one record.
 func (m *Messages) Splits() bool {
 	return m.Split.Framing != frame.None || m.Decompress != compression.None || m.Split.Selects() || m.Selects() || operator.HasState(m.Operators)
 }
@@ -88,6 +88,7 @@ func (m *Messages) FrameResults(records int, bytes, kept, received int64) int64 
 	if m.Selects() {
 		results += results + 2*4*int64(records) // the records in the result, and their numbers
 	}
+	results += table.MaxKeys(m.Operators, records)
 	return FrameBytes + int64(records)*m.Split.IndexBytes() + results + fields + body + body/8
 }
 

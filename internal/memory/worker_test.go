@@ -145,6 +145,24 @@ func TestTheMemoryCoversALargestFrame(t *testing.T) {
 	}
 }
 
+// TestKeysCostMemory: with a stateful operator every message has a table, which has keys and values.
+func TestKeysCostMemory(t *testing.T) {
+	t.Parallel()
+	w := worker(t)
+	if w.Splits() {
+		t.Error("every message has a table without a stateful operator")
+	}
+	op, err := operator.Parse("neardup")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Operators = []operator.Operator{op}
+	const keys, value = 160, 24
+	if one, more := w.FrameResults(1, 0, 0, 0), w.FrameResults(1001, 0, 0, 0); !w.Splits() || more-one < 1000*(keys+value) {
+		t.Errorf("1,000 records with keys need %d bytes, want %d at least", more-one, 1000*(keys+value))
+	}
+}
+
 type variable struct{ operator.Operator }
 
 func (variable) MaxStrings() (maximum, perByte int)                    { return 100, 3 }

@@ -23,6 +23,14 @@ func KernelOf(op Operator) Operator {
 	return op
 }
 
+// HasState reports whether one of ops is a Stateful.
+func HasState(ops []Operator) bool {
+	return slices.ContainsFunc(ops, func(op Operator) bool {
+		_, ok := op.(Stateful)
+		return ok
+	})
+}
+
 // Kernels returns the operators that pipelines run for ops.
 func Kernels(ops []Operator) []Operator {
 	all := make([]Operator, len(ops))
@@ -30,12 +38,4 @@ func Kernels(ops []Operator) []Operator {
 		all[i] = KernelOf(op)
 	}
 	return all
-}
-
-// HasState reports whether any of ops is Stateful.
-func HasState(ops []Operator) bool {
-	return slices.ContainsFunc(ops, func(op Operator) bool {
-		_, ok := op.(Stateful)
-		return ok
-	})
 }

@@ -15,7 +15,7 @@ func (t *Table) Select(records []uint32) *Table {
 		t.selection = new(Table)
 	}
 	s := t.selection
-	s.Reset(t.ops, len(records))
+	s.reset(t.ops, len(records)) // without keys
 	s.numbers = append(s.numbers[:0], records...)
 	s.isSelection = true
 	s.Keep(t.fields.names, t.fields.of)

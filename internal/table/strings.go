@@ -102,10 +102,10 @@ func (b *byteStrings) appendBinary(dst []byte, spans []arrowipc.Span) []byte {
 
 // PutStrings copies the byte strings of the operator with index op for consecutive records, beginning with index first.
 // results is the output of the operator's kernel for a batch, and offsets is the batch's offsets table. row is the row
-// of the first record in the batch. PutStrings does nothing for an operator without byte strings.
+// of the first record in the batch. PutStrings does nothing for an operator whose kernel has no byte strings.
 func (t *Table) PutStrings(op, first, records int, results []byte, offsets []uint32, row int) {
-	v, ok := t.ops[op].(operator.Variable)
-	if !ok || len(t.keys[op]) > 0 {
+	v, ok := operator.KernelOf(t.ops[op]).(operator.Variable)
+	if !ok {
 		return
 	}
 	s := &t.strings

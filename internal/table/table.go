@@ -26,7 +26,7 @@ type Table struct {
 	lengths  []uint64
 	statuses []record.Status
 	columns  [][]byte // columns[i] has Stride bytes per record of ops[i]
-	keys     [][]byte // keys[i] has the results of the kernel of ops[i], if that is stateful; otherwise nil
+	keys     [][]byte // results of the kernels of stateful operators; see keys.go
 	strings  byteStrings
 	refusals refusals
 	fields   fields
@@ -46,8 +46,14 @@ type Table struct {
 
 // Reset prepares the table for a message with the given number of records, and reuses memory. All lengths become 0 and
 // all statuses OK. Results are undefined until Put sets them, so every record whose status stays OK needs a Put for
-// each operator.
+// each operator, and a PutValue for each stateful operator.
 func (t *Table) Reset(ops []operator.Operator, records int) {
+	t.reset(ops, records)
+	t.resetKeys()
+}
+
+// reset is Reset without memory for keys.
+func (t *Table) reset(ops []operator.Operator, records int) {
 	if !slices.EqualFunc(t.ops, ops, sameSpec) {
 		t.arrow = nil
 	}
@@ -60,13 +66,8 @@ func (t *Table) Reset(ops []operator.Operator, records int) {
 	t.refusals.reset(ops, records)
 	t.fields.reset()
 	t.columns = resized(t.columns[:cap(t.columns)], len(ops)) // keeps the memory of columns that the last message didn't use
-	t.keys = resized(t.keys[:cap(t.keys)], len(ops))
 	for i, op := range ops {
 		t.columns[i] = resized(t.columns[i], records*op.Stride())
-		t.keys[i] = t.keys[i][:0]
-		if s, ok := op.(operator.Stateful); ok {
-			t.keys[i] = resized(t.keys[i], records*s.Kernel().Stride())
-		}
 	}
 	t.strings.reset(ops, records)
 	t.results = resized(t.results, len(ops))
@@ -74,7 +75,7 @@ func (t *Table) Reset(ops []operator.Operator, records int) {
 
 // Poison overwrites all memory for results. See invariants.Poison.
 func (t *Table) Poison() {
-	for _, column := range t.columns[:cap(t.columns)] {
+	for _, column := range slices.Concat(t.columns[:cap(t.columns)], t.keys[:cap(t.keys)]) {
 		invariants.Poison(column)
 	}
 	invariants.Poison(t.strings.bytes)
@@ -120,24 +121,18 @@ func (t *Table) SetStatus(i int, s record.Status) {
 	t.statuses[i] = s
 }
 
-// Put copies the results of the kernel of the operator with index op for consecutive records, beginning with index first. results has
-// Stride bytes of the kernel per record. They are the operator's results, or the keys of a Stateful. Put panics if results has a different
-// length or extends past the last record.
+// Put copies the results of the operator with index op for consecutive records, beginning with index first. results has
+// Stride bytes per record, or the Stride of the kernel for a stateful operator. Put panics if results has a different length or extends past
+// the last record.
 func (t *Table) Put(op, first int, results []byte) {
 	column, stride := t.columns[op], t.ops[op].Stride()
-	if len(t.keys[op]) > 0 {
-		column, stride = t.keys[op], operator.KernelOf(t.ops[op]).Stride()
+	if s, ok := t.ops[op].(operator.Stateful); ok {
+		column, stride = t.keys[op], s.Kernel().Stride()
 	}
 	if len(results)%stride != 0 || first < 0 || first*stride > len(column)-len(results) {
 		panic(fmt.Sprintf("table: %d bytes for %v from record %d of %d on: a record has %d", len(results), t.ops[op], first, t.Records(), stride))
 	}
 	copy(column[first*stride:], results)
-}
-
-// AppendKeys appends the keys of record i for the state of a Stateful with index op.
-func (t *Table) AppendKeys(dst []byte, op, i int) []byte {
-	stride := operator.KernelOf(t.ops[op]).Stride()
-	return append(dst, t.keys[op][i*stride:][:stride]...)
 }
 
 // result returns the fixed-size result of the operator with index op for record i.
@@ -166,7 +161,7 @@ func (t *Table) Size() int64 {
 
 // MaxSize returns the maximum of Size for messages of at most the given number of records. The results have the format
 // f and stringBytes bytes of byte strings in total. If Parts has a compress function, add MaxBytes for the
-// uncompressed body.
+// uncompressed body. If operators are stateful, add MaxKeys, which a selection doesn't need.
 func MaxSize(f operator.Format, ops []operator.Operator, records, stringBytes int) int64 {
 	size := int64(8+1) * int64(records)
 	if canRefuse(ops) {
@@ -174,9 +169,6 @@ func MaxSize(f operator.Format, ops []operator.Operator, records, stringBytes in
 	}
 	for _, op := range ops {
 		size += int64(op.Stride()) * int64(records)
-		if s, ok := op.(operator.Stateful); ok {
-			size += int64(s.Kernel().Stride()) * int64(records)
-		}
 	}
 	if f == operator.Arrow {
 		size += arrowipc.MaxSize(operator.ArrowColumns(ops), records, stringBytes)
@@ -185,7 +177,7 @@ func MaxSize(f operator.Format, ops []operator.Operator, records, stringBytes in
 }
 
 // Reference returns the expected table for the records of a message, computed with the reference implementations.
-// statuses holds the expected status of each record. If it is nil, all are OK. The results of a Stateful stay undefined.
+// statuses holds the expected status of each record. If it is nil, all are OK. A stateful operator gets keys, and no values.
 func Reference(ops []operator.Operator, records [][]byte, statuses []record.Status) *Table {
 	t := new(Table)
 	t.Reset(ops, len(records))
@@ -196,10 +188,11 @@ func Reference(ops []operator.Operator, records [][]byte, statuses []record.Stat
 			t.SetStatus(i, statuses[i])
 		}
 		for k, op := range ops {
-			if _, ok := op.(operator.Stateful); ok {
+			result = operator.KernelOf(op).AppendReference(result[:0], payload)
+			if t.keys[k] != nil {
+				t.Put(k, i, result)
 				continue
 			}
-			result = op.AppendReference(result[:0], payload)
 			t.PutValue(k, i, result)
 		}
 	}

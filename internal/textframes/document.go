@@ -43,19 +43,14 @@ func Results(m *memory.Messages, body []byte, records [][]byte, decide Decide) (
 		conditions = m.Filter.Len()
 	}
 	counts := make([]int, conditions+1)
-	var asked []uint32
+	asked := want.Ask(m.Filter, nil, counts)
 	if decide != nil {
-		asked = want.Ask(m.Filter, nil, counts)
 		decide(want, asked)
 	}
-	switch {
-	case !m.Selects():
+	if !m.Selects() {
 		return want, 0, nil
-	case decide != nil:
-		want = want.Select(want.ChooseDecided(m.Filter, asked, nil, counts))
-	default:
-		want = want.Select(want.Choose(m.Filter, nil, counts))
 	}
+	want = want.Select(want.Choose(m.Filter, asked, nil, counts))
 	for _, n := range counts {
 		leftOut += n
 	}

@@ -13,36 +13,29 @@ import (
 // letter has it already.
 func (e *encoder) selects() bool { return e.o.Filter != nil || e.o.Format == operator.Annotated }
 
-// ask finds the records of a frame on which the state of a stateful operator decides, and returns their number. They are those that have
-// keys and that no condition without the operator leaves out.
+// ask finds the records of a frame on which the state of a stateful operator decides, and returns their number; see table.Table.Ask.
 func (e *encoder) ask(f *inflight.Frame) int {
 	if f == nil || f.Fault() != nil {
 		return 0
 	}
-	f.LeftOut = e.newLeftOut(f)
+	f.LeftOut = f.LeftOut[:0]
+	if e.o.Filter != nil {
+		f.LeftOut = append(f.LeftOut, make([]int, e.o.Filter.Len()+1)...)
+	}
 	f.Asked = f.Table.Ask(e.o.Filter, f.Asked[:0], f.LeftOut)
 	return len(f.Asked)
 }
 
-func (e *encoder) newLeftOut(f *inflight.Frame) []int {
-	f.LeftOut = f.LeftOut[:0]
-	if e.o.Filter == nil {
-		return f.LeftOut
-	}
-	return append(f.LeftOut, make([]int, e.o.Filter.Len()+1)...)
-}
-
-// choose returns the table of the records in the result of a frame. With a stateful operator, ask precedes it.
+// choose returns the table of the records in the result of a frame. With a stateful operator, the state must have decided on the records
+// that ask has found.
 func (e *encoder) choose(f *inflight.Frame) *table.Table {
 	if !e.selects() {
 		return &f.Table
 	}
 	if e.stateful < 0 {
-		f.LeftOut = e.newLeftOut(f)
-		f.Chosen = f.Table.Choose(e.o.Filter, f.Chosen[:0], f.LeftOut)
-	} else {
-		f.Chosen = f.Table.ChooseDecided(e.o.Filter, f.Asked, f.Chosen[:0], f.LeftOut)
+		e.ask(f)
 	}
+	f.Chosen = f.Table.Choose(e.o.Filter, f.Asked, f.Chosen[:0], f.LeftOut)
 	return f.Table.Select(f.Chosen)
 }
 

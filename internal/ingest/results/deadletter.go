@@ -174,7 +174,12 @@ func (w *Writer) sendLetters(ctx context.Context, letters []*deadLetter) (left [
 
 // letter returns the marker's entry for the dead letter.
 func (l *deadLetter) letter() commit.Letter {
-	return commit.Letter{Input: position(l.d), Record: l.record, Decided: l.record == noRecord && l.d.Frame != nil && len(l.d.Frame.Asked) > 0}
+	return commit.Letter{Input: position(l.d), Record: l.record, Decided: l.isDecided()}
+}
+
+// isDecided reports whether the state of a stateful operator has taken records of the message, which has a dead letter as a whole.
+func (l *deadLetter) isDecided() bool {
+	return l.w.stateful >= 0 && l.record == noRecord && l.d.Frame != nil && len(l.d.Frame.Asked) > 0
 }
 
 // storeLetters implements protocol.

@@ -92,8 +92,8 @@ func (s *decider) decide(deliveries []*inflight.Delivery) error {
 			asked = asked[len(some):]
 			for _, record := range some {
 				s.positions = append(s.positions, device.Position{Sequence: d.Sequence, Record: uint64(record)})
-				s.keys = d.Frame.Table.AppendKeys(s.keys, s.op, int(record))
 			}
+			s.keys = d.Frame.Table.AppendKeys(s.keys, s.op, some)
 		}
 	}
 	return s.apply(deliveries[first:])

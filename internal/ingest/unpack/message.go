@@ -229,7 +229,7 @@ func (m *Message) describe() {
 // buffers has the memory for the records of a message and for their results.
 type buffers struct {
 	Table   table.Table // results of the records
-	Asked   []uint32    // records on which the state of a stateful operator has decided; empty without one, and before that
+	Asked   []uint32    // records that table.Table.Ask has found; empty before that
 	Chosen  []uint32    // records in the result, if there is a filter; see LeftOut
 	LeftOut []int       // number of records that each condition of the filter left out, and then of null records
 	Encoded []byte      // encoded results
