@@ -253,7 +253,7 @@ func (a *app) demoOptions(payloads int, seed uint64) demo.Options {
 		URL: a.url, Payloads: payloads, Seed: seed, InputPrefix: first,
 		ResultStream: a.cfg.ResultStream, ResultPrefix: a.cfg.ResultPrefix, DeadLetterPrefix: a.cfg.DeadletterPrefix,
 		Messages: a.options.Messages, StateRecords: a.cfg.State.Records,
-		Out:      os.Stdout, Bar: console.Redraws(os.Stdout), Width: console.Width(os.Stdout),
+		Out: os.Stdout, Bar: console.Redraws(os.Stdout), Width: console.Width(os.Stdout),
 	}
 }
 
