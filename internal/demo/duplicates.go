@@ -67,11 +67,11 @@ type verdicts struct {
 func newVerdicts(ops []operator.Operator, records int) *verdicts {
 	for i, op := range ops {
 		if s, ok := op.(operator.Stateful); ok {
-			block := s.Params()
-			number := func(n int) int { return int(binary.LittleEndian.Uint32(block[4*n:])) }
-			return &verdicts{op: i, kernel: s.Kernel(), reference: neardup.NewReference(neardup.Parameters{
-				Bands: number(0), Rows: number(1), K: number(2), Seed: uint32(number(3)), Records: records,
-			})}
+			p, err := neardup.ParseBlock(s.Params(), records)
+			if err != nil {
+				panic("demo: " + err.Error()) // neardup is the only stateful operator
+			}
+			return &verdicts{op: i, kernel: s.Kernel(), reference: neardup.NewReference(p)}
 		}
 	}
 	return nil

@@ -60,8 +60,8 @@ type Device interface {
 	Kernel(name string, params []byte) (Kernel, error)
 
 	// NewState creates an empty state of the named stateful operator, whose kernel has the given parameter block. It allocates all of the
-	// state's memory. It fails like Kernel, with ErrInvalid for an operator without a state or for an invalid size, and with
-	// ErrOutOfMemory. The caller must close the state before the device.
+	// state's memory. It fails like Kernel, with ErrNotFound also for an operator without a state, with ErrInvalid also for an
+	// invalid size, and with ErrOutOfMemory. The caller must close the state before the device.
 	NewState(name string, params []byte, size StateSize) (State, error)
 
 	// StateBytes returns the memory that NewState allocates, in bytes. It fails like NewState, except for ErrOutOfMemory.

@@ -52,11 +52,7 @@ func (r *rig) verdictsOf(partition int, asked func(record int) bool) map[uint64]
 	r.Helper()
 	all := map[uint64][]neardup.Verdict{}
 	op := r.opts.State.Operator
-	block := op.Params()
-	reference := neardup.NewReference(neardup.Parameters{
-		Bands: int(binary.LittleEndian.Uint32(block)), Rows: int(binary.LittleEndian.Uint32(block[4:])), K: int(binary.LittleEndian.Uint32(block[8:])),
-		Seed: binary.LittleEndian.Uint32(block[12:]), Records: r.opts.State.Records,
-	})
+	reference := neardup.NewReference(natstest.Must(neardup.ParseBlock(op.Params(), r.opts.State.Records))(r))
 	for _, m := range r.Stored(r.opts.Stream) {
 		if !strings.HasPrefix(m.Subject, fmt.Sprintf("%d.", partition)) {
 			continue

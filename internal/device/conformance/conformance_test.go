@@ -115,6 +115,7 @@ func run(t *testing.T, open func(t *testing.T) device.Device, cases []operatorCa
 		{"Reuse", reuseTests},
 		{"Launch", launchTests},
 		{"Operator", operatorTests(cases)},
+		{"State", stateTests},
 		{"Invalid", invalidTests},
 		{"Check", checkTests},
 		{"Closed", closedTests},

@@ -56,7 +56,7 @@ func (d *Device) stateKernel(call, name string, params []byte) (device.StateHost
 	}
 	k, ok := bound.(device.StateHostKernel)
 	if !ok {
-		return nil, d.errorf(call, device.ErrInvalid, "operator %s has no state", name)
+		return nil, d.errorf(call, device.ErrNotFound, "operator %s has no state", name)
 	}
 	return k, nil
 }

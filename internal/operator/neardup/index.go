@@ -1,7 +1,6 @@
 package neardup
 
 import (
-	"errors"
 	"fmt"
 	"math/bits"
 )
@@ -9,9 +8,7 @@ import (
 // Index is the index of one partition. It takes batches of records, and can undo the last one. Create it with New. All methods are for one
 // goroutine at a time.
 type Index struct {
-	parameters Parameters
-	batch      int // records of a batch at most
-	state
+	course
 
 	// spare takes the records of a batch that belong to the next generation. They move to the table of the dropped generation when the batch
 	// can't be undone any more. Until then, the dropped generation is complete.
@@ -20,20 +17,7 @@ type Index struct {
 	step     step
 	rows     []row     // memory for a batch
 	verdicts []Verdict // of the last batch
-	parts    [2][]row  // of the last batch, in the young generation and in spare
-	undoable bool
-	before   state // the last batch
-	carried  int   // by the young generation before the last batch
-
-	start  uint64 // the generation with which the log began
-	broken error  // a replay failed
-}
-
-// state is the place of an index in the stream.
-type state struct {
-	applied    uint64   // number of records, including those of generations before a trimmed log
-	generation uint64   // number of the young generation
-	last       Position // of the last record
+	carried  int       // by the young generation before the last batch
 }
 
 // spareRoom returns the size of the spare generation.
@@ -70,8 +54,8 @@ func New(p Parameters, batch int) (*Index, error) {
 	}
 	full := room{records: p.Records, carried: p.Records}
 	return &Index{
-		parameters: p, batch: batch,
-		young: newGeneration(full, p.Bands), old: newGeneration(full, p.Bands), spare: newGeneration(p.spareRoom(batch), p.Bands),
+		course: course{parameters: p, batch: batch},
+		young:  newGeneration(full, p.Bands), old: newGeneration(full, p.Bands), spare: newGeneration(p.spareRoom(batch), p.Bands),
 		step: step{parameters: p, scratch: scratch{
 			slots: make([]int, batch*p.Bands), found: make([]uint32, batch*p.Bands), former: make([]uint32, batch*p.Bands),
 			copied: make([]uint64, batch), waiting: make([]int32, 0, batch),
@@ -81,15 +65,17 @@ func New(p Parameters, batch int) (*Index, error) {
 	}, nil
 }
 
-// Applied returns the number of records that the index has taken, and the position of the last one.
-func (x *Index) Applied() (records uint64, last Position) { return x.applied, x.last }
-
 // Apply returns the verdicts on consecutive records and inserts their keys. It takes the position and the keys (AppendKeys) of each record that
 // has a verdict. Positions ascend from batch to batch, so a batch can't be applied twice. The verdicts are valid until the next call of Apply.
 // If Apply returns an error, the index is unchanged. The batches before can't be undone any more.
 func (x *Index) Apply(positions []Position, keys []uint64) ([]Verdict, error) {
-	if err := x.check(positions, keys); err != nil {
+	if err := x.check(positions, len(keys)); err != nil {
 		return nil, err
+	}
+	for i, key := range keys {
+		if x.parameters.bandOf(key) != i%x.parameters.Bands {
+			return nil, fmt.Errorf("key %#x of band %d is not a key of that band: compute keys with AppendKeys", key, i%x.parameters.Bands)
+		}
 	}
 	x.commit()
 	x.before, x.carried, x.undoable = x.state, x.young.carried, true
@@ -106,9 +92,6 @@ func (x *Index) Apply(positions []Position, keys []uint64) ([]Verdict, error) {
 	return x.verdicts[:n], nil
 }
 
-// end returns the number of records at which the young generation is full.
-func (x *Index) end() uint64 { return (x.generation + 1) * uint64(x.parameters.Records) }
-
 // run applies the records of a batch from first to end, which belong to the generation young.
 func (x *Index) run(first, end int, keys []uint64, young, old *generation) {
 	if first == end {
@@ -123,42 +106,6 @@ func (x *Index) run(first, end int, keys []uint64, young, old *generation) {
 	s.slots = slots
 	x.applied += uint64(end - first)
 	x.last = x.rows[end-1].position
-}
-
-func (x *Index) check(positions []Position, keys []uint64) error {
-	if err := x.ready(); err != nil {
-		return err
-	}
-	if len(positions) > x.batch {
-		return fmt.Errorf("a batch of %d records: the index takes %d", len(positions), x.batch)
-	}
-	if len(keys) != len(positions)*x.parameters.Bands {
-		return fmt.Errorf("%d keys of %d records: pass %d per record", len(keys), len(positions), x.parameters.Bands)
-	}
-	for i, key := range keys {
-		if x.parameters.bandOf(key) != i%x.parameters.Bands {
-			return fmt.Errorf("key %#x of band %d is not a key of that band: compute keys with AppendKeys", key, i%x.parameters.Bands)
-		}
-	}
-	last := x.last
-	for _, p := range positions {
-		if p.Sequence == 0 || p.Compare(last) <= 0 {
-			return fmt.Errorf("position %d:%d does not follow %d:%d: apply each record once, in order", p.Sequence, p.Record, last.Sequence, last.Record)
-		}
-		last = p
-	}
-	return nil
-}
-
-// ready returns an error if verdicts would miss records that the log lacked.
-func (x *Index) ready() error {
-	if x.broken != nil {
-		return x.broken
-	}
-	if next := x.applied / uint64(x.parameters.Records); x.start > 0 && next <= x.start {
-		return fmt.Errorf("the log begins with generation %d, and verdicts of generation %d need the one before it: keep two whole generations of the log", x.start, next)
-	}
-	return nil
 }
 
 // commit makes the last batch permanent.
@@ -183,7 +130,7 @@ func (x *Index) turn() {
 // Undo removes the records of the last batch, as if Apply had not been called. It returns an error if Apply wasn't the last successful call.
 func (x *Index) Undo() error {
 	if !x.undoable {
-		return errors.New("no batch can be undone: undo a batch before the next call of Apply or Replay")
+		return errNotUndoable
 	}
 	for i, r := range x.parts[0] {
 		for set := r.inserted; set != 0; set &= set - 1 {

@@ -101,19 +101,19 @@ const MaxEntry = 1 << 30
 // AppendLog appends the log entries of the records [first, end) of the last batch, of at most limit bytes each. The entries of all
 // records, in order, describe all changes, so replaying them gives an index with the same answers. Entries with rows of two generations
 // don't exist. The limit is from MinEntry to MaxEntry. Call AppendLog before the next call of Apply, Undo or Replay.
-func (x *Index) AppendLog(entries [][]byte, first, end, limit int) ([][]byte, error) {
-	if limit < x.parameters.MinEntry() || limit > MaxEntry {
-		return nil, fmt.Errorf("a log entry has %d bytes at most: set %d to %d", limit, x.parameters.MinEntry(), MaxEntry)
+func (c *course) AppendLog(entries [][]byte, first, end, limit int) ([][]byte, error) {
+	if limit < c.parameters.MinEntry() || limit > MaxEntry {
+		return nil, fmt.Errorf("a log entry has %d bytes at most: set %d to %d", limit, c.parameters.MinEntry(), MaxEntry)
 	}
-	state := x.before
-	for _, rows := range x.parts {
+	state := c.before
+	for _, rows := range c.parts {
 		from, to := min(first, len(rows)), min(end, len(rows))
 		first, end = first-from, end-to
 		if from > 0 {
 			state.applied, state.last = state.applied+uint64(from), rows[from-1].position
 		}
 		if from < to {
-			entries = x.parameters.appendEntries(entries, state, rows[from:to], limit)
+			entries = c.parameters.appendEntries(entries, state, rows[from:to], limit)
 			state.applied, state.last = state.applied+uint64(to-from), rows[to-1].position
 		}
 	}

@@ -44,6 +44,7 @@
 package neardup
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/bits"
@@ -84,6 +85,17 @@ func (p Parameters) Validate() error {
 	check(p.K >= 1 && p.K <= 256, "k is %d: set 1 to 256", p.K)
 	check(p.Records >= 1 && p.Records <= MaxRecords, "a generation has %d records: set 1 to %d", p.Records, MaxRecords)
 	return errors.Join(errs...)
+}
+
+// ParseBlock returns the parameters in the block of the operator's kernel: uint32 bands, rows, k and seed, little-endian. A generation has the
+// given number of records.
+func ParseBlock(block []byte, records int) (p Parameters, err error) {
+	if len(block) != 16 {
+		return p, fmt.Errorf("the parameter block has %d bytes, want 16", len(block))
+	}
+	number := func(n int) uint32 { return binary.LittleEndian.Uint32(block[4*n:]) }
+	p = Parameters{Bands: int(number(0)), Rows: int(number(1)), K: int(number(2)), Seed: number(3), Records: records}
+	return p, p.Validate()
 }
 
 // Verdict is what the index says about a record. If DuplicateOf is the zero Position, the record has no hits.

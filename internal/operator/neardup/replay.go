@@ -24,8 +24,12 @@ func (x *Index) replay(entry []byte) error {
 		return err
 	}
 	x.commit()
-	if err := x.follow(h); err != nil {
+	turns, err := x.follow(h)
+	if err != nil {
 		return err
+	}
+	if turns {
+		x.turn()
 	}
 	d := newDecoder(h, entry)
 	for number := h.First; number < h.First+h.Records; number++ {
@@ -43,25 +47,6 @@ func (x *Index) replay(entry []byte) error {
 		x.last = r.position
 	}
 	return d.end()
-}
-
-// follow prepares the index for an entry, or returns an error if the entry isn't the next one.
-func (x *Index) follow(h Header) error {
-	records := uint64(h.Parameters.Records)
-	switch applied := h.Generation*records + uint64(h.First); {
-	case h.Parameters != x.parameters:
-		return fmt.Errorf("the log has parameters %+v, and the index %+v: use the parameters of the log, or begin a new log", h.Parameters, x.parameters)
-	case x.applied == 0 && h.First == 0:
-		if h.Generation == 0 && h.Previous != (Position{}) {
-			return errors.New("the first record of the log has a position before it")
-		}
-		x.applied, x.generation, x.start = applied, h.Generation, h.Generation
-	case applied != x.applied || h.Previous != x.last:
-		return fmt.Errorf("the entry follows record %d at %v, and the index has %d records up to %v: replay the log without gaps", applied, h.Previous, x.applied, x.last)
-	case x.applied == x.end():
-		x.turn()
-	}
-	return nil
 }
 
 // decoder reads the rows of an entry. It stops with the first error.

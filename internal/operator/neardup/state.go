@@ -2,7 +2,7 @@ package neardup
 
 import (
 	"encoding/binary"
-	"sync/atomic"
+	"errors"
 
 	"millrace/internal/device"
 )
@@ -19,32 +19,24 @@ func NewState(p Parameters, batch int) (device.State, error) {
 
 // cpuState implements device.State with an Index.
 type cpuState struct {
+	counts
 	index    *Index
 	bytes    int64
 	keys     []uint64
 	verdicts []Verdict
-
-	decided, hits atomic.Uint64
-	applied       atomic.Uint64
 }
 
 // Apply implements device.State.
 func (s *cpuState) Apply(positions []device.Position, keys []byte) (device.Decisions, error) {
 	s.keys = s.keys[:0]
-	for ; len(keys) >= 8; keys = keys[8:] {
+	for ; len(keys) >= KeyBytes; keys = keys[KeyBytes:] {
 		s.keys = append(s.keys, binary.LittleEndian.Uint64(keys))
 	}
 	var err error
 	if s.verdicts, err = s.index.Apply(positions, s.keys); err != nil {
-		return nil, device.Errorf("apply", "", device.ErrInvalid, "%v", err)
+		return nil, invalid("apply", err)
 	}
-	s.decided.Add(uint64(len(s.verdicts)))
-	for i := range s.verdicts {
-		if s.verdicts[i].Bands > 0 {
-			s.hits.Add(1)
-		}
-	}
-	s.applied.Store(s.index.applied)
+	s.decide(s.verdicts, s.index.applied)
 	return s, nil
 }
 
@@ -55,61 +47,63 @@ func (s *cpuState) AppendValue(dst []byte, record int) []byte {
 
 // AppendLog implements device.Decisions.
 func (s *cpuState) AppendLog(entries [][]byte, first, end, limit int) ([][]byte, error) {
-	entries, err := s.index.AppendLog(entries, first, end, limit)
-	if err != nil {
-		return nil, device.Errorf("write the log", "", device.ErrInvalid, "%v", err)
-	}
-	return entries, nil
+	return appendLog(&s.index.course, entries, first, end, limit)
 }
 
 // Undo implements device.State.
 func (s *cpuState) Undo() error {
 	if err := s.index.Undo(); err != nil {
-		return device.Errorf("undo", "", device.ErrInvalid, "%v", err)
+		return invalid("undo", err)
 	}
-	s.applied.Store(s.index.applied)
+	s.reached(s.index.applied)
 	return nil
 }
 
 // Replay implements device.State.
 func (s *cpuState) Replay(entry []byte) error {
 	if err := s.index.Replay(entry); err != nil {
-		return device.Errorf("replay", "", device.ErrInvalid, "%v", err)
+		return invalid("replay", err)
 	}
-	s.applied.Store(s.index.applied)
+	s.reached(s.index.applied)
 	return nil
 }
 
 // ReadEntry implements device.State.
-func (s *cpuState) ReadEntry(entry []byte) (device.EntryInfo, error) {
-	h, err := ReadHeader(entry)
-	if err != nil {
-		return device.EntryInfo{}, device.Errorf("read entry", "", device.ErrInvalid, "%v", err)
-	}
-	return device.EntryInfo{Generation: h.Generation, First: h.First, Previous: h.Previous, Last: h.Last}, nil
-}
+func (s *cpuState) ReadEntry(entry []byte) (device.EntryInfo, error) { return readEntry(entry) }
 
 // Applied implements device.State.
 func (s *cpuState) Applied() (records uint64, last device.Position) { return s.index.Applied() }
 
 // Stats implements device.State.
 func (s *cpuState) Stats() device.StateStats {
-	applied, generation := s.applied.Load(), uint64(s.index.parameters.Records)
-	stats := device.StateStats{Bytes: s.bytes, Records: applied, Decided: s.decided.Load(), Hits: s.hits.Load()}
-	if applied > 0 {
-		stats.Generation = (applied - 1) / generation
-		young := applied - stats.Generation*generation
-		stats.Load = float64(young) / float64(generation)
-		stats.Records = young
-		if stats.Generation > 0 {
-			stats.Records += generation
-		}
-	}
-	return stats
+	return s.stats(s.bytes, s.index.parameters.Records)
 }
 
-// Close implements device.State.
-func (s *cpuState) Close() error {
-	s.index = nil
-	return nil
+// Close implements device.State. The memory is free when nothing refers to the state.
+func (s *cpuState) Close() error { return nil }
+
+// errNotUndoable is the error of Undo without a batch.
+var errNotUndoable = errors.New("no batch can be undone: undo a batch before the next call of Apply or Replay")
+
+// invalid returns err as an error of a device.
+func invalid(call string, err error) error {
+	return device.Errorf(call, "", device.ErrInvalid, "%v", err)
+}
+
+// appendLog is course.AppendLog with an error of a device.
+func appendLog(c *course, entries [][]byte, first, end, limit int) ([][]byte, error) {
+	entries, err := c.AppendLog(entries, first, end, limit)
+	if err != nil {
+		return nil, invalid("write the log", err)
+	}
+	return entries, nil
+}
+
+// readEntry implements ReadEntry of states.
+func readEntry(entry []byte) (device.EntryInfo, error) {
+	h, err := ReadHeader(entry)
+	if err != nil {
+		return device.EntryInfo{}, invalid("read entry", err)
+	}
+	return device.EntryInfo{Generation: h.Generation, First: h.First, Previous: h.Previous, Last: h.Last}, nil
 }

@@ -1,0 +1,157 @@
+//go:build cgo
+
+package cuda_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"math/rand/v2"
+	"testing"
+
+	"millrace/internal/device"
+	"millrace/internal/device/cuda"
+	"millrace/internal/device/cuda/fakecuda"
+	"millrace/internal/device/host"
+	"millrace/internal/operator"
+	"millrace/internal/operator/neardup"
+)
+
+// stateBlock returns the parameter block of the kernel of neardup.
+func stateBlock(p neardup.Parameters) (block []byte) {
+	for _, n := range []uint32{uint32(p.Bands), uint32(p.Rows), uint32(p.K), p.Seed} {
+		block = binary.LittleEndian.AppendUint32(block, n)
+	}
+	return block
+}
+
+// checkState applies random batches to states on the GPU and on the CPU, and undoes some of them. Values and log must be equal. Each log is
+// replayed into a state on the other device, which goes on with the stream.
+func checkState(t *testing.T, gpu device.Device, p neardup.Parameters, batch, records int) {
+	t.Helper()
+	cpu, err := host.Open(host.Options{Kernels: operator.HostKernels()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cpu.Close() })
+	random := rand.New(rand.NewPCG(7, uint64(p.Bands)))
+	positions, numbers := nearDuplicates(random, p, records)
+	var keys []byte
+	for _, n := range numbers {
+		keys = binary.LittleEndian.AppendUint64(keys, n)
+	}
+	devices := []device.Device{gpu, cpu}
+	newStates := func() (all []device.State) {
+		for _, d := range devices {
+			s, err := d.NewState("neardup", stateBlock(p), device.StateSize{Records: p.Records, Batch: batch})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if err := s.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+			all = append(all, s)
+		}
+		return all
+	}
+	states, logs := newStates(), [2][][]byte{}
+	for first := 0; first < records; {
+		n := min(1+random.IntN(batch), records-first)
+		undone, cut := random.IntN(3) == 0, random.IntN(n+1)
+		var values [2][]byte
+		for k, s := range states {
+			d, err := s.Apply(positions[first:first+n], keys[first*p.Bands*neardup.KeyBytes:][:n*p.Bands*neardup.KeyBytes])
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range n {
+				values[k] = d.AppendValue(values[k], i)
+			}
+			if undone {
+				if err := s.Undo(); err != nil {
+					t.Fatal(err)
+				}
+				continue
+			}
+			for _, part := range [][2]int{{0, cut}, {cut, n}} {
+				if logs[k], err = d.AppendLog(logs[k], part[0], part[1], 1<<16); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if !bytes.Equal(values[0], values[1]) {
+			t.Fatalf("the verdicts on %d records from %d on differ", n, first)
+		}
+		if !undone {
+			first += n
+		}
+		if first >= records/2 && first-n < records/2 {
+			states = newStates()
+			for k, s := range states {
+				for _, entry := range logs[1-k] {
+					if err := s.Replay(entry); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		}
+	}
+	if !bytes.Equal(bytes.Join(logs[0], nil), bytes.Join(logs[1], nil)) {
+		t.Error("the logs differ")
+	}
+}
+
+// TestState needs a GPU.
+func TestState(t *testing.T) {
+	library, all := gpus(t)
+	for _, info := range all {
+		t.Run(info.ID, func(t *testing.T) {
+			d := open(t, library, info)
+			t.Cleanup(func() {
+				if err := d.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+			checkState(t, d, neardup.Parameters{Bands: 20, Rows: 13, K: 24, Seed: 42, Records: 40000}, 9000, 130000)
+			checkState(t, d, neardup.Parameters{Bands: 64, Rows: 2, K: 24, Seed: 42, Records: 3000}, 3000, 9000)
+		})
+	}
+}
+
+// The fake library runs the kernels on fibers, so everything but the GPU is tested.
+func TestStateOnFibers(t *testing.T) {
+	fakecuda.Set(t, "")
+	d, err := cuda.Open(cuda.Options{Library: fakecuda.Library(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	p := neardup.Parameters{Bands: 5, Rows: 2, K: 24, Seed: 42, Records: 60}
+	checkState(t, d, p, 50, 250)
+
+	size := device.StateSize{Records: 60, Batch: 50}
+	if n, err := d.StateBytes("neardup", stateBlock(p), size); err != nil || n <= 0 {
+		t.Errorf("a state of %d bytes, %v", n, err)
+	}
+	for name, c := range map[string]struct {
+		operator string
+		block    []byte
+		size     device.StateSize
+		want     error
+	}{
+		"unknown":   {"crc32c", nil, size, device.ErrNotFound},
+		"bad block": {"neardup", []byte{1}, size, device.ErrInvalid},
+		"too large": {"neardup", stateBlock(p), device.StateSize{Records: 60, Batch: 61}, device.ErrInvalid},
+		"no bands":  {"neardup", stateBlock(neardup.Parameters{Rows: 2, K: 24}), size, device.ErrInvalid},
+	} {
+		if _, err := d.NewState(c.operator, c.block, c.size); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+	}
+}

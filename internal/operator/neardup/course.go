@@ -1,0 +1,81 @@
+package neardup
+
+import "fmt"
+
+// course is an index's place in the stream, and what its last batch changed. It is the part of an index that doesn't depend on where the
+// tables are.
+type course struct {
+	parameters Parameters
+	batch      int // records of a batch at most
+	state
+
+	parts    [2][]row // the rows of the last batch, in the young generation and in the next one
+	undoable bool
+	before   state // the last batch
+
+	start  uint64 // the generation with which the log began
+	broken error  // a replay failed
+}
+
+// state is the place of an index in the stream.
+type state struct {
+	applied    uint64   // number of records, including those of generations before a trimmed log
+	generation uint64   // number of the young generation
+	last       Position // of the last record
+}
+
+// Applied returns the number of records that the index has taken, and the position of the last one.
+func (c *course) Applied() (records uint64, last Position) { return c.applied, c.last }
+
+// end returns the number of records at which the young generation is full.
+func (c *course) end() uint64 { return (c.generation + 1) * uint64(c.parameters.Records) }
+
+// check returns an error unless a batch of records with that number of keys may follow.
+func (c *course) check(positions []Position, keys int) error {
+	if err := c.ready(); err != nil {
+		return err
+	}
+	if len(positions) > c.batch {
+		return fmt.Errorf("a batch of %d records: the index takes %d", len(positions), c.batch)
+	}
+	if keys != len(positions)*c.parameters.Bands {
+		return fmt.Errorf("%d keys of %d records: pass %d per record", keys, len(positions), c.parameters.Bands)
+	}
+	last := c.last
+	for _, p := range positions {
+		if p.Sequence == 0 || p.Compare(last) <= 0 {
+			return fmt.Errorf("position %d:%d does not follow %d:%d: apply each record once, in order", p.Sequence, p.Record, last.Sequence, last.Record)
+		}
+		last = p
+	}
+	return nil
+}
+
+// ready returns an error if verdicts would miss records that the log lacked.
+func (c *course) ready() error {
+	if c.broken != nil {
+		return c.broken
+	}
+	if next := c.applied / uint64(c.parameters.Records); c.start > 0 && next <= c.start {
+		return fmt.Errorf("the log begins with generation %d, and verdicts of generation %d need the one before it: keep two whole generations of the log", c.start, next)
+	}
+	return nil
+}
+
+// follow prepares for the records of a log entry, or returns an error if the entry isn't the next one. turns reports whether the entry
+// begins a generation after a full one.
+func (c *course) follow(h Header) (turns bool, err error) {
+	records := uint64(h.Parameters.Records)
+	switch applied := h.Generation*records + uint64(h.First); {
+	case h.Parameters != c.parameters:
+		return false, fmt.Errorf("the log has parameters %+v, and the index %+v: use the parameters of the log, or begin a new log", h.Parameters, c.parameters)
+	case c.applied == 0 && h.First == 0:
+		if h.Generation == 0 && h.Previous != (Position{}) {
+			return false, fmt.Errorf("the first record of the log has a position before it")
+		}
+		c.applied, c.generation, c.start = applied, h.Generation, h.Generation
+	case applied != c.applied || h.Previous != c.last:
+		return false, fmt.Errorf("the entry follows record %d at %v, and the index has %d records up to %v: replay the log without gaps", applied, h.Previous, c.applied, c.last)
+	}
+	return c.applied == c.end(), nil
+}
