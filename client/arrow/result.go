@@ -63,7 +63,8 @@ const (
 type Texts Column
 
 // Bytes returns the value of record i as a slice of the result, or nil if the record has no value. The value is a byte string or
-// little-endian numbers. Use Numbers to get numbers as a typed slice.
+// little-endian numbers. A position has two numbers, its sequence and its record. Use Numbers to get numbers as a typed slice, and
+// Result.Neardup to get positions.
 func (c *Column) Bytes(i int) []byte {
 	switch {
 	case !c.valid[i]:
@@ -183,7 +184,7 @@ func Decode(body []byte) (result *Result, err error) {
 		return nil, fmt.Errorf("arrow result: %w", err)
 	}
 	for _, c := range result.Columns {
-		if c.width == variable {
+		if c.width == variable && c.Type.ID() != arrow.LIST {
 			result.Texts = append(result.Texts, Texts(c))
 		}
 	}
@@ -252,6 +253,14 @@ func (c *Column) measure() error {
 		if c.width = variable; c.element() == c.Type {
 			return nil
 		}
+	case *arrow.StructType:
+		if c.width = positionBytes; isPosition(t) && n == 1 {
+			return nil
+		}
+	case *arrow.ListType:
+		if c.width = variable; isPosition(t.Elem()) {
+			return nil
+		}
 	}
 	return fmt.Errorf("column %q is %v: a result has none of it", c.Name, c.Type)
 }
@@ -302,6 +311,10 @@ func (c *Column) append(batch arrow.RecordBatch, rows int) error {
 	first := len(c.valid)
 	for i := range rows {
 		c.valid = append(c.valid, data.IsValid(i) && values.IsValid(i))
+	}
+	switch values := values.(type) {
+	case *array.Struct, *array.List:
+		return c.appendPositions(values, rows)
 	}
 	if list, ok := values.(*array.FixedSizeList); ok {
 		values = list.ListValues()

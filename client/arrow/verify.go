@@ -23,8 +23,9 @@ const (
 
 	batchNodes, batchBuffers, batchCompression, batchVariadic = 1, 2, 3, 4
 
-	// fieldTypes has a bit for each type of a result's fields: Int, FloatingPoint, Binary, Utf8, Struct_, FixedSizeBinary and FixedSizeList.
-	fieldTypes = uint64(1<<2 | 1<<3 | 1<<4 | 1<<5 | 1<<13 | 1<<15 | 1<<16)
+	// fieldTypes has a bit for each type of a result's fields: Int, FloatingPoint, Binary, Utf8, List, Struct_, FixedSizeBinary and
+	// FixedSizeList.
+	fieldTypes = uint64(1<<2 | 1<<3 | 1<<4 | 1<<5 | 1<<12 | 1<<13 | 1<<15 | 1<<16)
 
 	maxElements = 4096 // maximum number of fields and metadata keys of a schema
 )
@@ -78,11 +79,12 @@ func verifySchema(schema table) error {
 	if err := errors.Join(schema.count(schemaMetadata, 4, &left), schema.count(schemaFeatures, 8, &left)); err != nil {
 		return err
 	}
-	return verifyFields(schema, schemaFields, 2, &left)
+	return verifyFields(schema, schemaFields, 3, &left)
 }
 
 // verifyFields checks a vector of fields and their children. number is the number of the vector in the table parent, and levels is
-// the permitted depth of the children. A result needs two levels: the fields of a struct, and the elements of a list.
+// the permitted depth of the children. A result needs three levels: the fields of a struct, the elements of a list, and the fields of a
+// position.
 func verifyFields(parent table, number, levels int, left *int) error {
 	if err := parent.count(number, 4, left); err != nil {
 		return err

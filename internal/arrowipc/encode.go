@@ -99,11 +99,11 @@ func (e *Encoder) Size() int64 {
 }
 
 // MaxSize returns the maximum Size of an encoder whose streams have up to rows records and stringBytes bytes of byte
-// strings. Memory for byte strings grows in steps, so it may exceed their length. Kept fields need MaxFields bytes more.
+// strings. Memory for byte strings grows in steps, so it may exceed their length, and positions are in memory twice. Kept fields need MaxFields bytes more.
 func MaxSize(columns []Column, rows, stringBytes int) int64 {
 	limit := int64(4*(rows+1)+longestStatus*rows+(rows+7)/8) + int64(MaxBytes(columns, 0, 0))
 	for _, c := range columns {
-		limit += int64(c.maxGathered(rows)) + int64(c.binaries())*int64(2*stringBytes+64)
+		limit += int64(c.maxGathered(rows)) + int64(c.binaries())*int64(3*stringBytes+64)
 	}
 	return limit
 }
@@ -225,16 +225,18 @@ type Span struct{ From, To int }
 type gathered struct {
 	values []byte
 	ends   []int32 // 0, then the end of each byte string
+
+	positions positions // of values, if they are positions
 }
 
-func (g *gathered) size() int64 { return int64(cap(g.values) + 4*cap(g.ends)) }
+func (g *gathered) size() int64 { return int64(cap(g.values)+4*cap(g.ends)) + g.positions.size() }
 
 // gather collects the values of each field of column k that isn't the whole record.
 func (e *Encoder) gather(k int, rows Rows) []gathered {
 	c, n, fields := e.columns[k], len(rows.Lengths), e.gathered[k]
 	records := rows.Values[k]
 	for j, f := range c.Fields {
-		if f.Type != BinaryType && !c.isWhole(f) {
+		if !f.isVariable() && !c.isWhole(f) {
 			fields[j].copyValues(f, c.Width, n, records)
 		}
 	}
@@ -257,7 +259,7 @@ func (g *gathered) copyValues(f Field, width, n int, records []byte) {
 func gatherStrings(fields []gathered, c Column, rows Rows, k int) {
 	n := len(rows.Lengths)
 	for j, f := range c.Fields {
-		if f.Type == BinaryType {
+		if f.isVariable() {
 			g := &fields[j]
 			g.values, g.ends = g.values[:0], append(grown(g.ends, n+1), 0)
 		}
@@ -265,7 +267,7 @@ func gatherStrings(fields []gathered, c Column, rows Rows, k int) {
 	for i := range n {
 		at := rows.Spans[k][i].From
 		for j, f := range c.Fields {
-			if f.Type != BinaryType {
+			if !f.isVariable() {
 				continue
 			}
 			g := &fields[j]
@@ -281,6 +283,16 @@ func gatherStrings(fields []gathered, c Column, rows Rows, k int) {
 func (g *gathered) data(f Field, t arrow.DataType, n, nulls int, valid *memory.Buffer) *array.Data {
 	values := memory.NewBufferBytes(g.values)
 	switch {
+	case f.Type == PositionType:
+		g.positions.set(g.values)
+		return g.positions.data(memory.NewBufferBytes(g.positions.validity), g.positions.nulls)
+	case f.Type == PositionsType:
+		g.positions.set(g.values)
+		for i := range g.ends {
+			g.ends[i] /= positionBytes
+		}
+		ends := memory.NewBufferBytes(arrow.Int32Traits.CastToBytes(g.ends))
+		return array.NewData(t, n, []*memory.Buffer{valid, ends}, []arrow.ArrayData{g.positions.data(nil, 0)}, nulls, 0)
 	case f.Type == BinaryType:
 		ends := memory.NewBufferBytes(arrow.Int32Traits.CastToBytes(g.ends))
 		return array.NewData(t, n, []*memory.Buffer{valid, ends, values}, nil, nulls, 0)

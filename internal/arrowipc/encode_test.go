@@ -52,7 +52,10 @@ var (
 	packed = Column{Name: "packed", Spec: "packed", Kind: Struct, Width: 4, Fields: []Field{{"peak", Uint32Type, 0, 0}}}
 	number = Column{Name: "number", Spec: "number", Kind: Single, Width: 8, Fields: []Field{{"n", Float64Type, 0, 0}}}
 	list   = Column{Name: "list", Spec: "list", Kind: Single, Width: 6, Fields: []Field{{"n", Int16Type, 3, 0}}}
-	text   = Column{Name: "text", Spec: "text", Kind: Single, Width: 4, Fields: []Field{{"n", BinaryType, 0, 0}}}
+	places = Column{Name: "places", Spec: "places?x=2", Kind: Struct, Width: 24, Fields: []Field{
+		{"of", PositionType, 0, 0}, {"n", Uint32Type, 0, 16}, {"also", PositionsType, 0, 20},
+	}}
+	text = Column{Name: "text", Spec: "text", Kind: Single, Width: 4, Fields: []Field{{"n", BinaryType, 0, 0}}}
 )
 
 // addSome adds random values to column k, which must have fields.
@@ -67,8 +70,14 @@ func (r *Rows) addSome(k int, c Column, columns int, random *rand.Rand) {
 			if s != record.OK {
 				break
 			}
-			if f.Type == BinaryType {
+			if f.Type == PositionType && random.IntN(3) == 0 {
+				continue // null
+			}
+			if f.isVariable() {
 				n := random.IntN(40) * random.IntN(2)
+				if f.Type == PositionsType {
+					n = n / 10 * positionBytes
+				}
 				binary.LittleEndian.PutUint32(bytes[f.At:], uint32(n))
 				r.Strings = append(r.Strings, randomBytes(n, random)...)
 			} else {

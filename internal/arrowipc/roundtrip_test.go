@@ -16,7 +16,7 @@ import (
 	"millrace/internal/record"
 )
 
-var lists = [][]Column{{}, {crc32c}, {minhash}, {crc32c, minhash}, {other, minhash, crc32c}, {packed}, {number, list}, {text}, {crc32c, all, text}}
+var lists = [][]Column{{}, {crc32c}, {minhash}, {crc32c, minhash}, {other, minhash, crc32c}, {packed}, {number, list}, {text}, {crc32c, all, text}, {places}, {text, places, crc32c}}
 
 // TestOthersReadWhatWasEncoded reads every value with package client/arrow. It also joins the fields of records.
 func TestOthersReadWhatWasEncoded(t *testing.T) {
@@ -56,7 +56,8 @@ func compare(t *testing.T, columns []Column, got *arrow.Result, want Rows) {
 				if of[j].Spec != c.Spec || strings.TrimSpace(of[j].Field+" "+of[j].Type.String()) != types[j] {
 					t.Fatalf("column %+v, want %s of %s", of[j], types[j], c.Spec)
 				}
-				if (values[j] == nil) != (status != record.OK) || got.Statuses[i] != status.String() {
+				null := c.Fields != nil && c.Fields[j].Type == PositionType && binary.LittleEndian.Uint64(want.Values[k][i*c.Width:]) == 0
+				if (values[j] == nil) != (status != record.OK || null) || got.Statuses[i] != status.String() {
 					t.Fatalf("%s of record %d is %q, its status %s, want %v", types[j], i, values[j], got.Statuses[i], status)
 				}
 			}
@@ -170,11 +171,14 @@ func TestAllocationsDoNotDependOnRows(t *testing.T) {
 	}
 }
 
-// fieldsOf returns the number of fields of the columns and of their lists.
+// fieldsOf returns the number of fields of the columns, of their lists and of positions.
 func fieldsOf(columns []Column) (n int) {
 	for _, c := range columns {
 		for _, f := range c.Fields {
 			n += 1 + min(f.Count, 1)
+			if f.Type == PositionType || f.Type == PositionsType {
+				n += 3
+			}
 		}
 	}
 	return n

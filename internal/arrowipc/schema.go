@@ -121,6 +121,9 @@ const (
 	Float32Type
 	Float64Type
 	BinaryType // a byte string; the record contains its length as a uint32
+
+	PositionType  // position of a record: the sequence of its message and its number there, two uint64; null if the sequence is 0
+	PositionsType // list of positions; the record contains the length of their bytes as a uint32
 )
 
 var types = [...]struct {
@@ -132,7 +135,8 @@ var types = [...]struct {
 	Int8Type: {arrow.PrimitiveTypes.Int8, 1}, Int16Type: {arrow.PrimitiveTypes.Int16, 2},
 	Int32Type: {arrow.PrimitiveTypes.Int32, 4}, Int64Type: {arrow.PrimitiveTypes.Int64, 8},
 	Float32Type: {arrow.PrimitiveTypes.Float32, 4}, Float64Type: {arrow.PrimitiveTypes.Float64, 8},
-	BinaryType: {arrow.BinaryTypes.Binary, 4},
+	BinaryType:   {arrow.BinaryTypes.Binary, 4},
+	PositionType: {position, positionBytes}, PositionsType: {arrow.ListOfNonNullable(position), 4},
 }
 
 // Field is a field of an operator's records.
@@ -148,7 +152,7 @@ func (f Field) bytes() int { return types[f.Type].bytes * max(f.Count, 1) }
 
 // dataType returns the Arrow type of the field. It panics if the field doesn't fit into a record of width bytes.
 func (f Field) dataType(width int) arrow.DataType {
-	if int(f.Type) >= len(types) || f.Count < 0 || f.At < 0 || f.At+f.bytes() > width || f.Type == BinaryType && f.Count != 0 {
+	if int(f.Type) >= len(types) || f.Count < 0 || f.At < 0 || f.At+f.bytes() > width || f.Type >= BinaryType && f.Count != 0 {
 		panic(fmt.Sprintf("arrowipc: field %q of type %d with %d elements at byte %d of %d", f.Name, f.Type, f.Count, f.At, width))
 	}
 	if f.Count > 0 {
@@ -157,11 +161,11 @@ func (f Field) dataType(width int) arrow.DataType {
 	return types[f.Type].arrow
 }
 
-// structType returns the type of a column that is a struct. A record's struct can be null, but its fields can't.
+// structType returns the type of a column that is a struct. A record's struct can be null. Of its fields, only a PositionType can be null.
 func (c Column) structType() arrow.DataType {
 	fields := make([]arrow.Field, 0, len(c.Fields))
 	for _, f := range c.Fields {
-		fields = append(fields, arrow.Field{Name: f.Name, Type: f.dataType(c.Width)})
+		fields = append(fields, arrow.Field{Name: f.Name, Type: f.dataType(c.Width), Nullable: f.Type == PositionType})
 	}
 	return arrow.StructOf(fields...)
 }
@@ -187,9 +191,10 @@ func (c Column) Join(values [][]byte) (value []byte, ok bool) {
 	value = make([]byte, c.Width)
 	for i, f := range c.Fields {
 		switch v := values[i]; {
-		case f.Type == BinaryType:
+		case f.isVariable():
 			binary.LittleEndian.PutUint32(value[f.At:], uint32(len(v)))
 			value = append(value, v...)
+		case f.Type == PositionType && v == nil: // null
 		case len(v) != f.bytes():
 			return nil, false
 		default:
@@ -204,19 +209,22 @@ func (c Column) Equal(o Column) bool {
 	return c.Name == o.Name && c.Spec == o.Spec && c.Kind == o.Kind && c.Width == o.Width && slices.Equal(c.Fields, o.Fields)
 }
 
-// binaries returns the column's number of byte strings per record.
+// binaries returns the column's number of byte strings per record. A list of positions counts as one.
 func (c Column) binaries() (n int) {
 	for _, f := range c.Fields {
-		if f.Type == BinaryType {
+		if f.isVariable() {
 			n++
 		}
 	}
 	return n
 }
 
+// isVariable reports whether the field's bytes follow the record, which contains their length.
+func (f Field) isVariable() bool { return f.Type == BinaryType || f.Type == PositionsType }
+
 // isWhole reports whether the field is the column's only content. The records then serve as an Arrow buffer without a
 // copy.
-func (c Column) isWhole(f Field) bool { return f.Type != BinaryType && f.bytes() == c.Width }
+func (c Column) isWhole(f Field) bool { return f.Type < BinaryType && f.bytes() == c.Width }
 
 // maxFields returns the maximum number of bytes of the column's fields in a stream with the given number of rows.
 func (c Column) maxFields(rows int) (limit int) {
@@ -226,8 +234,11 @@ func (c Column) maxFields(rows int) (limit int) {
 			continue // the field has no description besides the column's
 		}
 		limit += maxField + len(f.Name)
-		if f.Count > 0 {
+		switch {
+		case f.Count > 0:
 			limit += maxField // description of the list's element
+		case f.Type == PositionType, f.Type == PositionsType:
+			limit += 3 * maxField // descriptions of an element and of its fields
 		}
 	}
 	return limit
@@ -240,6 +251,9 @@ func (c Column) maxGathered(rows int) (limit int) {
 		if !c.isWhole(f) {
 			limit += maxField + f.maxValues(rows)
 		}
+		if f.Type == PositionType {
+			limit += f.maxValues(rows) // the positions are in memory twice
+		}
 	}
 	return limit
 }
@@ -247,8 +261,13 @@ func (c Column) maxGathered(rows int) (limit int) {
 // maxValues returns the maximum number of bytes of the field's values in a stream with the given number of rows,
 // without byte strings.
 func (f Field) maxValues(rows int) int {
-	if f.Type == BinaryType {
+	switch f.Type {
+	case BinaryType:
 		return padded(4*(rows+1), 8) + 8 // the bytes themselves are padded too
+	case PositionType:
+		return padded(bitmap(rows), 64) + 2*padded(8*rows, 8)
+	case PositionsType:
+		return padded(4*(rows+1), 8) + 2*8 // the sequences and the numbers are padded
 	}
 	return padded(f.bytes()*rows, 8)
 }

@@ -66,7 +66,11 @@ type nearDuplicates struct {
 
 func newNeardup(kernel *builtIn) *nearDuplicates {
 	return &nearDuplicates{kernel: kernel, bands: int(kernel.declared.Value(0)), column: arrowipc.Column{
-		Name: kernel.name, Spec: kernel.String(), Kind: arrowipc.Bytes, Width: neardup.ValueBytes,
+		Name: kernel.name, Spec: kernel.String(), Kind: arrowipc.Struct, Width: neardup.ValueBytes, Fields: []arrowipc.Field{
+			{Name: "duplicate_of", Type: arrowipc.PositionType},
+			{Name: "bands", Type: arrowipc.Uint32Type, At: 16},
+			{Name: "also", Type: arrowipc.PositionsType, At: 20},
+		},
 	}}
 }
 
