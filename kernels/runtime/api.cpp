@@ -10,7 +10,7 @@ using namespace millrace;
 const millrace_api *table() {
     static const millrace_operator *const operators[] = {
         &kCrc32c.op, &kMinhash.op, &kMinhashPlain.op, &kMinhashSpecialized.op, &kMinhashCluster.op, &kQuality.op,
-        &kMix.op, &kCrc32cPersistent.op, &kMinhashPersistent.op,
+        &kNeardupKeys.op, &kMix.op, &kCrc32cPersistent.op, &kMinhashPersistent.op,
     };
     static const millrace_api api = {
         sizeof api, MILLRACE_ABI_VERSION, MILLRACE_ABI_LEAST, sizeof operators / sizeof operators[0], operators,

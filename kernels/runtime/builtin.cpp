@@ -5,6 +5,7 @@
 
 #include <stddef.h>
 
+#include "../math/neardup_key.cuh"
 #include "../math/permutation.cuh"
 #include "../math/shingle.cuh"
 #include "millrace/declare.cuh"
@@ -73,10 +74,26 @@ constexpr Declared quality() {
     return all;
 }
 
+// The number of keys is the first parameter, `bands`.
+struct Bands {
+    static constexpr uint32_t kCount = 0, kParameter = 1;
+};
+
+constexpr Declared neardup() {
+    Declared all = named("neardup", 1);
+    add_parameter<uint32_t>(&all, "bands", 20, 1, kMostBands, 0);
+    add_parameter<uint32_t>(&all, "rows", 13, 1, kMostHashes, 0);
+    add_parameter<uint32_t>(&all, "k", 24, 1, kMostShingleCharacters, 0);
+    add_parameter<uint32_t>(&all, "seed", 42, 0, UINT32_MAX, 0);
+    add_field<ArrayField<uint64_t, Bands>>(&all, "keys", bare_column);
+    return all;
+}
+
 } // namespace
 
 constexpr Declared kCrc32cDeclared = crc32c();
 constexpr Declared kMinhashDeclared = minhash();
 constexpr Declared kQualityDeclared = quality();
+constexpr Declared kNeardupDeclared = neardup();
 
 } // namespace millrace

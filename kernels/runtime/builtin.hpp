@@ -10,7 +10,7 @@ namespace millrace {
 // A description with its entries. Entries that an operator doesn't have are zero.
 struct Declared {
     millrace_description head;
-    millrace_parameter parameters[3];
+    millrace_parameter parameters[4];
     millrace_field fields[kQualityAllFields];
     millrace_reason reasons[1];
 };
@@ -18,5 +18,6 @@ struct Declared {
 extern const Declared kCrc32cDeclared;
 extern const Declared kMinhashDeclared;
 extern const Declared kQualityDeclared;
+extern const Declared kNeardupDeclared;
 
 } // namespace millrace

@@ -45,6 +45,7 @@ int32_t open_parts(millrace_device *device, uint32_t completions, millrace_error
     if (int32_t s = kCrc32c.load(error)) return s;
     if (int32_t s = kMix.load(error)) return s;
     if (int32_t s = kQuality.load(error)) return s;
+    if (int32_t s = kNeardupKeys.load(error)) return s;
     if (int32_t s = neardup_load(error)) return s;
     return kMinhash.load(error);
 }

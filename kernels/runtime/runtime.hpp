@@ -131,6 +131,7 @@ extern const OperatorEntry kMinhashPlain; // minhash with one kind of kernel; sa
 extern const OperatorEntry kMinhashSpecialized;
 extern const OperatorEntry kMinhashCluster;
 extern const OperatorEntry kQuality;
+extern const OperatorEntry kNeardupKeys;
 extern const OperatorEntry kMix;
 extern const OperatorEntry kCrc32cPersistent; // for `worker bench`; without load, because create loads the kernel
 extern const OperatorEntry kMinhashPersistent;

@@ -48,6 +48,7 @@ void check_arithmetic();
 void check_kernels();
 void check_mix();
 void check_neardup();
+void check_neardup_keys();
 void check_persistent();
 void check_quality();
 void check_yardstick();

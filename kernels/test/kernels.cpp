@@ -258,6 +258,7 @@ int main() {
     check_persistent();
     check_mix();
     check_neardup();
+    check_neardup_keys();
     check_quality();
     check_yardstick();
     printf("kernels: arithmetic, tiling and mailboxes are right\n");

@@ -65,6 +65,8 @@ var specs = []string{
 	"minhash?k=256&hashes=3&seed=4294967295",
 	"quality",
 	"quality?ngrams=true",
+	"neardup",
+	"neardup?bands=3&rows=1&k=1&seed=0",
 }
 
 // wide has the maximum number of hashes. Its reference is slow, so it is tested with one set only.
@@ -91,6 +93,7 @@ func newOperatorCase(t *testing.T, spec string, set corpus.Set) operatorCase {
 	if err != nil {
 		t.Fatal(err)
 	}
+	op = operator.KernelOf(op)
 	c := operatorCase{label: op.String() + " of " + set.Name, name: op.Name(), params: op.Params(), rows: set.Payloads}
 	c.refuser, _ = op.(operator.ReferenceRefuser)
 	for _, payload := range set.Payloads {

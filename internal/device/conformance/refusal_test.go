@@ -67,6 +67,8 @@ func invalidKernels(r *rig) {
 		r.fails("minhash with "+what, failure(r.dev.Kernel("minhash", block)), device.ErrInvalid)
 	}
 	r.kernel("minhash", minhashParams(256, 1024, 1<<32-1)) // the largest permitted values
+	tooWide := append([]byte{41, 0, 0, 0}, minhashParams(25, 24, 1)...)
+	r.fails("neardup with 41 bands of 25 rows", failure(r.dev.Kernel("neardup", tooWide)), device.ErrInvalid)
 }
 
 // invalidLaunches checks that a launch with too little memory of any kind is refused. The same launch with enough

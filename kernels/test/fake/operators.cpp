@@ -99,6 +99,7 @@ extern const OperatorEntry kMinhashPlain = entry("minhash:plain");
 extern const OperatorEntry kMinhashSpecialized = entry("minhash:warp-specialized");
 extern const OperatorEntry kMinhashCluster = entry("minhash:cluster");
 extern const OperatorEntry kQuality = entry("quality", &kQualityDeclared);
+extern const OperatorEntry kNeardupKeys = entry("neardup", &kNeardupDeclared);
 extern const OperatorEntry kMix = entry("mix");
 extern const OperatorEntry kCrc32cPersistent = entry("crc32c:persistent");
 extern const OperatorEntry kMinhashPersistent = entry("minhash:persistent");
