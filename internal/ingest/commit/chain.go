@@ -128,7 +128,8 @@ func (c *Chain) Commit(ctx context.Context, b Batch) (stored []bool, err error) 
 	}
 	m := c.next(b.At, c.letters.above(b.At))
 	if b.State != nil {
-		m.State = b.State
+		state := *b.State // the caller may change it, and later markers repeat it
+		m.State = &state
 	}
 	return c.write(ctx, way, b.Messages, b.Log, m)
 }

@@ -163,3 +163,19 @@ func TestLeftoversOfOneResult(t *testing.T) {
 		}
 	}
 }
+
+// TestTheStateOfAMarker shows that a marker without a state of its own repeats that of the marker before it, even if the caller has changed
+// its own copy for a commit that follows.
+func TestTheStateOfAMarker(t *testing.T) {
+	t.Parallel()
+	s := &modelStream{t: t, random: rand.New(rand.NewPCG(1, 2)), way: Atomic, results: map[string]int{}}
+	c := s.take(t.Context(), "owner")
+	state := State{Spec: "spec", Records: 7, Sequence: 1, Record: 3}
+	want := state
+	natstest.Must(c.Commit(t.Context(), Batch{At: position(1), State: &state}))(t)
+	state.Records, state.Sequence = 9, 2
+	natstest.Must(c.Commit(t.Context(), Batch{At: position(2)}))(t)
+	if last := natstest.Must(s.Last(t.Context()))(t); *last.State != want {
+		t.Errorf("the marker describes %+v, want %+v", *last.State, want)
+	}
+}
