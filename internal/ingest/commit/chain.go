@@ -44,8 +44,8 @@ type Options struct {
 	Loose  bool // whether workers without markers owned the partition since the last marker
 
 	// Entry returns the message that stores an entry of the log of the partition's state. behind is the stream sequence of the marker
-	// after which its commit begins, and settled is the sequence in that marker's position. It is nil without a stateful operator.
-	Entry func(behind, settled uint64, entry []byte) *nats.Msg
+	// after which its commit begins, and state is the state in that marker, or nil. Entry is nil without a stateful operator.
+	Entry func(behind uint64, state *State, entry []byte) *nats.Msg
 }
 
 // Chain stores the batches of one lease, each with a marker. It is not safe for concurrent use.
@@ -158,7 +158,7 @@ func (c *Chain) write(ctx context.Context, way Way, msgs []*nats.Msg, log [][]by
 	stored = make([]bool, len(msgs))
 	behind, all := c.last, msgs[:len(msgs):len(msgs)]
 	for _, entry := range log {
-		all = append(all, c.Entry(behind, c.at.Sequence, entry))
+		all = append(all, c.Entry(behind, c.state, entry))
 	}
 	sequence, err := c.store.Write(ctx, way, behind, all, m)
 	if err == nil {

@@ -213,8 +213,8 @@ func OpenCommits(ctx context.Context, w *Writer, p Partition) (*Commits, error) 
 	c := stored.CachedInfo().Config
 	store := commitStream(w, c, p.Number)
 	if w.stateful >= 0 {
-		o.Entry = func(behind, settled uint64, entry []byte) *nats.Msg {
-			return statelog.Message(store.Subject, c.AllowMsgTTL, behind, settled, entry)
+		o.Entry = func(behind uint64, state *commit.State, entry []byte) *nats.Msg {
+			return statelog.Message(store.Subject, c.AllowMsgTTL, behind, state, entry)
 		}
 	}
 	dead, kept, err := letterStore(ctx, w, p.Number)

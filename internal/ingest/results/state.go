@@ -31,6 +31,7 @@ type decider struct {
 	logged    int               // number of them that are in the log
 	covered   int               // number of them that the commit covers
 	behind    uint64            // stream sequence of the marker behind which the commit begins
+	reached   uint64            // generation of the last record in the log after the commit
 	earlier   [][]byte          // entries of earlier calls for the same message, which aren't in the log yet
 	before    int               // number of records in earlier
 	value     []byte
@@ -133,6 +134,13 @@ func (s *decider) commitLog(ctx context.Context, c *commit.Chain, b *commit.Batc
 		s.next.Records += uint64(s.before + s.covered - s.logged)
 		s.next.Sequence, s.next.Record = last.Sequence, last.Record
 	}
+	if n := len(b.Log); n > 0 {
+		last, err := s.replica.State().ReadEntry(b.Log[n-1])
+		if err != nil {
+			return fmt.Errorf("write the log of the state: %w", err)
+		}
+		s.reached = last.Generation
+	}
 	for n := fitting(b.Log); n < len(b.Log); n = fitting(b.Log) {
 		if _, err := c.Commit(ctx, commit.Batch{At: c.At(), Log: b.Log[:n]}); err != nil {
 			return err
@@ -160,7 +168,7 @@ func (s *decider) committed(c *commit.Chain) {
 		s.decisions = nil
 	}
 	at, _ := c.Last()
-	s.replica.Committed(s.behind, at)
+	s.replica.Committed(s.behind, at, s.reached)
 }
 
 // undecide implements Commits.Undecide.

@@ -6,12 +6,14 @@
 // intervals.
 //
 // The log may have entries that no marker covers, because a commit failed or its worker died. Fast batches aren't atomic, so such entries
-// may even arrive after those of the next owner. Each entry names the positions of the record before it and of its last record, and
-// the marker behind which its commit began. Markers have ascending sequences, also from owner to owner. So:
+// may even arrive after those of the next owner, and some of a batch may be missing. Each entry names the positions of the record before it
+// and of its last record, the marker behind which its commit began, and the last record of the state in that marker. Markers have
+// ascending sequences, also from owner to owner. So:
 //
 //   - An entry is stale if an earlier entry was behind a later marker.
 //   - An entry drops the entries before it that end after the position at which it begins.
-//   - An entry is covered if a marker has a position at or after its last record.
+//   - An entry is covered if the state in a later marker has its last record. A position of inputs would not prove that: the input of an entry
+//     that no marker covers may have been settled without its records.
 //
 // Start reading at Replica.CatchUp.
 package statelog
@@ -21,9 +23,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"math"
-	"strconv"
-	"strings"
 	"sync/atomic"
 
 	"github.com/nats-io/nats.go"
@@ -33,8 +32,8 @@ import (
 )
 
 const (
-	// headerBehind has the stream sequence of the marker behind which the entry's commit began, and the sequence of the input up to which
-	// that marker settles everything, with a space between them.
+	// headerBehind has the stream sequence of the marker behind which the entry's commit began, and the position of the last record of the
+	// state in that marker: three numbers with spaces between them.
 	headerBehind = "Millrace-Behind"
 
 	headerTTL = "Nats-TTL"
@@ -47,10 +46,14 @@ const suffix = ".state"
 func Subject(markers string) string { return markers + suffix }
 
 // Message returns the message with an entry. markers is the subject of the partition's commit markers. The entry's commit begins behind the
-// marker with stream sequence behind, which settles all inputs up to the sequence settled. With keep, the entry outlives the stream's
+// marker with stream sequence behind, which describes the given state, or none if it is nil. With keep, the entry outlives the stream's
 // maximum age, for which the stream must allow TTLs.
-func Message(markers string, keep bool, behind, settled uint64, entry []byte) *nats.Msg {
-	h := nats.Header{headerBehind: {strconv.FormatUint(behind, 10) + " " + strconv.FormatUint(settled, 10)}}
+func Message(markers string, keep bool, behind uint64, state *commit.State, entry []byte) *nats.Msg {
+	var last device.Position
+	if state != nil {
+		last = device.Position{Sequence: state.Sequence, Record: state.Record}
+	}
+	h := nats.Header{headerBehind: {fmt.Sprintf("%d %d %d", behind, last.Sequence, last.Record)}}
 	if keep {
 		h[headerTTL] = []string{"never"}
 	}
@@ -59,19 +62,16 @@ func Message(markers string, keep bool, behind, settled uint64, entry []byte) *n
 
 // Stored is an entry in the stream.
 type Stored struct {
-	Sequence        uint64 // stream sequence
-	Behind, Settled uint64 // see Message
-	Entry           []byte
+	Sequence uint64          // stream sequence
+	Behind   uint64          // stream sequence of the marker behind which the entry's commit began
+	Covered  device.Position // position of the last record of the state in that marker
+	Entry    []byte
 }
 
 // Parse returns a stored message as an entry. It returns an error if the message isn't one of Message.
 func Parse(sequence uint64, h nats.Header, body []byte) (s Stored, err error) {
 	s.Sequence, s.Entry = sequence, body
-	behind, settled, _ := strings.Cut(h.Get(headerBehind), " ")
-	if s.Behind, err = strconv.ParseUint(behind, 10, 64); err == nil {
-		s.Settled, err = strconv.ParseUint(settled, 10, 64)
-	}
-	if err != nil {
+	if _, err = fmt.Sscanf(h.Get(headerBehind), "%d %d %d", &s.Behind, &s.Covered.Sequence, &s.Covered.Record); err != nil {
 		return s, fmt.Errorf("message %d is no entry of a state's log (somebody else publishes there): %w", sequence, err)
 	}
 	return s, nil
@@ -114,6 +114,7 @@ type Replica struct {
 	behind  uint64    // the largest Behind so far
 	waiting []waiting // entries after those that the state has, in the order of their records
 
+	first      uint64    // generation with which the log began
 	generation uint64    // of the last record
 	starts     [2]uint64 // Behind of the first entry of the generation before that, and of the generation itself
 
@@ -170,7 +171,9 @@ func (r *Replica) CatchUp(ctx context.Context, at uint64, want *commit.State) er
 	case records < want.Records:
 		return lost("the log has %d of %d records: entries were removed", records, want.Records)
 	case last != end:
-		return lost("the last record in the log is %v, and the marker says %d:%d", last, want.Sequence, want.Record)
+		return lost("the last record in the log is %d:%d, and the marker says %d:%d", last.Sequence, last.Record, want.Sequence, want.Record)
+	case r.first > 0 && r.generation == r.first:
+		return lost("the log begins with generation %d, and the state needs the one before it too: entries were removed", r.first)
 	}
 	return nil
 }
@@ -188,25 +191,44 @@ func (r *Replica) take(s Stored) error {
 	for n := len(r.waiting); n > 0 && r.waiting[n-1].Last.Compare(info.Previous) > 0; n-- {
 		r.waiting = r.waiting[:n-1]
 	}
-	if err := r.flush(device.Position{Sequence: s.Settled, Record: math.MaxUint64}); err != nil {
+	if n := r.covered(s.Covered); n > 0 && r.isEmpty() && r.waiting[n-1].Last != s.Covered {
+		r.waiting = r.waiting[:0] // stale entries that arrived after the marker up to which the log was trimmed
+	}
+	if err := r.flush(s.Covered); err != nil {
 		return err
 	}
-	records, tail := r.state.Applied()
+	_, tail := r.state.Applied()
 	if n := len(r.waiting); n > 0 {
 		tail = r.waiting[n-1].Last
 	}
-	begins := records == 0 && len(r.waiting) == 0
-	if begins && info.First == 0 || !begins && info.Previous == tail {
+	switch {
+	case tail != (device.Position{}) && info.Previous == tail:
 		r.waiting = append(r.waiting, waiting{s, info})
+	case r.isEmpty() && info.First == 0:
+		r.waiting = append(r.waiting[:0], waiting{s, info})
 	}
 	return nil // otherwise the entry is of a commit of which an entry is missing, or of a generation that isn't needed
 }
 
+// isEmpty reports whether the log hasn't begun yet.
+func (r *Replica) isEmpty() bool {
+	records, _ := r.state.Applied()
+	return records == 0
+}
+
+// covered returns the number of waiting entries with records up to end.
+func (r *Replica) covered(end device.Position) (n int) {
+	for n < len(r.waiting) && r.waiting[n].Last.Compare(end) <= 0 {
+		n++
+	}
+	return n
+}
+
 // flush applies the waiting entries with records up to end.
 func (r *Replica) flush(end device.Position) error {
-	n := 0
-	for ; n < len(r.waiting) && r.waiting[n].Last.Compare(end) <= 0; n++ {
-		w := &r.waiting[n]
+	n := r.covered(end)
+	for i := range r.waiting[:n] {
+		w := &r.waiting[i]
 		if err := r.state.Replay(w.Entry); err != nil {
 			if errors.Is(err, device.ErrLost) {
 				return err
@@ -219,11 +241,12 @@ func (r *Replica) flush(end device.Position) error {
 	return nil
 }
 
-// Committed records that a commit behind the marker with stream sequence behind has stored the entries of all records that the state
-// has. at is the sequence of the commit's own marker.
-func (r *Replica) Committed(behind, at uint64) {
+// Committed records that a commit behind the marker with stream sequence behind has stored entries of records that the state has. at is the
+// sequence of the commit's own marker, and generation that of the last record in the log. The state may have later records, which a
+// new owner wouldn't know.
+func (r *Replica) Committed(behind, at, generation uint64) {
 	r.read, r.behind, r.waiting = at, max(r.behind, behind), nil
-	r.reached(r.state.Stats().Generation, behind)
+	r.reached(generation, behind)
 }
 
 // reached records that an entry behind a marker has a record of a generation. The entries of the generation before the last one and of
@@ -231,7 +254,7 @@ func (r *Replica) Committed(behind, at uint64) {
 func (r *Replica) reached(generation, behind uint64) {
 	switch {
 	case r.starts[1] == 0:
-		r.generation, r.starts = generation, [2]uint64{behind, behind}
+		r.first, r.generation, r.starts = generation, generation, [2]uint64{behind, behind}
 	case generation > r.generation:
 		r.generation, r.starts = generation, [2]uint64{r.starts[1], behind}
 		r.unneeded.Store(r.starts[0])
