@@ -97,6 +97,9 @@ func (a *app) watchWorker() {
 	})
 	a.metrics.WatchMemory(a.worker.Memory)
 	a.metrics.WatchWorker(a.worker.Status)
+	if a.state != nil {
+		a.metrics.WatchStates(a.state.Bytes*int64(len(a.devices)), a.worker.States)
+	}
 }
 
 // logFrames logs the fields and the filter of records, and the framing and compression of messages and results, unless they are off.

@@ -19,7 +19,7 @@ func (a *app) debugPages() telemetry.Debug {
 	go a.metrics.RecordJob(ctx, a.cfg.Delivery == "exclusive")
 	a.onClose(func() error { stop(); return nil })
 	return telemetry.Debug{
-		Timeline: a.timeline, Build: build(), Stats: a.stats, Watch: watch, Feed: feedOf(a.cfg, a.url, os.Args[0]), CPU: a.onCPU(), Kept: a.metrics.Kept, Job: a.job,
+		Timeline: a.timeline, Build: build(), Stats: a.stats, Watch: watch, Feed: feedOf(a.cfg, a.url, os.Args[0]), CPU: a.onCPU(), Kept: a.metrics.Kept, States: a.metrics.States, Job: a.job,
 		Bounds: telemetry.LiveBounds{Lanes: a.cfg.Lanes, Payloads: a.cfg.BatchPayloads, Bytes: int(a.cfg.BatchBytes)},
 	}
 }

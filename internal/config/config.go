@@ -130,7 +130,7 @@ type Result struct {
 type State struct {
 	Records int    `default:"1000000" min:"1" max:"1073741824" desc:"a stateful operator compares each record of a partition with at least this many records before it, and with at most twice as many; see docs/exactly-once.md"`
 	Bytes   Size   `default:"0" min:"0" max:"1048576GiB" desc:"the most memory for the states of all the worker's partitions, on each GPU or in the process. 0: half of the memory of each GPU, or half of the memory that is left after buffers; see docs/operations.md"`
-	Lost    string `default:"stop" oneof:"stop,begin" desc:"if the log of a partition's state is lost or has other parameters. stop: the worker doesn't process the partition. begin: it begins an empty state, which knows no earlier record; see docs/exactly-once.md"`
+	Lost    string `default:"stop" oneof:"stop,begin" desc:"if the log of a partition's state is lost or has other parameters. stop: the worker ends with an error. begin: it begins an empty state, which knows no earlier record; see docs/exactly-once.md"`
 	Standby bool   `default:"true" desc:"keeps copies of the states of partitions that other workers own, as far as MILLRACE_STATE_BYTES allows, so that taking them over is fast"`
 }
 

@@ -3,6 +3,7 @@ package ingest
 import (
 	"time"
 
+	"millrace/internal/ingest/lease"
 	"millrace/internal/memory"
 )
 
@@ -26,6 +27,12 @@ func (w *Worker) Status() Status {
 		InHand: w.pool.InFlight(), Progress: time.Unix(0, w.life.progress.Load()), AckWait: w.ackWait,
 	}
 }
+
+// StateFigures are figures of a worker's states.
+type StateFigures = lease.StateFigures
+
+// States returns the figures of the states of a stateful operator. It makes no request to the server or a device.
+func (w *Worker) States() StateFigures { return w.mode.States() }
 
 // Shares calls share for each worker that has announced itself with exclusive delivery, starting with this worker. name and owns
 // are as announced, so any client may have chosen them. self is true for this worker. Shares makes no request to the server.

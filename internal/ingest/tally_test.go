@@ -24,6 +24,8 @@ type tally struct {
 	letters   map[string]int // reported dead letters by sequence and record
 	leftOut   int            // dead letters without their payload
 	frames    []inflight.FrameStats
+	logged    int // bytes stored in logs of states
+	replayed  int // bytes read from them
 	changed   chan struct{}
 }
 
@@ -71,6 +73,9 @@ func (c *tally) Stalled(n int)           { c.note(func() { c.stuck = n }) }
 func (c *tally) Reconnected()            { c.note(func() { c.reconnect++ }) }
 func (c *tally) Trim(uint64, trim.State) {}
 func (c *tally) Restarted()              {}
+func (c *tally) StateLogged(n int)       { c.note(func() { c.logged += n }) }
+func (c *tally) StateReplayed(n int)     { c.note(func() { c.replayed += n }) }
+func (c *tally) StateTrimFailed()        {}
 func (c *tally) Pending(uint64)          {}
 func (c *tally) Unacknowledged(uint64)   {}
 

@@ -33,6 +33,7 @@ type Debug struct {
 	CPU      CPU                    // reason why the CPU computes, or NotOnCPU
 	Job      func() Job             // reads the progress of the worker; nil hides that part of the page
 	Kept     func() Kept            // reads the inputs that the input stream must keep; nil hides that part of the page
+	States   func() *States         // reads the states of a stateful operator; nil, or a nil result, hides that part of the page
 }
 
 // Feed describes the source of the worker's payloads and the command that sends one. The page shows all fields, so they

@@ -39,7 +39,8 @@ type live struct {
 	Feed      Feed          `json:"feed"`
 	CPU       CPU           `json:"cpu"`
 	Kept      Kept          `json:"kept"`
-	Job       *Job          `json:"job"` // null if unknown
+	States    *States       `json:"states"` // null without a stateful operator
+	Job       *Job          `json:"job"`    // null if unknown
 }
 
 // liveCondition is a Condition in the page's format.
@@ -150,6 +151,9 @@ func (d Debug) liveView(after uint64, limit int, newcomer bool) live {
 	}
 	if d.Kept != nil {
 		answer.Kept = d.Kept()
+	}
+	if d.States != nil {
+		answer.States = d.States()
 	}
 	if d.Job != nil {
 		job := d.Job()

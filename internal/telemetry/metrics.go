@@ -59,6 +59,7 @@ type Metrics struct {
 	trim       *trimMetrics
 	job        *jobCounter
 	batches    *batchVectors
+	states     *stateMetrics
 }
 
 var (
@@ -82,6 +83,7 @@ func NewMetrics(build Build) *Metrics {
 	m.registerLog()
 	m.operators = newOperatorMetrics(m.factory)
 	m.batches = newBatchVectors(m.factory)
+	m.states = newStateMetrics(m.factory)
 	return m
 }
 

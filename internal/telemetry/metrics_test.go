@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"millrace/internal/device"
 	"millrace/internal/ingest"
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/trim"
@@ -61,6 +62,13 @@ func observed(t *testing.T) (*telemetry.Metrics, map[string]family) {
 	m.Watch(func() []streams.Stats { return []streams.Stats{someStats("host")} })
 	m.SetLimits(telemetry.Limits{BatchBytes: 4 << 20, BatchPayloads: 8192, AckWait: 30 * time.Second})
 	m.WatchWorker(func() ingest.Status { return ingest.Status{InHand: 5, HeldBack: 2, Partitions: 6} })
+	m.WatchStates(1<<30, func() ingest.StateFigures {
+		return ingest.StateFigures{Decided: 9, Hits: 2, Owned: []device.StateStats{{Bytes: 100, Records: 7, Generation: 3, Load: 0.25}, {Bytes: 200, Records: 5, Generation: 2, Load: 0.5}}}
+	})
+	m.StateLogged(1000)
+	m.StateLogged(160)
+	m.StateReplayed(40)
+	m.StateTrimFailed()
 	m.WatchConnected(func() bool { return true })
 	for _, level := range []slog.Level{slog.LevelInfo, slog.LevelWarn, slog.LevelWarn + 1, slog.LevelError + 4} {
 		m.LogSuppressed(level)

@@ -146,6 +146,9 @@ func (*tally) Frame(inflight.FrameStats)            {}
 func (*tally) Redelivered()                         {}
 func (*tally) Stalled(int)                          {}
 func (*tally) Trim(uint64, trim.State)              {}
+func (*tally) StateLogged(int)                      {}
+func (*tally) StateReplayed(int)                    {}
+func (*tally) StateTrimFailed()                     {}
 func (*tally) Restarted()                           {}
 func (*tally) Pending(uint64)                       {}
 func (*tally) Unacknowledged(uint64)                {}

@@ -54,6 +54,9 @@ func (m *Exclusive) Owned() int { return m.members.Owned() }
 // Shares returns the partitions of each worker, this worker first.
 func (m *Exclusive) Shares() []members.Share { return m.members.Shares() }
 
+// States implements Mode.
+func (m *Exclusive) States() StateFigures { return m.states.figures() }
+
 // Wanted returns the number of partitions that this worker should own. The worker owns such a partition once the server
 // has pinned the worker.
 func (m *Exclusive) Wanted() (n int) {

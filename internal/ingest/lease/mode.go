@@ -29,6 +29,9 @@ type Mode interface {
 
 	// Shares returns the partitions of each worker, this worker first. It returns nil with shared delivery.
 	Shares() []members.Share
+
+	// States returns the figures of the worker's states. They are zero without a stateful operator.
+	States() StateFigures
 }
 
 // New returns the delivery mode that the topology selects. With exclusive delivery, it joins the workers that share the partitions.

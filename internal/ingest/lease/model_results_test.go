@@ -58,6 +58,7 @@ type modelObserver struct{}
 func (modelObserver) Frame(inflight.FrameStats)                                        {}
 func (modelObserver) OperatorFault(inflight.OperatorFault)                             {}
 func (modelObserver) DeadLettered(inflight.DeadLetter)                                 {}
+func (modelObserver) StateLogged(int)                                                  {}
 func (modelObserver) PayloadLeftOut()                                                  {}
 func (modelObserver) Settled(inflight.Outcome, int, int, time.Duration, time.Duration) {}
 

@@ -156,6 +156,8 @@ func (w *leaseWorker) holdShared(ctx context.Context) {
 func (e *modelShared) Pending(uint64)                       {}
 func (e *modelShared) Unacknowledged(uint64)                {}
 func (e *modelShared) Redelivered()                         {}
+func (e *modelShared) StateReplayed(int)                    {}
+func (e *modelShared) StateTrimFailed()                     {}
 func (e *modelShared) Restarted()                           {}
 func (e *modelShared) OperatorFault(inflight.OperatorFault) {}
 func (e *modelShared) Stalled(int)                          {}

@@ -319,6 +319,8 @@ func (e *modelLease) pull() (leasePull, error) {
 func (e *modelLease) Pending(uint64)                       {}
 func (e *modelLease) Unacknowledged(uint64)                {}
 func (e *modelLease) Redelivered()                         { e.w.m.did("known") }
+func (e *modelLease) StateReplayed(int)                    {}
+func (e *modelLease) StateTrimFailed()                     {}
 func (e *modelLease) Restarted()                           {}
 func (e *modelLease) OperatorFault(inflight.OperatorFault) {}
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/device"
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/natsconn"
 	"millrace/internal/ingest/pull"
@@ -70,4 +71,16 @@ type Observer interface {
 
 	// OperatorFault is called for an operator's fault that an earlier owner of a partition recorded in the consumer's metadata.
 	OperatorFault(inflight.OperatorFault)
+
+	// StateReplayed is called with the bytes that are read from the log of a state.
+	StateReplayed(bytes int)
+
+	// StateTrimFailed is called when old entries could not be removed from the log of a state.
+	StateTrimFailed()
+}
+
+// StateFigures are figures of a worker's states, for metrics.
+type StateFigures struct {
+	Owned         []device.StateStats // of the partitions that the worker owns
+	Decided, Hits uint64              // see device.StateStats; of all states since the worker's start
 }

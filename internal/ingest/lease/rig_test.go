@@ -287,6 +287,9 @@ func (e *events) Unacknowledged(n uint64) { e.note(func() { e.unacknowledged = n
 func (e *events) Redelivered()            { e.note(func() { e.redeliveries++ }) }
 func (e *events) Restarted()              { e.note(func() { e.restarts++ }) }
 func (e *events) Stalled(int)             {}
+func (e *events) StateLogged(int)         {}
+func (e *events) StateReplayed(int)       {}
+func (e *events) StateTrimFailed()        {}
 
 func (e *events) waiting() uint64 {
 	e.mu.Lock()

@@ -155,6 +155,9 @@ func (m *Shared) Owned() int { return 0 }
 // Shares implements Mode.
 func (m *Shared) Shares() []members.Share { return nil }
 
+// States implements Mode.
+func (m *Shared) States() StateFigures { return StateFigures{} }
+
 // sharedDevices computes the deliveries of a Shared. sharedPipelines implements it, and the model test simulates it.
 type sharedDevices interface {
 	// collect starts goroutines that pass completed batches to Shared.store until done is closed. When a device is lost, it calls stop.

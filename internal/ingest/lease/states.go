@@ -29,6 +29,9 @@ type states struct {
 	most  int                 // maximum number of replicas
 	log   *slog.Logger
 
+	reading       sync.Mutex // guards replica.last, and the figures of closed states
+	decided, hits uint64
+
 	mu     sync.Mutex
 	copies map[int]*replica // by partition
 	freed  chan struct{}    // closed when a lease gives a replica back
@@ -36,7 +39,8 @@ type states struct {
 
 // replica is a partition's replica. A lease that holds it uses it, and otherwise the goroutine that follows the logs.
 type replica struct {
-	held bool // whether a lease holds it, or is about to; guarded by states.mu
+	held bool              // whether a lease holds it, or is about to; guarded by states.mu
+	last device.StateStats // figures at the last reading; guarded by states.reading
 
 	using             sync.Mutex       // held by follow, and by a lease while it restores the state
 	*statelog.Replica                  // nil if it has no memory yet
@@ -136,6 +140,10 @@ func (s *states) close(r *replica) {
 	if r.Replica == nil {
 		return
 	}
+	s.reading.Lock()
+	stats := r.State().Stats()
+	s.decided, s.hits, r.last = s.decided+stats.Decided, s.hits+stats.Hits, device.StateStats{}
+	s.reading.Unlock()
 	if err := r.State().Close(); err != nil {
 		s.log.Warn("could not free the state of a partition", "error", err)
 	}
@@ -154,23 +162,29 @@ func (s *states) free(p int) {
 	s.freed = make(chan struct{})
 }
 
-// stats returns the figures of the states of partitions that this worker owns. Any goroutine may call it.
-func (s *states) stats() (all []device.StateStats) {
+// figures returns the figures of the states. Any goroutine may call it.
+func (s *states) figures() (f StateFigures) {
 	if s == nil {
-		return nil
+		return f
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.reading.Lock()
+	defer s.reading.Unlock()
+	f.Decided, f.Hits = s.decided, s.hits
 	for _, r := range s.copies {
-		if !r.held || !r.using.TryLock() {
-			continue
+		if r.using.TryLock() { // otherwise the last figures do
+			if r.Replica != nil {
+				r.last = r.State().Stats()
+			}
+			r.using.Unlock()
 		}
-		if r.Replica != nil {
-			all = append(all, r.State().Stats())
+		f.Decided, f.Hits = f.Decided+r.last.Decided, f.Hits+r.last.Hits
+		if r.held && r.last.Bytes > 0 {
+			f.Owned = append(f.Owned, r.last)
 		}
-		r.using.Unlock()
 	}
-	return all
+	return f
 }
 
 // closeAll frees all memory, at the end of the worker.
@@ -279,6 +293,7 @@ func (s *states) trim(ctx context.Context, p int) {
 		return
 	}
 	if err := r.Trim(ctx); err != nil && ctx.Err() == nil {
+		s.o.Observer.StateTrimFailed()
 		s.log.Warn("the log of a partition's state grows: allow the worker to purge the result stream", "partition", p, "error", err)
 	}
 }
@@ -324,7 +339,7 @@ var errUndecided = errors.New("the state has decisions that are not stored")
 func (s *states) logOf(p int) *stateLog {
 	t := &s.o.Topology
 	subject := statelog.Subject(topology.CommitSubject(t.CommitPrefix, t.ResultStream, t.Stream, t.Consumer, p))
-	return &stateLog{js: s.o.JS, stream: t.ResultStream, subject: subject, reader: &streamReader{
+	return &stateLog{js: s.o.JS, observer: s.o.Observer, stream: t.ResultStream, subject: subject, reader: &streamReader{
 		js: s.o.JS, inputs: s.o.Conns[0], stream: t.ResultStream, filter: subject, refused: new(atomic.Bool), log: s.log,
 	}}
 }
@@ -332,6 +347,7 @@ func (s *states) logOf(p int) *stateLog {
 // stateLog implements statelog.Source with a real server.
 type stateLog struct {
 	js              jetstream.JetStream
+	observer        Observer
 	stream, subject string
 	reader          *streamReader
 }
@@ -352,6 +368,7 @@ func (l *stateLog) Read(ctx context.Context, after, before uint64) iter.Seq2[sta
 				return
 			}
 			after = raw.Sequence
+			l.observer.StateReplayed(len(raw.Data))
 			if entry, err := statelog.Parse(after, raw.Header, raw.Data); !yield(entry, err) || err != nil {
 				return
 			}

@@ -113,6 +113,7 @@ func (c *Commits) commit(ctx context.Context, b commit.Batch) (stored []bool, er
 	}
 	if c.state != nil {
 		c.state.committed(c.results)
+		c.o.Observer.StateLogged(c.state.bytes)
 	}
 	c.settled, c.resultAge.stored = b.At, time.Now()
 	return stored, c.keepLetters(ctx)

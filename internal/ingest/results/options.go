@@ -84,6 +84,9 @@ type Observer interface {
 
 	// PayloadLeftOut is called for each dead letter that is stored without its payload because of the message size limit.
 	PayloadLeftOut()
+
+	// StateLogged is called after a commit with the bytes that it has stored in the log of a state.
+	StateLogged(bytes int)
 }
 
 // Sink receives the outcomes of a batch's deliveries. Each delivery mode implements it.

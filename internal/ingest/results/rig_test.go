@@ -89,6 +89,7 @@ type nobody struct{}
 func (nobody) Frame(inflight.FrameStats)                                        {}
 func (nobody) OperatorFault(inflight.OperatorFault)                             {}
 func (nobody) DeadLettered(inflight.DeadLetter)                                 {}
+func (nobody) StateLogged(int)                                                  {}
 func (nobody) PayloadLeftOut()                                                  {}
 func (nobody) Settled(inflight.Outcome, int, int, time.Duration, time.Duration) {}
 

@@ -30,6 +30,7 @@ type decider struct {
 	decisions device.Decisions  // of the last call of Apply; nil if all of them are in the log
 	logged    int               // number of them that are in the log
 	covered   int               // number of them that the commit covers
+	bytes     int               // size of the entries for them
 	behind    uint64            // stream sequence of the marker behind which the commit begins
 	reached   uint64            // generation of the last record in the log after the commit
 	earlier   [][]byte          // entries of earlier calls for the same message, which aren't in the log yet
@@ -140,6 +141,10 @@ func (s *decider) commitLog(ctx context.Context, c *commit.Chain, b *commit.Batc
 			return fmt.Errorf("write the log of the state: %w", err)
 		}
 		s.reached = last.Generation
+	}
+	s.bytes = 0
+	for _, entry := range b.Log {
+		s.bytes += len(entry)
 	}
 	for n := fitting(b.Log); n < len(b.Log); n = fitting(b.Log) {
 		if _, err := c.Commit(ctx, commit.Batch{At: c.At(), Log: b.Log[:n]}); err != nil {

@@ -357,7 +357,8 @@ func (s *modelStream) check() (n int) {
 				s.t.Fatalf("a decision on %v comes after one on %v", p, last)
 			}
 			if want := reference.Apply(p, keysOf(p)); !bytes.Equal(s.decided[number].values[i], want.AppendValue(nil)) {
-				s.t.Fatalf("the decision on %v is %+v, want %+v", p, neardup.ReadVerdict(s.decided[number].values[i]), want)
+				got, _ := neardup.ReadValue(s.decided[number].values[i])
+				s.t.Fatalf("the decision on %v is %+v, want %+v", p, got, want)
 			}
 			last, n = p, n+1
 		}

@@ -27,6 +27,7 @@ const model = {
   condition: { state: "starting", why: "", since: 0 }, // whether the worker accepts payloads, and since when in Unix ms
   feed: { server: "" }, // where payloads come from
   kept: { consumer: "", inputs: 0, why: "" }, // what the input stream must keep: see Kept in trim.go
+  states: null, // the states of a stateful operator: see States in state.go; null without one
   job: null, // the work: see Job in job.go; null: nothing is known about it
   cpu: "", // why the CPU computes; empty: a GPU does
 };
@@ -60,7 +61,7 @@ function take(answer) {
 
 // takeCondition adds what a response says about the worker as a whole.
 function takeCondition(answer) {
-  Object.assign(model, { condition: answer.condition, feed: answer.feed, kept: answer.kept, job: answer.job, cpu: answer.cpu });
+  Object.assign(model, { condition: answer.condition, feed: answer.feed, kept: answer.kept, states: answer.states, job: answer.job, cpu: answer.cpu });
 }
 
 function forget() {

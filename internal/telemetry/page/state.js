@@ -97,6 +97,9 @@ function showFeed() {
   const kept = keptText();
   element("feed-kept-name").hidden = element("feed-kept").hidden = kept === "";
   setText("feed-kept", kept);
+  const states = statesText();
+  element("feed-states-name").hidden = element("feed-states").hidden = states === "";
+  setText("feed-states", states);
   setText("feed-send", feed.send);
   setText("feed-follow", feed.follow);
   const login = feed.login ?? [];
@@ -109,6 +112,15 @@ function keptText() {
   const { consumer, inputs, why } = model.kept;
   if (why) return "processed inputs stay (" + why + "): run worker check";
   return consumer && "the last " + count(inputs) + ", which consumer " + consumer + " has not acknowledged from the first on";
+}
+
+// statesText describes the states of a stateful operator. It is empty without one.
+function statesText() {
+  const s = model.states;
+  if (!s) return "";
+  return count(s.duplicate) + " of " + count(s.first + s.duplicate) + " records depend on an earlier one; " + count(s.records) + " records of " +
+    count(s.partitions) + (s.partitions === 1 ? " partition" : " partitions") + " in " + bytes(s.bytes) + " of " + bytes(s.limit) + ", load " +
+    percent(s.load) + " %, generation " + count(s.generation);
 }
 
 // setText changes the text of an element only if it differs.
