@@ -113,13 +113,25 @@ func devicesOf(files ...string) string {
 	return strings.Join(devices, ", ")
 }
 
+// fieldTexts returns the name and the type of each field of an operator's values. The fields in the description of a stateful operator are those of
+// its kernel.
+func fieldTexts(d *compiled.Description) (texts []string) {
+	if op, err := operator.Parse(d.Name); err == nil && operator.HasState([]operator.Operator{op}) {
+		return operator.ArrowColumns([]operator.Operator{op})[0].Types()
+	}
+	for _, f := range d.Fields {
+		texts = append(texts, d.Text(f))
+	}
+	return texts
+}
+
 func describe(w io.Writer, d *compiled.Description, from, devices string) {
 	_, _ = fmt.Fprintf(w, "%s, version %d, %s, %v, runs on: %s\n", d.Name, d.Version, from, d.Form, devices)
 	for _, p := range d.Parameters {
 		_, _ = fmt.Fprintf(w, "  parameter %s\n", p.Text())
 	}
-	for _, field := range d.Fields {
-		_, _ = fmt.Fprintf(w, "  result    %s\n", d.Text(field))
+	for _, field := range fieldTexts(d) {
+		_, _ = fmt.Fprintf(w, "  result    %s\n", field)
 	}
 	for _, reason := range d.Reasons {
 		_, _ = fmt.Fprintf(w, "  rejects   %s\n", reason)

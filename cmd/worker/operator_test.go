@@ -236,7 +236,8 @@ func TestListShowsWhatTheFoldersHave(t *testing.T) {
 	env := []string{"MILLRACE_OPERATOR_PATH=" + folder}
 	path := filepath.Join(folder, "entropy.")
 	call(t, env, "operator", "list").want(t, exitDone, "crc32c, version 1, built in, host code, runs on: GPU, CPU",
-		"entropy, version 1, "+path+"cu, entropy.cpu.so, thread per record, runs on: GPU, CPU", "parameter bits=4 (uint32, 1 to 6)")
+		"entropy, version 1, "+path+"cu, entropy.cpu.so, thread per record, runs on: GPU, CPU", "parameter bits=4 (uint32, 1 to 6)",
+		"neardup, version 1, built in", "parameter bands=20 (uint32, 1 to 64)", "result    bands uint32")
 	if err := os.Remove(filepath.Join(folder, "entropy"+compiled.CPUSuffix)); err != nil {
 		t.Fatal(err)
 	}
