@@ -238,6 +238,7 @@ func decode(t *testing.T, body []byte) error {
 	}
 	for i := range r.Len() {
 		r.OK(i)
+		r.Neardup(i)
 		for k := range r.Columns {
 			r.Columns[k].Value(i)
 			r.Columns[k].Bytes(i)
@@ -255,6 +256,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add(result(f, rows[:1], rows[1:]))
 	f.Add(result(f))
 	f.Add(fields())
+	f.Add(verdicts())
 	f.Fuzz(func(t *testing.T, body []byte) {
 		_ = decode(t, body) // a changed body may be valid
 	})

@@ -35,9 +35,13 @@ func TestBuiltInOperatorsWriteTheSameBytes(t *testing.T) {
 // goldenText returns the content of goldenFile, with an empty line after each result.
 func goldenText(t *testing.T) string {
 	var text strings.Builder
-	for _, list := range []string{"crc32c", "minhash?hashes=3", "crc32c,minhash?k=4&hashes=2&seed=9", "minhash,crc32c"} {
+	for _, list := range []string{"crc32c", "minhash?hashes=3", "crc32c,minhash?k=4&hashes=2&seed=9", "minhash,crc32c",
+		"crc32c,neardup?bands=3"} {
 		for _, records := range []struct{ n, failing int }{{0, 0}, {1, 0}, {1, 1}, {6, 0}, {6, 3}, {600, 0}, {600, 7}} {
 			table := someTable(parseList(t, list), records.n, records.failing)
+			for i := 1; i < records.n && strings.Contains(list, "neardup"); i += 3 { // the others have no duplicates
+				table.PutValue(1, i, duplicateOf(uint64(1000*i)))
+			}
 			for _, f := range formats {
 				fmt.Fprintf(&text, "%s of %d records, one in %d failing, as %v:\n%s\n\n", list, records.n, records.failing, f,
 					goldenBody(f, table.Append(nil, f, 0, records.n)))
