@@ -167,7 +167,9 @@ func checkPipeline(cfg *config.Config, d device.Device, budget *memory.Process) 
 // messages.
 func checkNATS(ctx context.Context, cfg *config.Config, devices opened) []finding.Finding {
 	if cfg.Embedded() {
-		return append(checkMessages(cfg, devices, embedded.MaxPayload, jetstream.ConsumerConfig{}), checkEmbedded(cfg))
+		findings := checkMessages(cfg, devices, embedded.MaxPayload, jetstream.ConsumerConfig{})
+		topo := ingestOptions(cfg, slog.New(slog.DiscardHandler), nil, nil).Topology
+		return append(append(findings, topo.InspectStates(devices.states)...), checkEmbedded(cfg))
 	}
 	log := slog.New(slog.DiscardHandler)
 	target := natsServer(cfg, cfg.NATS.URL.String())

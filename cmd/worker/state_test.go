@@ -1,8 +1,13 @@
 package main
 
 import (
+	"crypto/sha256"
+	"fmt"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/config"
 	"millrace/internal/device"
@@ -96,5 +101,66 @@ func TestTooLargeStatesAreAUsageError(t *testing.T) {
 	a := &app{cfg: statefulConfig(t, map[string]string{"STATE_BYTES": "2GiB"}), devices: []device.Device{sizedDevice{}}, memory: memory.NewProcess(1<<30, false)}
 	if err := a.openState(); exitCode(err) != exitUsage || !strings.Contains(err.Error(), "2048 MiB for states") || !strings.Contains(err.Error(), "MILLRACE_STATE_BYTES") {
 		t.Errorf("error %v, want a usage error about 2 GiB of states", err)
+	}
+}
+
+// TestCheckComparesStatesWithMemory runs check without a server, and with one whose result stream was made without states.
+func TestCheckComparesStatesWithMemory(t *testing.T) {
+	t.Parallel()
+	env := []string{"MILLRACE_OPERATORS=neardup", "MILLRACE_DELIVERY=exclusive", "MILLRACE_MEMORY_LIMIT=4GiB", "MILLRACE_DATA_DIR=."}
+	call(t, env, "check").want(t, exitDone, "MiB for states", "warning  states of operator neardup: the state of a partition takes ", "run at least ")
+	call(t, append(env, "MILLRACE_STATE_BYTES=1MiB"), "check").want(t, exitFailed, "error    states of operator neardup", "set MILLRACE_STATE_BYTES to at least ")
+	call(t, append(env, "MILLRACE_STATE_BYTES=4GiB"), "check").want(t, exitFailed, "error    memory for states: the memory limit is 4096 MiB")
+	s := serve(t)
+	env = append(env, "MILLRACE_NATS_URL="+s.URL(), "MILLRACE_STATE_RECORDS=1000")
+	if _, err := client(t, s).CreateStream(t.Context(), jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>"}, MaxAge: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	call(t, env, "check").want(t, exitFailed, "error    stream RESULTS: can delete the log of the state of operator neardup", "--allow-msg-ttl",
+		"and the state of operator neardup needs exactly once", "ok       states of operator neardup")
+}
+
+// TestPermissionsOfStates runs two workers, one after the other, with the documented permissions and the one to purge results. The second
+// one reads the logs of the first one.
+func TestPermissionsOfStates(t *testing.T) {
+	t.Parallel()
+	const trim = `"$JS.API.CONSUMER.LIST.INGEST", "$JS.API.STREAM.PURGE.INGEST"`
+	text := documented(t)
+	if strings.Count(text, trim) != 1 {
+		t.Fatalf("docs/security.md has %d users with %s", strings.Count(text, trim), trim)
+	}
+	s, as := serverOf(t, strings.Replace(text, trim, trim+`, "$JS.API.STREAM.PURGE.RESULTS"`, 1))
+	_, admin := as("admin")
+	provision(t, admin, true)
+	results, err := admin.Stream(t.Context(), "RESULTS")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := results.CachedInfo().Config
+	c.AllowMsgTTL = true
+	if _, err := admin.UpdateStream(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	env := []string{"MILLRACE_NATS_URL=nats://exclusive:exclusive-password@" + s.Addr().String(), "MILLRACE_OPERATORS=neardup", "MILLRACE_STATE_RECORDS=1000",
+		"MILLRACE_DELIVERY=exclusive", "MILLRACE_PARTITIONS=2", "MILLRACE_BATCH_BYTES=64KiB", "MILLRACE_LOG_FORMAT=json", "MILLRACE_HTTP_ADDR=127.0.0.1:0"}
+	_, publisher := as("publisher")
+	for round := range 2 {
+		p := start(t, env)
+		p.await(`"msg":"working"`)
+		for i := range 50 {
+			if _, err := publisher.Publish(t.Context(), fmt.Sprint("ingest.", i%5), fmt.Appendf(nil, "%x", sha256.Sum256([]byte{byte(i)}))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		metrics := address(t, p, "serving metrics and health") + "metrics"
+		awaitBody(t, metrics, `millrace_messages_total{outcome="published"} 50`)
+		awaitBody(t, metrics, fmt.Sprintf(`millrace_state_records %d`, 50*(round+1)))
+		awaitBody(t, metrics, fmt.Sprintf(`millrace_state_decisions_total{outcome="duplicate"} %d`, 50*round))
+		if code := p.terminate(); code != exitDone {
+			t.Errorf("exit status %d after SIGTERM, want 0", code)
+		}
+		if strings.Contains(strings.ToLower(p.text()), "permissions violation") {
+			t.Errorf("the worker lacks a permission:\n%s", p.text())
+		}
 	}
 }

@@ -36,7 +36,7 @@ func Inspect(ctx context.Context, nc *nats.Conn, l Topology, u Use) []finding.Fi
 	i.deadLetters()
 	i.consumers()
 	i.permissions()
-	i.states()
+	i.findings = append(i.findings, l.InspectStates(u.States)...)
 	i.processed() // runs after permissions, so its refused requests are only warnings
 	for _, check := range i.later {
 		check()
@@ -191,26 +191,26 @@ var (
 // levelExclusive is the JetStream API level of OldestExclusive.
 const levelExclusive = 4
 
-// states compares the memory of the states of all partitions with the worker's memory for states.
-func (i *inspection) states() {
-	each, memory, partitions := i.use.States.Partition, i.use.States.Memory, int64(i.l.Partitions)
-	if i.l.Stateful == "" || each == 0 || memory == 0 {
-		return
+// InspectStates compares the memory of the states of all partitions with the worker's memory for states. It needs no server. It returns no
+// finding without a stateful operator, or if a size is unknown.
+func (l Topology) InspectStates(s States) []finding.Finding {
+	if l.Stateful == "" || s.Partition == 0 || s.Memory == 0 {
+		return nil
 	}
-	what := "states of operator " + i.l.Stateful
-	fit := memory / each * i.use.States.Devices
-	found := fmt.Sprintf("the state of a partition takes %d MiB, %d MiB for all %d; a worker has %d MiB for states%s", ceilMiB(each),
-		ceilMiB(each*partitions), partitions, memory>>20, when(i.use.States.Devices > 1, " on each of %d devices", i.use.States.Devices))
+	partitions, fit := int64(l.Partitions), s.Memory/s.Partition*s.Devices
+	f := finding.Finding{What: "states of operator " + l.Stateful, Found: fmt.Sprintf("the state of a partition takes %d MiB, %d MiB for all "+
+		"%d; a worker has %d MiB for states%s", ceilMiB(s.Partition), ceilMiB(s.Partition*partitions), partitions, s.Memory>>20,
+		when(s.Devices > 1, " on each of %d devices", s.Devices))}
 	const less = ", or lower MILLRACE_STATE_RECORDS"
 	switch {
 	case fit == 0:
-		i.say(finding.Error, what, found, fmt.Sprintf("set MILLRACE_STATE_BYTES to at least %dMiB%s", ceilMiB(each), less))
+		f.Level, f.Advice = finding.Error, fmt.Sprintf("set MILLRACE_STATE_BYTES to at least %dMiB%s", ceilMiB(s.Partition), less)
 	case fit < partitions:
-		i.warn(what, fmt.Sprintf("%s, which is enough for %d partitions", found, fit), fmt.Sprintf("run at least %d workers, because nobody "+
-			"processes a partition whose state fits nowhere; or raise MILLRACE_STATE_BYTES%s", (partitions+fit-1)/fit, less))
-	default:
-		i.ok(what, found)
+		f.Level, f.Found = finding.Warning, fmt.Sprintf("%s, which is enough for %d partitions", f.Found, fit)
+		f.Advice = fmt.Sprintf("run at least %d workers, because nobody processes a partition whose state fits nowhere; or raise "+
+			"MILLRACE_STATE_BYTES%s", (partitions+fit-1)/fit, less)
 	}
+	return []finding.Finding{f}
 }
 
 // ceilMiB converts bytes to MiB and rounds up.

@@ -83,7 +83,7 @@ func (s *stream) logSize(name string) {
 		s.warn(fmt.Sprintf("while old messages expire (max_age %s), the server reads all of %s again and again, up to %d MiB", short(s.have.MaxAge),
 			name, log>>20), "let no message expire ("+editStream(c, "max_age")+"), and purge results that are read; or lower MILLRACE_STATE_RECORDS")
 	}
-	found := fmt.Sprintf("%s may take %d MiB: %d MiB for each of %d partitions", name, log>>20, s.use.States.Log>>20, s.l.Partitions)
+	found := fmt.Sprintf("%s may take %d MiB: %d MiB for each of %d partitions", name, ceilMiB(log), ceilMiB(s.use.States.Log), s.l.Partitions)
 	if c := s.have; c.MaxBytes > 0 && log > c.MaxBytes/2 {
 		c.MaxBytes = room(log, c.MaxBytes)
 		s.warn(found+fmt.Sprintf(", and max_bytes is %s: when the stream is full, %s", sizeFlag(s.have.MaxBytes), s.full),
