@@ -169,7 +169,7 @@ func checkNATS(ctx context.Context, cfg *config.Config, devices opened) []findin
 	if cfg.Embedded() {
 		findings := checkMessages(cfg, devices, embedded.MaxPayload, jetstream.ConsumerConfig{})
 		topo := ingestOptions(cfg, slog.New(slog.DiscardHandler), nil, nil).Topology
-		return append(append(findings, topo.InspectStates(devices.states)...), checkEmbedded(cfg))
+		return append(append(findings, topology.InspectStates(topo, devices.states)...), checkEmbedded(cfg))
 	}
 	log := slog.New(slog.DiscardHandler)
 	target := natsServer(cfg, cfg.NATS.URL.String())

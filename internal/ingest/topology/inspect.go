@@ -36,7 +36,7 @@ func Inspect(ctx context.Context, nc *nats.Conn, l Topology, u Use) []finding.Fi
 	i.deadLetters()
 	i.consumers()
 	i.permissions()
-	i.findings = append(i.findings, l.InspectStates(u.States)...)
+	i.findings = append(i.findings, InspectStates(l, u.States)...)
 	i.processed() // runs after permissions, so its refused requests are only warnings
 	for _, check := range i.later {
 		check()
@@ -193,7 +193,7 @@ const levelExclusive = 4
 
 // InspectStates compares the memory of the states of all partitions with the worker's memory for states. It needs no server. It returns no
 // finding without a stateful operator, or if a size is unknown.
-func (l Topology) InspectStates(s States) []finding.Finding {
+func InspectStates(l Topology, s States) []finding.Finding {
 	if l.Stateful == "" || s.Partition == 0 || s.Memory == 0 {
 		return nil
 	}
