@@ -144,8 +144,12 @@ func runBench(ctx context.Context, b *benchFlags) (err error) {
 	if console.Redraws(os.Stderr) {
 		o.Progress = showMeasurement
 	}
+	program, err := benchServerProgram()
+	if err != nil {
+		return err
+	}
 	streamed := broker.New(broker.Options{
-		Server: natsServer(cfg, b.server), API: jsapi.API{Domain: cfg.NATS.JS.Domain, Prefix: cfg.NATS.JS.Prefix}, Program: benchServerProgram(),
+		Server: natsServer(cfg, b.server), API: jsapi.API{Domain: cfg.NATS.JS.Domain, Prefix: cfg.NATS.JS.Prefix}, Program: program,
 		Connections: cfg.NATS.Connections, Memory: b.storage == "memory",
 	})
 	o.Suites = []bench.Suite{streamed.Suite()}

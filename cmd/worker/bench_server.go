@@ -20,12 +20,8 @@ func benchServerCommand() *cobra.Command {
 	}
 }
 
-// benchServerProgram returns the command line of the server: this program and benchServer. It returns nil if the path of this
-// program is unknown.
-func benchServerProgram() []string {
+// benchServerProgram returns the command line of the server: this program and benchServer.
+func benchServerProgram() ([]string, error) {
 	path, err := os.Executable()
-	if err != nil {
-		return nil
-	}
-	return []string{path, benchServer}
+	return []string{path, benchServer}, err
 }

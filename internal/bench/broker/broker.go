@@ -33,8 +33,7 @@ type Options struct {
 	API jsapi.API
 
 	// Program is the command of a server process. It receives the folder for the server's files as an additional
-	// argument and calls ServeUntilEOF. If Program is empty, the server runs in this process, and processor times
-	// include the server's processor time.
+	// argument and calls ServeUntilEOF. The process is separate, so processor times don't include the server's.
 	Program []string
 
 	// Connections is the number of connections from every worker to the server. 0 means the worker's default.

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,10 +18,10 @@ import (
 	"millrace/internal/operator"
 )
 
-// newTestPair returns empty streams on a server in this process.
+// newTestPair returns empty streams on a new server.
 func newTestPair(t *testing.T, exclusive bool) *pair {
 	t.Helper()
-	s, err := newServer(t.Context(), Options{Memory: true})
+	s, err := newServer(t.Context(), Options{Program: []string{os.Args[0], serve}, Memory: true})
 	if err != nil {
 		t.Fatal(err)
 	}

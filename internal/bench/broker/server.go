@@ -24,9 +24,9 @@ import (
 
 // server is the NATS server of all rows.
 type server struct {
-	process   running // server that this bench started; nil for a server that was already running
-	where     string  // description of the server's location
-	dir       string  // folder of the server's files, removed by close; may be empty
+	process   *serverProcess // server that this bench started; nil for a server that was already running
+	where     string         // description of the server's location
+	dir       string         // folder of the server's files, removed by close; may be empty
 	address   natsconn.Server
 	api       jsapi.API
 	storage   jetstream.StorageType
@@ -37,13 +37,9 @@ type server struct {
 
 // These texts describe the location of the server and its effect on the figures.
 const (
-	oneProcess = "The server runs in this process, over TCP on loopback, and shares the cores with every worker."
 	ownProcess = "The server runs in its own process, over TCP on loopback. It shares the machine with every worker, but the column of cores does not include it."
 	elsewhere  = "The server runs elsewhere, so the cores are the worker's alone."
 )
-
-// localhost is the address of a server that the bench starts. The system chooses the port.
-const localhost = "127.0.0.1:0"
 
 // closeTimeout is the maximum time for removing the streams.
 const closeTimeout = 30 * time.Second
@@ -72,24 +68,15 @@ func newServer(ctx context.Context, o Options) (s *server, err error) {
 	return s, err
 }
 
-// start starts the server, in a separate process if program is not empty.
+// start starts the server's process.
 func (s *server) start(ctx context.Context, program []string) (err error) {
 	if s.dir, err = os.MkdirTemp("", "millrace-bench-*"); err != nil {
 		return fmt.Errorf("make a folder for the server's files: %w: set TMPDIR to a folder that is writable", err)
 	}
-	if len(program) > 0 {
-		if s.process, err = startProcess(ctx, program, s.dir); err != nil {
-			return err
-		}
-		s.where = ownProcess
-	} else {
-		e, err := embedded.Start(embedded.Options{Addr: localhost, Dir: s.dir})
-		if err != nil {
-			return err
-		}
-		s.process, s.where = inProcess{e}, oneProcess
+	if s.process, err = startProcess(ctx, program, s.dir); err != nil {
+		return err
 	}
-	s.address, s.api = natsconn.Server{URL: s.process.URL()}, jsapi.API{}
+	s.where, s.address, s.api = ownProcess, natsconn.Server{URL: s.process.url}, jsapi.API{}
 	return nil
 }
 
@@ -149,19 +136,6 @@ func (s *server) close() error {
 	return errors.Join(errs...)
 }
 
-// running is a server that this bench has started.
-type running interface {
-	URL() string
-	Close() error
-}
-
-type inProcess struct{ *embedded.Server }
-
-func (i inProcess) Close() error {
-	i.Server.Close()
-	return nil
-}
-
 // serverProcess is a server in a separate process, so this process's processor time and memory are the worker's alone.
 // The server exits when its standard input ends. It doesn't outlive this process.
 type serverProcess struct {
@@ -180,7 +154,7 @@ const (
 )
 
 // startProcess runs program with dir as an additional argument. The program must call ServeUntilEOF with dir.
-func startProcess(ctx context.Context, program []string, dir string) (_ running, err error) {
+func startProcess(ctx context.Context, program []string, dir string) (_ *serverProcess, err error) {
 	p := &serverProcess{cmd: exec.Command(program[0], append(slices.Clone(program[1:]), dir)...)}
 	p.cmd.Env, p.cmd.Stderr, p.cmd.WaitDelay = untuned(os.Environ()), &p.wrote, processTimeout
 	if p.in, err = p.cmd.StdinPipe(); err != nil {
@@ -218,8 +192,6 @@ func untuned(environ []string) []string {
 	})
 }
 
-func (s *serverProcess) URL() string { return s.url }
-
 // Close stops the process and waits for it. If the process fails, the error contains its standard error.
 func (s *serverProcess) Close() error {
 	closed := s.in.Close()
@@ -235,7 +207,7 @@ func (s *serverProcess) Close() error {
 // ServeUntilEOF is the main function of the server's process. It runs a server with its files in dir, writes the
 // server's URL to out as one line, and stops the server when in reaches EOF.
 func ServeUntilEOF(dir string, in io.Reader, out io.Writer) error {
-	server, err := embedded.Start(embedded.Options{Addr: localhost, Dir: dir})
+	server, err := embedded.Start(embedded.Options{Addr: "127.0.0.1:0", Dir: dir}) // the system chooses the port
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -10,6 +11,20 @@ import (
 
 	"github.com/nats-io/nats.go"
 )
+
+// serve is the argument with which a test starts this program as the server's process.
+const serve = "serve"
+
+func TestMain(m *testing.M) {
+	if len(os.Args) == 3 && os.Args[1] == serve {
+		if err := ServeUntilEOF(os.Args[2], os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
 
 // TestServerIsServedUntilEOF checks that the server writes its URL, and stops at the end of its input.
 func TestServerIsServedUntilEOF(t *testing.T) {
@@ -47,8 +62,8 @@ func TestServerProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a.URL() != "nats://127.0.0.1:1" {
-		t.Errorf("its URL is %q, and the worker's GOGC is not for it", a.URL())
+	if a.url != "nats://127.0.0.1:1" {
+		t.Errorf("its URL is %q, and the worker's GOGC is not for it", a.url)
 	}
 	if err := a.Close(); err != nil {
 		t.Error(err)
