@@ -158,3 +158,28 @@ func TestAppendUTF8IsValid(t *testing.T) {
 		t.Error("no character was cut off")
 	}
 }
+
+// TestRecordsAreReproducible checks that a seed always gives the same record, and that another seed gives another
+// record.
+func TestRecordsAreReproducible(t *testing.T) {
+	a, b := NewVocabulary(1), NewVocabulary(1)
+	first := a.Append(nil, Seed(5, 0), 400)
+	if got := b.Append([]byte("x"), Seed(5, 0), 100); !bytes.Equal(got[1:], first[:100]) {
+		t.Errorf("the record is %q, want %q", got[1:], first[:100])
+	}
+	for _, other := range [][]byte{a.Append(nil, Seed(5, 1), 400), a.Append(nil, Seed(6, 0), 400), NewVocabulary(2).Append(nil, Seed(5, 0), 400)} {
+		if bytes.Equal(first, other) {
+			t.Errorf("another seed gives the same record %q", other)
+		}
+	}
+}
+
+func BenchmarkVocabulary(b *testing.B) {
+	text := NewVocabulary(1)
+	var record []byte
+	b.SetBytes(256)
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		record = text.Append(record[:0], Seed(1, i), 256)
+	}
+}

@@ -9,14 +9,12 @@ import (
 	"millrace/internal/table"
 )
 
-// IDField is the name of the number of each document.
-const IDField = "id"
-
-// AppendDocument appends a JSON object without line breaks to dst: the number of a document, and its text as the member called field.
+// AppendDocument appends a JSON object without line breaks to dst: the number of a document as the member id, and its text as the member
+// called field.
 func AppendDocument(dst []byte, number int, field string, text []byte) []byte {
 	name, _ := json.Marshal(field) // a string has a JSON text
 	value, _ := json.Marshal(string(text))
-	dst = append(dst, `{"`+IDField+`":`...)
+	dst = append(dst, `{"id":`...)
 	dst = append(strconv.AppendInt(dst, int64(number), 10), ',')
 	dst = append(append(dst, name...), ':')
 	return append(append(dst, value...), '}')

@@ -17,7 +17,7 @@ func TestResultsOfDocuments(t *testing.T) {
 	for i, text := range texts {
 		document := AppendDocument(nil, i, "doc.body", text)
 		var got map[string]any
-		if err := json.Unmarshal(document, &got); err != nil || got["doc.body"] != string(text) || got[IDField] != float64(i) || len(got) != 2 {
+		if err := json.Unmarshal(document, &got); err != nil || got["doc.body"] != string(text) || got["id"] != float64(i) || len(got) != 2 {
 			t.Errorf("document %d is %s, %v", i, document, err)
 		}
 		documents = append(documents, document)

@@ -1,4 +1,4 @@
-// Package textframes packs records into frames, and re-exports the random text for records. It also computes the expected results of frames.
+// Package textframes packs records into frames, and computes the expected results of frames.
 // The commands `worker send`, `worker retry`, `worker bench nats` and `worker demo` use it.
 package textframes
 
@@ -9,18 +9,8 @@ import (
 
 	"millrace/client"
 	"millrace/client/arrow"
-	"millrace/internal/corpus"
 	"millrace/internal/frame"
 )
-
-// Text is the random text of records.
-type Text = corpus.Vocabulary
-
-// NewText returns a Text whose vocabulary depends only on seed.
-func NewText(seed uint64) *Text { return corpus.NewVocabulary(seed) }
-
-// Seed returns the seed of the i-th record of a set, for Text.Append.
-func Seed(set uint64, i int) uint64 { return corpus.Seed(set, i) }
 
 // Append appends a frame of these records to dst. Without a framing, there must be one record. Records of a newline-delimited frame
 // must not contain a line break.

@@ -6,14 +6,15 @@ import (
 	"testing"
 
 	"millrace/internal/compression"
+	"millrace/internal/corpus"
 	"millrace/internal/frame"
 )
 
 func someRecords(n, size int) [][]byte {
-	text := NewText(1)
+	text := corpus.NewVocabulary(1)
 	records := make([][]byte, n)
 	for i := range records {
-		records[i] = text.Append(nil, Seed(7, i), size)
+		records[i] = text.Append(nil, corpus.Seed(7, i), size)
 	}
 	return records
 }
@@ -60,21 +61,6 @@ func TestFramesThatCannotBeMade(t *testing.T) {
 	}
 }
 
-// TestRecordsAreReproducible checks that a seed always gives the same record, and that another seed gives another
-// record.
-func TestRecordsAreReproducible(t *testing.T) {
-	a, b := NewText(1), NewText(1)
-	first := a.Append(nil, Seed(5, 0), 400)
-	if got := b.Append([]byte("x"), Seed(5, 0), 100); !bytes.Equal(got[1:], first[:100]) {
-		t.Errorf("the record is %q, want %q", got[1:], first[:100])
-	}
-	for _, other := range [][]byte{a.Append(nil, Seed(5, 1), 400), a.Append(nil, Seed(6, 0), 400), NewText(2).Append(nil, Seed(5, 0), 400)} {
-		if bytes.Equal(first, other) {
-			t.Errorf("another seed gives the same record %q", other)
-		}
-	}
-}
-
 // TestTextCompressesLikeEnglish checks that zstd compresses a frame of 512 KiB about 3:1.
 func TestTextCompressesLikeEnglish(t *testing.T) {
 	body, err := Append(nil, frame.NewlineDelimited, someRecords(2048, 256))
@@ -87,15 +73,5 @@ func TestTextCompressesLikeEnglish(t *testing.T) {
 	}
 	if n := bytes.Count(body, []byte("\n")); n != 2048 {
 		t.Errorf("%d line breaks in 2048 records", n)
-	}
-}
-
-func BenchmarkText(b *testing.B) {
-	text := NewText(1)
-	var record []byte
-	b.SetBytes(256)
-	b.ReportAllocs()
-	for i := 0; b.Loop(); i++ {
-		record = text.Append(record[:0], Seed(1, i), 256)
 	}
 }

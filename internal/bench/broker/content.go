@@ -8,6 +8,7 @@ import (
 
 	"millrace/internal/bench"
 	"millrace/internal/compression"
+	"millrace/internal/corpus"
 	"millrace/internal/frame"
 	"millrace/internal/textframes"
 )
@@ -34,7 +35,7 @@ type content struct {
 const differentFrames = 61
 
 // vocabulary returns the text generator of all frames.
-var vocabulary = sync.OnceValue(func() *textframes.Text { return textframes.NewText(1) })
+var vocabulary = sync.OnceValue(func() *corpus.Vocabulary { return corpus.NewVocabulary(1) })
 
 func newContent(f form, seed uint64) *content {
 	c := &content{form: f, seed: seed}
@@ -73,10 +74,10 @@ func (c *content) recordsOf(i int) (records, inputs [][]byte) {
 		records = [][]byte{c.message(i)}
 		return records, records
 	}
-	text, set := vocabulary(), textframes.Seed(c.seed, i%differentFrames)
+	text, set := vocabulary(), corpus.Seed(c.seed, i%differentFrames)
 	records, inputs = make([][]byte, c.records), make([][]byte, c.records)
 	for r := range records {
-		seed := textframes.Seed(set, r)
+		seed := corpus.Seed(set, r)
 		if !c.documents {
 			records[r] = text.Append(nil, seed, c.size)
 			inputs[r] = records[r]

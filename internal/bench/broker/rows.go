@@ -128,8 +128,8 @@ func (b *Bench) runRates(ctx context.Context, session *bench.Session) error {
 		var shared, exclusive, plain []*bench.Case // one case per list of operators
 		for _, list := range operatorLists {
 			ops := bench.Parse(list)
-			shared = append(shared, s.rate(session, b.sharedKind(session, rowShared, ops), f))
-			exclusive = append(exclusive, s.rate(session, b.exclusiveKind(session, rowExclusive, ops), f))
+			shared = append(shared, s.rate(session, b.millraceKind(session, rowShared, false, ops), f))
+			exclusive = append(exclusive, s.rate(session, b.millraceKind(session, rowExclusive, true, ops), f))
 			plain = append(plain, s.rate(session, b.plainKind(session, rowPlain, ops), f))
 		}
 		all := slices.Concat([]*bench.Case{null}, shared, exclusive, plain)
@@ -178,7 +178,7 @@ func (b *Bench) runFrames(ctx context.Context, session *bench.Session) error {
 	}
 	session.Note("Frames have about %d KiB before compression. Results of frames are Arrow streams, and those of single records are JSON.", b.frameBytes>>10)
 	ops := bench.Parse(operatorLists[0])
-	shared, exclusive := b.sharedKind(session, rowFramesShared, ops), b.exclusiveKind(session, rowFramesExclusive, ops)
+	shared, exclusive := b.millraceKind(session, rowFramesShared, false, ops), b.millraceKind(session, rowFramesExclusive, true, ops)
 	null, plain := b.plainKind(session, rowFramesNull, nil), b.plainKind(session, rowFramesPlain, ops)
 	for _, size := range session.Sizes(frameRecordBytes) {
 		alone := []*bench.Case{s.rate(session, shared, single(size)), s.rate(session, exclusive, single(size))}
@@ -271,7 +271,7 @@ func (b *Bench) runLatency(ctx context.Context, session *bench.Session) error {
 	}
 	var all []*bench.Case
 	for _, list := range operatorLists {
-		all = append(all, s.latency(session, b.sharedKind(session, rowLatency, bench.Parse(list))))
+		all = append(all, s.latency(session, b.millraceKind(session, rowLatency, false, bench.Parse(list))))
 	}
 	all = append(all, s.latency(session, b.plainKind(session, rowLatencyNull, nil)))
 	if err := session.Measure(ctx, all...); err != nil {
@@ -317,17 +317,10 @@ func (k kind) newCase(session *bench.Session, size int, measure func(context.Con
 	return &bench.Case{Row: r, Reference: k.ops == nil, Measure: measure}
 }
 
-// sharedKind returns the kind that runs Millrace with shared delivery.
-func (b *Bench) sharedKind(session *bench.Session, name string, ops []operator.Operator) kind {
-	return kind{name: name, ops: ops, device: true, make: func() worker {
-		return &millrace{session: session, ops: ops, connections: b.connections(false)}
-	}}
-}
-
-// exclusiveKind returns the kind that runs Millrace with exclusive delivery.
-func (b *Bench) exclusiveKind(session *bench.Session, name string, ops []operator.Operator) kind {
-	return kind{name: name, exclusive: true, ops: ops, device: true, make: func() worker {
-		return &millrace{session: session, ops: ops, connections: b.connections(true)}
+// millraceKind returns the kind that runs Millrace with shared or exclusive delivery.
+func (b *Bench) millraceKind(session *bench.Session, name string, exclusive bool, ops []operator.Operator) kind {
+	return kind{name: name, exclusive: exclusive, ops: ops, device: true, make: func() worker {
+		return &millrace{session: session, ops: ops, connections: b.connections(exclusive)}
 	}}
 }
 

@@ -58,8 +58,8 @@ func (b *Bench) runText(ctx context.Context, session *bench.Session) error {
 		var shared, exclusive []*bench.Case // one case per form
 		for _, t := range b.textForms {
 			f, ops := t.filled(size, b.frameBytes), bench.Parse(t.operators)
-			shared = append(shared, s.rate(session, b.sharedKind(session, rowTextShared, ops), f))
-			exclusive = append(exclusive, s.rate(session, b.exclusiveKind(session, rowTextExclusive, ops), f))
+			shared = append(shared, s.rate(session, b.millraceKind(session, rowTextShared, false, ops), f))
+			exclusive = append(exclusive, s.rate(session, b.millraceKind(session, rowTextExclusive, true, ops), f))
 		}
 		var null []*bench.Case
 		for _, f := range nullForms {
