@@ -80,12 +80,7 @@ func benchCommand() *cobra.Command {
 func (b *benchFlags) options() (bench.Options, error) {
 	o := b.Options
 	var errs []error
-	if o.Rounds < 1 {
-		errs = append(errs, fmt.Errorf("--rounds is %d: give 1 or more", o.Rounds))
-	}
-	if o.Budget = time.Duration(b.seconds * float64(time.Second)); o.Budget <= 0 {
-		errs = append(errs, fmt.Errorf("--seconds is %v: give more than 0", b.seconds))
-	}
+	o.Budget = time.Duration(b.seconds * float64(time.Second))
 	if b.sizes != "" {
 		for text := range strings.SplitSeq(b.sizes, ",") {
 			var size config.Size
@@ -140,10 +135,7 @@ func runBench(ctx context.Context, b *benchFlags) (err error) {
 	if o.Seed == 0 {
 		o.Seed = uint64(time.Now().UnixNano())
 	}
-	o.Out = os.Stdout
-	if console.Redraws(os.Stderr) {
-		o.Progress = showMeasurement
-	}
+	o.Out, o.Progress = os.Stdout, showMeasurement
 	program, err := benchServerProgram()
 	if err != nil {
 		return err
@@ -158,8 +150,12 @@ func runBench(ctx context.Context, b *benchFlags) (err error) {
 	return out.measure(ctx, cfg, o)
 }
 
-// showMeasurement overwrites the last line of the terminal with the current measurement.
-func showMeasurement(doing string) { _, _ = fmt.Fprintf(os.Stderr, "\r\033[K%s\r", doing) }
+// showMeasurement overwrites the last line of the terminal with the current measurement, if standard error is a terminal.
+func showMeasurement(doing string) {
+	if console.Redraws(os.Stderr) {
+		_, _ = fmt.Fprintf(os.Stderr, "\r\033[K%s\r", doing)
+	}
+}
 
 // listBench writes one line for each row.
 func listBench(w io.Writer) error {

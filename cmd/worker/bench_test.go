@@ -91,7 +91,7 @@ func TestBenchRefusesWrongArguments(t *testing.T) {
 		{[]string{"schedule"}, []string{`no group "schedule"`, "known are copy, schedules, streams, alloc, completion, operators, latency, nats"}},
 		{[]string{"--row", "tripel"}, []string{`no row "tripel"`, "schedules/triple"}},
 		{[]string{"--bytes", "1.5MiB", "--rounds", "0", "--seconds", "-1"}, []string{`--bytes has "1.5MiB"`, "--rounds is 0", "--seconds is -1"}},
-		{[]string{"--bytes", "1", "--lanes", "1000"}, []string{"a batch of 1 bytes", "1000 lanes"}},
+		{[]string{"--bytes", "1", "--lanes", "1000"}, []string{"a batch of 1 bytes", "--lanes is 1000"}},
 		{[]string{"nats", "--bytes", "8MiB", "--storage", "tape"}, []string{"a payload of 8388608 bytes", `--storage is "tape"`}},
 		{[]string{"copy", "--fast"}, []string{"unknown flag", "worker bench -h"}},
 	} {

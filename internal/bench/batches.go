@@ -247,12 +247,8 @@ func (w *batchWork) trace(row report.Row) {
 }
 
 // balanced returns a mix whose kernel takes as long as the mean of a batch's copy in and copy out. It determines the
-// number of rounds once for each device and size, with the serial schedule. If Options.MixRounds is set, balanced
-// returns a mix with that number of rounds.
+// number of rounds once for each device and size, with the serial schedule.
 func balanced(ctx context.Context, s *Session, size int) (mix, error) {
-	if s.MixRounds > 0 {
-		return mix{rounds: s.MixRounds}, nil
-	}
 	what := fmt.Sprintf("the kernel against copies of %s on %s", bytesText(size), s.info.ID)
 	if s.balance[what] == 0 {
 		s.Progress("balancing " + what)

@@ -27,26 +27,20 @@
 package bench
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
 
 	"millrace/internal/bench/report"
-	"millrace/internal/device"
-	"millrace/internal/operator"
-	"millrace/internal/streams"
 )
 
-// These are the bounds and defaults of Options.
+// These are the bounds of Options, and the defaults of the command.
 const (
 	DefaultRounds = 5
 	DefaultBudget = 600 * time.Millisecond
-	DefaultLanes  = 4
 
 	maxRounds = 1000
 	maxBudget = time.Hour
@@ -56,7 +50,7 @@ const (
 // measurements. Run fails if a result is wrong, a device is lost or ctx is done. If a device doesn't support a
 // measurement, the row contains the reason.
 func Run(ctx context.Context, o Options) (*report.Report, error) {
-	s := newSession(o.withDefaults())
+	s := newSession(o)
 	if err := o.Check(); err != nil {
 		return s.report, err
 	}
@@ -70,36 +64,17 @@ func Run(ctx context.Context, o Options) (*report.Report, error) {
 	return s.report, errors.Join(err, s.program.close())
 }
 
-// withDefaults returns the options with defaults in place of zero fields.
-func (o Options) withDefaults() Options {
-	o.Rounds, o.Budget, o.Lanes = cmp.Or(o.Rounds, DefaultRounds), cmp.Or(o.Budget, DefaultBudget), cmp.Or(o.Lanes, DefaultLanes)
-	if o.Out == nil {
-		o.Out = io.Discard
-	}
-	if o.Pipeline == nil {
-		o.Pipeline = func(_ device.Info, ops []operator.Operator) streams.Options {
-			return streams.Options{Operators: ops, ScratchLimit: 1 << 30}
-		}
-	}
-	if o.Progress == nil {
-		o.Progress = func(string) {}
-	}
-	return o
-}
-
 // Check returns an error that joins all problems of the options, or nil if Run accepts the options.
 func (o Options) Check() error {
-	o = o.withDefaults()
 	var errs []error
 	want := func(ok bool, format string, args ...any) {
 		if !ok {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
-	want(o.Rounds >= 1 && o.Rounds <= maxRounds, "%d rounds: give 1 to %d", o.Rounds, maxRounds)
-	want(o.Budget > 0 && o.Budget <= maxBudget, "%v a row: give more than 0 and at most %v", o.Budget, maxBudget)
-	want(o.Lanes >= 1 && o.Lanes <= maxLanes, "%d lanes: give 1 to %d", o.Lanes, maxLanes)
-	want(o.MixRounds >= 0 && o.MixRounds <= maxMixRounds, "%d rounds of the balanced kernel: give 0 to %d", o.MixRounds, maxMixRounds)
+	want(o.Rounds >= 1 && o.Rounds <= maxRounds, "--rounds is %d: give 1 to %d", o.Rounds, maxRounds)
+	want(o.Budget > 0 && o.Budget <= maxBudget, "--seconds is %v: give more than 0 and at most %v", o.Budget.Seconds(), maxBudget.Seconds())
+	want(o.Lanes >= 0 && o.Lanes <= maxLanes, "--lanes is %d: give 0 to %d", o.Lanes, maxLanes)
 	return errors.Join(append(errs, o.checkBytes(), o.checkNames())...)
 }
 

@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"errors"
+	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -14,7 +15,7 @@ import (
 
 // idleSession returns a session of the suite schedules without devices.
 func idleSession(rounds int) *Session {
-	s := newSession(Options{Rounds: rounds}.withDefaults())
+	s := newSession(Options{Rounds: rounds, Out: io.Discard, Progress: func(string) {}})
 	s.suite = scheduleSuite
 	return s
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"millrace/internal/device/host"
 	"millrace/internal/device/sim"
 	"millrace/internal/operator"
+	"millrace/internal/streams"
 	"millrace/internal/telemetry"
 )
 
@@ -56,17 +58,20 @@ func openSim(t *testing.T) device.Device {
 	return d
 }
 
-// tiny returns options for the smallest possible measurement. It sets the rounds of the balanced kernel, because a
-// simulated kernel's time doesn't depend on them.
+// tiny returns options for the smallest possible measurement.
 func tiny(devices ...device.Device) Options {
 	return Options{
-		Devices: devices, Bytes: []int{8 << 10}, Rounds: 2, Budget: 4 * time.Millisecond, Lanes: 2, Seed: 1, MixRounds: 2,
+		Devices: devices, Bytes: []int{8 << 10}, Rounds: 2, Budget: 4 * time.Millisecond, Lanes: 2, Seed: 1,
+		Pipeline: func(_ device.Info, ops []operator.Operator) streams.Options {
+			return streams.Options{Operators: ops, ScratchLimit: 1 << 30}
+		},
+		Out: io.Discard, Progress: func(string) {},
 	}
 }
 
 // sessionOn returns a session of the suite schedules that measures d with the options of tiny.
 func sessionOn(d device.Device) *Session {
-	s := newSession(tiny(d).withDefaults())
+	s := newSession(tiny(d))
 	s.suite = scheduleSuite
 	s.use(d)
 	return s
@@ -225,7 +230,6 @@ func TestADeviceWithoutTheBalancedKernel(t *testing.T) {
 		}
 	}()
 	o := tiny(d)
-	o.MixRounds = 0 // makes the search for the balance fail first
 	o.Rows = []string{"triple", "devices", "completion/polling"}
 	r, err := Run(t.Context(), o)
 	if err != nil {
@@ -273,7 +277,6 @@ func TestADeviceWithoutTheVariants(t *testing.T) {
 func TestBalanceIsFound(t *testing.T) {
 	d := openHost(t)
 	s := sessionOn(d)
-	s.MixRounds = 0
 	first, err := balanced(t.Context(), s, 64<<10)
 	if err != nil {
 		t.Fatal(err)

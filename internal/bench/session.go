@@ -24,25 +24,20 @@ type Options struct {
 	Suites []Suite // additional suites, measured after the suites of this package
 
 	Bytes  []int         // sizes of batches or payloads (see Suite.Sizes); empty means the suite's defaults
-	Rounds int           // number of rounds; 0 means DefaultRounds
-	Budget time.Duration // time of all rounds of a row, without warm-up and checks; 0 means DefaultBudget
-	Lanes  int           // lanes of rows that don't set their own number; 0 means DefaultLanes
+	Rounds int           // number of rounds
+	Budget time.Duration // time of all rounds of a row, without warm-up and checks
+	Lanes  int           // lanes of rows that don't set their own number; 0 means 1
 	Seed   uint64        // seed of the random data
 
-	// Pipeline returns the worker's configuration for a device. Rows change the settings that they compare. If Pipeline
-	// is nil, the bench uses the defaults of package streams with a scratch pool of 1 GiB.
+	// Pipeline returns the worker's configuration for a device. Rows change the settings that they compare.
 	Pipeline func(d device.Info, ops []operator.Operator) streams.Options
 
 	// Yardstick is the path of the baseline program, which does the same work in plain CUDA C++ (kernels/bench). If it
 	// is empty, rows are only compared with each other.
 	Yardstick string
 
-	// MixRounds is the work of the balanced kernel, in rounds per word. 0 means that the bench determines the number
-	// with which the kernel takes as long as a copy.
-	MixRounds int
-
-	Out      io.Writer          // receives each table when its rows are done; may be nil
-	Progress func(doing string) // receives the name of the next measurement, and "" before a table; may be nil
+	Out      io.Writer          // receives each table when its rows are done
+	Progress func(doing string) // receives the name of the next measurement, and "" before a table
 	Trace    Tracer             // receives the last batches of every measured pipeline; may be nil
 
 	Command, Commit string // values for the report
@@ -125,6 +120,7 @@ type Session struct {
 
 // newSession returns a new session without a baseline program.
 func newSession(o Options) *Session {
+	o.Lanes = max(o.Lanes, 1)
 	s := &Session{
 		Options: o, printer: printer{out: o.Out, explained: map[string]bool{}}, balance: map[string]int{},
 		report: &report.Report{Version: report.Version, Command: o.Command, Commit: o.Commit, Started: time.Now()},

@@ -44,27 +44,30 @@ func TestEveryScheduleHasItsRow(t *testing.T) {
 
 func TestCheckNamesEveryProblem(t *testing.T) {
 	err := Options{
-		Groups: []string{"copy", "kopie"}, Rows: []string{"triple", "tripple"}, Bytes: []int{1}, Rounds: -1, Budget: -1, Lanes: 1000, MixRounds: -1,
+		Groups: []string{"copy", "kopie"}, Rows: []string{"triple", "tripple"}, Bytes: []int{1}, Rounds: -1, Budget: -1, Lanes: 1000,
 	}.Check()
 	for _, want := range []string{
-		`no group "kopie": known are copy, schedules`, `no row "tripple": known are copy/pinned-in`, "a batch of 1 bytes", "-1 rounds", "1000 lanes",
-		"a row: give more than 0", "rounds of the balanced kernel",
+		`no group "kopie": known are copy, schedules`, `no row "tripple": known are copy/pinned-in`, "a batch of 1 bytes", "--rounds is -1", "--lanes is 1000",
+		"--seconds is -1e-09: give more than 0",
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("the error does not say %q: %v", want, err)
 		}
 	}
-	if err := (Options{Groups: []string{"latency"}, Rows: []string{"streams", "schedules/serial"}}).Check(); err != nil {
+	o := tiny()
+	o.Groups, o.Rows = []string{"latency"}, []string{"streams", "schedules/serial"}
+	if err := o.Check(); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestRunRefusesWhatCheckRefuses(t *testing.T) {
-	if _, err := Run(t.Context(), Options{}); err == nil || !strings.Contains(err.Error(), "no device") {
+	if _, err := Run(t.Context(), tiny()); err == nil || !strings.Contains(err.Error(), "no device") {
 		t.Errorf("without a device: %v", err)
 	}
-	d := openHost(t)
-	if _, err := Run(t.Context(), Options{Devices: []device.Device{d}, Groups: []string{"none"}}); err == nil {
+	o := tiny(openHost(t))
+	o.Groups = []string{"none"}
+	if _, err := Run(t.Context(), o); err == nil {
 		t.Error("an unknown group is measured")
 	}
 }

@@ -3,6 +3,7 @@ package broker
 import (
 	"bytes"
 	"context"
+	"io"
 	"os"
 	"strings"
 	"testing"
@@ -43,6 +44,7 @@ func tiny(d device.Device, b *Bench) bench.Options {
 	return bench.Options{
 		Devices: []device.Device{d}, Suites: []bench.Suite{b.Suite()}, Groups: []string{suiteName},
 		Bytes: []int{64}, Rounds: 1, Budget: 2 * time.Millisecond, Lanes: 4, Seed: 1, Pipeline: small,
+		Out: io.Discard, Progress: func(string) {},
 	}
 }
 
