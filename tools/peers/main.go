@@ -12,8 +12,8 @@
 //   - go-worker, a worker in plain Go with encoding/json (goworker.go).
 //   - Redpanda Connect with connect.yaml, if -connect names its program.
 //
-// Every peer runs in its own process. The NATS server is that of worker bench, in its own process, with streams in
-// files. All peers read the same inputs, which are stored before. The rounds of the peers alternate. A round takes from
+// Every peer runs in its own process. The NATS server runs in the process of this command, which only waits meanwhile.
+// Streams are in files. All peers read the same inputs, which are stored before. The rounds of the peers alternate. A round takes from
 // before the first delivery until the server has every acknowledgement. After each round, the command checks that each
 // long document was stored exactly once, and the content of a sample. Otherwise, it fails.
 // The command needs Linux.
@@ -96,7 +96,7 @@ func measureAll(ctx context.Context, o options) error {
 
 // measure measures all peers with one load. Its table has the median round of each peer.
 func measure(ctx context.Context, o options, l load) (err error) {
-	s, err := start(ctx, o.worker)
+	s, err := start()
 	if err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func measure(ctx context.Context, o options, l load) (err error) {
 	if err != nil {
 		return err
 	}
-	peers := peersOf(o, l, s.url)
+	peers := peersOf(o, l, s.URL())
 	rounds := make([][]figure, len(peers))
 	for r := range o.rounds {
 		for i := range peers {

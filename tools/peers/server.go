@@ -1,17 +1,15 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
-	"strings"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/embedded"
 )
 
 // The input streams hold the same messages. Only exclusive delivery reads the one with partitions. The subjects of a
@@ -25,18 +23,16 @@ const (
 	resultSubjects = "results.>"
 )
 
-// server is the NATS server, in its own process.
+// server is the NATS server of all peers.
 type server struct {
-	cmd *exec.Cmd
-	in  io.Closer // ends the server
+	*embedded.Server
 	dir string
-	url string
 	nc  *nats.Conn
 	js  jetstream.JetStream
 }
 
-// start starts the server that worker bench uses. The caller must close it unless there is an error.
-func start(ctx context.Context, worker string) (s *server, err error) {
+// start starts the server. The caller must close it unless there is an error.
+func start() (s *server, err error) {
 	s = &server{}
 	if s.dir, err = os.MkdirTemp("", "peers-*"); err != nil {
 		return nil, err
@@ -46,24 +42,10 @@ func start(ctx context.Context, worker string) (s *server, err error) {
 			err = errors.Join(err, s.close())
 		}
 	}()
-	s.cmd = exec.CommandContext(ctx, worker, "bench-server", s.dir)
-	s.cmd.Stderr = os.Stderr
-	if s.in, err = s.cmd.StdinPipe(); err != nil {
+	if s.Server, err = embedded.Start(embedded.Options{Addr: "127.0.0.1:0", Dir: s.dir}); err != nil {
 		return s, err
 	}
-	out, err := s.cmd.StdoutPipe()
-	if err != nil {
-		return s, err
-	}
-	if err := s.cmd.Start(); err != nil {
-		return s, err
-	}
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		return s, fmt.Errorf("the server didn't start: %w", err)
-	}
-	s.url = strings.TrimSpace(line)
-	if s.nc, err = nats.Connect(s.url); err != nil {
+	if s.nc, err = nats.Connect(s.URL()); err != nil {
 		return s, err
 	}
 	s.js, err = jetstream.New(s.nc, jetstream.WithPublishAsyncMaxPending(64))
@@ -71,15 +53,14 @@ func start(ctx context.Context, worker string) (s *server, err error) {
 }
 
 // close stops the server and removes its files.
-func (s *server) close() (err error) {
+func (s *server) close() error {
 	if s.nc != nil {
 		s.nc.Close()
 	}
-	if s.cmd != nil && s.cmd.Process != nil {
-		_ = s.in.Close()
-		err = s.cmd.Wait()
+	if s.Server != nil {
+		s.Close()
 	}
-	return errors.Join(err, os.RemoveAll(s.dir))
+	return os.RemoveAll(s.dir)
 }
 
 // fill stores the messages of l in both input streams. It returns the size of the messages in bytes.
