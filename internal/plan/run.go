@@ -18,46 +18,44 @@ type course struct {
 	batches  int
 }
 
-type outcome struct {
-	records []streams.Record // records of the batches, in the order of their completion
-}
-
-// run runs the course. Each batch carries a single byte. The cost model determines the times, so real payloads would
-// only slow down the plan.
-func (c course) run(ctx context.Context) (out outcome, err error) {
+// run runs the course. It returns the records of the batches, in the order of their completion. Each batch carries a
+// single byte. The cost model determines the times, so real payloads would only slow down the plan.
+func (c course) run(ctx context.Context) (records []streams.Record, err error) {
 	dev, err := sim.Open(sim.Options{Cost: c.cost, Kernels: operator.HostKernels()})
 	if err != nil {
-		return out, err
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, dev.Close()) }()
 	ops, err := operator.ParseList("crc32c")
 	if err != nil {
-		return out, err
+		return nil, err
 	}
 	turns := &turnstile{Device: dev, turns: make(chan struct{})}
 	p, err := streams.New(turns, streams.Options{
 		Lanes: c.lanes, Schedule: c.schedule, BatchBytes: 1, BatchPayloads: 1, ScratchLimit: 1 << 20, Operators: ops,
 	})
 	if err != nil {
-		return out, err
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, p.Close()) }()
 	submitted := 0
-	for len(out.records) < c.batches {
+	for len(records) < c.batches {
 		if err := ctx.Err(); err != nil {
-			return out, err
+			return nil, err
 		}
-		for submitted < c.batches && submitted-len(out.records) < p.Slots() {
+		for submitted < c.batches && submitted-len(records) < p.Slots() {
 			if err := submit(ctx, p); err != nil {
-				return out, err
+				return nil, err
 			}
 			submitted++
 		}
-		if err := out.await(ctx, turns, p); err != nil {
-			return out, err
+		r, err := await(ctx, turns, p)
+		if err != nil {
+			return nil, err
 		}
+		records = append(records, r)
 	}
-	return out, nil
+	return records, nil
 }
 
 func submit(ctx context.Context, p *streams.Pipeline) error {
@@ -73,18 +71,17 @@ func submit(ctx context.Context, p *streams.Pipeline) error {
 	return nil
 }
 
-// await lets one batch complete and appends its record.
-func (o *outcome) await(ctx context.Context, turns *turnstile, p *streams.Pipeline) error {
+// await lets one batch complete and returns its record.
+func await(ctx context.Context, turns *turnstile, p *streams.Pipeline) (r streams.Record, err error) {
 	if err := turns.let(ctx, p.Over()); err != nil {
-		return errors.Join(err, p.Err())
+		return r, errors.Join(err, p.Err())
 	}
 	select {
 	case b := <-p.Completed():
 		defer b.Release()
-		o.records = append(o.records, *b.ReadRecord())
-		return b.Err()
+		return *b.ReadRecord(), b.Err()
 	case <-ctx.Done():
-		return ctx.Err()
+		return r, ctx.Err()
 	}
 }
 

@@ -47,18 +47,18 @@ var deviceStages = [streams.NumEngines]streams.Stage{streams.CopyIn, streams.Com
 
 // newTimetable divides the stages of the records into slots of the given length. Total is the end of the last stage, in
 // multiples of unit.
-func newTimetable(out outcome, slot, unit time.Duration, thing string) Timetable {
+func newTimetable(records []streams.Record, slot, unit time.Duration, thing string) Timetable {
 	var t Timetable
 	end := time.Duration(0)
-	for engine, stage := range deviceStages {
-		for _, r := range served(out.records, stage) {
+	for _, stage := range deviceStages {
+		for _, r := range served(records, stage) {
 			span := r.Stages[stage]
 			end = max(end, span.End)
 			for len(t.Slots) < int((span.End+slot-1)/slot) {
 				t.Slots = append(t.Slots, nil)
 			}
 			for at := span.Start / slot; at*slot < span.End; at++ {
-				t.Slots[at] = append(t.Slots[at], Work{Stage: deviceStages[engine], Batch: r.Batch, Thing: thing})
+				t.Slots[at] = append(t.Slots[at], Work{Stage: stage, Batch: r.Batch, Thing: thing})
 			}
 		}
 	}
