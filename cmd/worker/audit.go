@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
 	"millrace/internal/cliclient"
@@ -65,7 +66,7 @@ func runAudit(ctx context.Context, f *auditFlags) error {
 	}
 	defer nc.Close()
 	a.Topology = deployment(cfg)
-	if a.JS, err = a.Topology.API.New(nc); err != nil {
+	if a.JS, err = a.Topology.API.New(nc, jetstream.WithDefaultTimeout(cliclient.RequestTimeout)); err != nil {
 		return err
 	}
 	report, err := a.Run(ctx)

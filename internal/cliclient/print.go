@@ -69,7 +69,7 @@ func (p *Printer) Print(ctx context.Context) error {
 // run prints the stored results and then the stored dead letters. If Follow is set, it then prints new messages until
 // ctx ends, which is not an error.
 func (p *Printer) run(ctx context.Context) error {
-	js, err := p.Topology.API.New(p.Conn)
+	js, err := p.Topology.API.New(p.Conn, jetstream.WithDefaultTimeout(RequestTimeout))
 	if err != nil {
 		return err
 	}

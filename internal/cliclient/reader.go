@@ -28,8 +28,8 @@ const (
 	// unused is the time after which the server removes a consumer without requests.
 	unused = 30 * time.Second
 
-	// requestTimeout bounds one request to the server.
-	requestTimeout = 10 * time.Second
+	// RequestTimeout is the default timeout of clients for the commands, which bounds each request to the server.
+	RequestTimeout = 10 * time.Second
 )
 
 // Reader reads each message of a stream once, in order. It uses temporary consumers and doesn't change the stream.
@@ -113,8 +113,6 @@ func (r *Reader) hasMore(ctx context.Context, end uint64) (bool, error) {
 	if !r.AskLeader {
 		return r.pending, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
 	m, err := jsapi.Next(ctx, r.JS, r.Stream, r.Next, ">")
 	return m != nil && m.Sequence <= end, err
 }
@@ -153,8 +151,6 @@ func (r *Reader) fetch(ctx context.Context, wait time.Duration, visit Visit) err
 func (r *Reader) drop() { r.consumer, r.pending = "", true }
 
 func (r *Reader) create(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
 	c, err := r.JS.CreateConsumer(ctx, r.Stream, jetstream.ConsumerConfig{
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: r.Next, AckPolicy: jetstream.AckNonePolicy, FilterSubjects: r.Subjects,
 		HeadersOnly: r.HeadersOnly, MemoryStorage: true, Replicas: 1, InactiveThreshold: unused,

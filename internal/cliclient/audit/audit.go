@@ -36,8 +36,8 @@ import (
 
 // Auditor audits the inputs of one deployment.
 type Auditor struct {
-	JS       jetstream.JetStream
-	Topology topology.Topology // names of the streams and consumers, prefixes, subjects and delivery mode of the deployment
+	JS       jetstream.JetStream // its default timeout bounds each request to the server
+	Topology topology.Topology   // names of the streams and consumers, prefixes, subjects and delivery mode of the deployment
 
 	From, To     uint64    // first and last sequence to audit; 0 means the stream's first ever, or its last when the audit begins
 	Since, Until time.Time // storage times of the inputs, from Since on and before Until; zero means no limit
@@ -101,14 +101,9 @@ func nanos(t time.Time) int64 {
 var errRetention = errors.New("it removes messages that its readers have acknowledged, so nothing can be proved from it")
 
 func streamInfo(ctx context.Context, js jetstream.JetStream, name string) (*jetstream.StreamInfo, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
 	s, err := js.Stream(ctx, name)
 	if err != nil {
 		return nil, fmt.Errorf("stream %s: %w", name, err)
 	}
 	return s.CachedInfo(), nil
 }
-
-// requestTimeout bounds one request to the server.
-const requestTimeout = 10 * time.Second

@@ -43,9 +43,7 @@ func (in *inputs) read(ctx context.Context) error {
 
 func (in *inputs) readConsumers(ctx context.Context) error {
 	for _, name := range in.topology.Consumers() {
-		asked, cancel := context.WithTimeout(ctx, requestTimeout)
-		c, err := in.js.Consumer(asked, in.topology.Stream, name)
-		cancel()
+		c, err := in.js.Consumer(ctx, in.topology.Stream, name)
 		switch {
 		case errors.Is(err, jetstream.ErrConsumerNotFound):
 			in.consumers = append(in.consumers, nil)
@@ -147,8 +145,6 @@ func (in *inputs) around(ctx context.Context, at time.Time) (before, after uint6
 
 // next returns the first message with at least the sequence from, or nil if there is none.
 func (in *inputs) next(ctx context.Context, from uint64) (*jetstream.RawStreamMsg, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
 	m, err := jsapi.Next(ctx, in.js, in.topology.Stream, from, ">")
 	if err != nil {
 		return nil, fmt.Errorf("read message %d of stream %s: %w", from, in.topology.Stream, err)

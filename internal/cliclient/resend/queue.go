@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
+	"millrace/internal/cliclient"
 	"millrace/internal/ingest/jsapi"
 	"millrace/internal/ingest/pull"
 	"millrace/internal/ingest/topology"
@@ -27,10 +28,8 @@ const (
 	atOnce      = 1000
 	bytesAtOnce = 8 << 20
 
-	// requestTimeout limits one request to the server. confirmations is the maximum number of attempts to acknowledge a
-	// dead letter.
-	requestTimeout = 10 * time.Second
-	confirmations  = 3
+	// confirmations is the maximum number of attempts to acknowledge a dead letter.
+	confirmations = 3
 
 	// silence is the maximum time without a message while the stream has more messages.
 	silence = 30 * time.Second
@@ -57,8 +56,6 @@ func openQueue(ctx context.Context, js jetstream.JetStream, stream, name string,
 	}
 	q := &queue{js: js, stream: stream, held: map[uint64]string{}}
 	var err error
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
 	if q.consumer, err = js.Consumer(ctx, stream, name); errors.Is(err, jetstream.ErrConsumerNotFound) {
 		if dry {
 			c.Name, c.Durable, c.AckPolicy, c.AckWait, c.MaxAckPending = name+"-"+nuid.Next(), "", jetstream.AckNonePolicy, 0, 0
@@ -128,13 +125,11 @@ func (q *queue) release() error {
 			return err
 		}
 	}
-	return q.js.Conn().FlushTimeout(requestTimeout)
+	return q.js.Conn().FlushTimeout(cliclient.RequestTimeout)
 }
 
 // state returns the number of messages that were never delivered, and the number of messages that other runs hold.
 func (q *queue) state(ctx context.Context) (waiting uint64, others int, err error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
 	info, err := q.consumer.Info(ctx)
 	if err != nil {
 		return 0, 0, fmt.Errorf("consumer %s of stream %s: %w", q.consumer.CachedInfo().Name, q.stream, err)
@@ -160,8 +155,6 @@ func (q *queue) acknowledge(ctx context.Context, m *pull.Message) (err error) {
 
 // read returns a message of the stream, or nil if the stream no longer has it.
 func (q *queue) read(ctx context.Context, sequence uint64) (*jetstream.RawStreamMsg, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
 	m, err := jsapi.Next(ctx, q.js, q.stream, sequence, ">")
 	if err != nil || m == nil || m.Sequence != sequence {
 		return nil, err
@@ -181,8 +174,6 @@ func sequenceOf(m *pull.Message) uint64 {
 // deadLetters returns the state of the stream of dead letters. It returns an error if the stream removes acknowledged
 // messages.
 func deadLetters(ctx context.Context, js jetstream.JetStream, t topology.Topology) (*jetstream.StreamInfo, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
 	name, err := topology.DeadLetterStream(ctx, js, t)
 	if err != nil {
 		return nil, err

@@ -130,7 +130,7 @@ func (r *Resender) Run(ctx context.Context) (*Report, error) {
 
 // open opens the consumer of dead letters and sets last.
 func (r *run) open(ctx context.Context) (err error) {
-	if r.js, err = r.Topology.API.New(r.Conn, jetstream.WithDefaultTimeout(requestTimeout)); err != nil {
+	if r.js, err = r.Topology.API.New(r.Conn, jetstream.WithDefaultTimeout(cliclient.RequestTimeout)); err != nil {
 		return err
 	}
 	info, err := deadLetters(ctx, r.js, r.Topology)

@@ -51,11 +51,17 @@ func Of(js jetstream.JetStream) API {
 	return API{Domain: o.Domain, Prefix: o.APIPrefix}
 }
 
-// Request makes an API request and decodes its answer. An error response of the server is returned as *jetstream.APIError.
+// Request makes an API request and decodes its answer. An error response of the server is returned as *jetstream.APIError. If ctx has no
+// deadline, the client's default timeout bounds the request, as in the client library.
 func Request(ctx context.Context, js jetstream.JetStream, request string, body, answer any) error {
 	data, err := json.Marshal(body)
 	if err != nil {
 		return err
+	}
+	if _, bounded := ctx.Deadline(); !bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, js.Options().DefaultTimeout)
+		defer cancel()
 	}
 	msg, err := js.Conn().RequestWithContext(ctx, Of(js).Subject(request), data)
 	if err != nil {

@@ -2,6 +2,7 @@ package jsapi
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -112,6 +113,17 @@ func TestRequestsFollowTheClient(t *testing.T) {
 		}
 		cancel()
 		natstest.OK(t, asked.Unsubscribe())
+	}
+}
+
+// TestRequestsEnd checks that the client's default timeout bounds a request without a deadline.
+func TestRequestsEnd(t *testing.T) {
+	t.Parallel()
+	nc := natstest.New(t).NC
+	natstest.Must(nc.SubscribeSync("silent.>"))(t) // otherwise the server answers that nobody listens
+	js := natstest.Must(API{Prefix: "silent"}.New(nc, jetstream.WithDefaultTimeout(time.Millisecond)))(t)
+	if _, err := Next(t.Context(), js, "IN", 1, ">"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the request ends with %v", err)
 	}
 }
 
