@@ -7,8 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os/exec"
-	"strings"
 	"time"
 )
 
@@ -63,10 +63,10 @@ func (p *program) ask(request string) (a answer, err error) {
 	}
 	if err != nil {
 		p.gone = fmt.Errorf("the baseline program (%s) did not answer %q with a JSON object within %v: %w", p.path, request, answerTimeout, err)
-		return nil, p.gone
+		return a, p.gone
 	}
-	if problem, ok := a["error"]; ok {
-		return nil, fmt.Errorf("the baseline program (%s) refused %q: %v", p.path, request, problem)
+	if a.Error != "" {
+		return a, fmt.Errorf("the baseline program (%s) refused %q: %s", p.path, request, a.Error)
 	}
 	p.round[request] = a
 	return a, nil
@@ -93,62 +93,36 @@ func (p *program) close() error {
 	return nil
 }
 
-// answer is one JSON object from the program.
-type answer map[string]any
+// answer is one JSON object from the program. `yardstick --help` explains the keys. An answer has only the figures of
+// its request.
+type answer struct {
+	Error   string  // reason why the program can't do the work
+	Seconds float64 // seconds per batch
+	Median  float64 // seconds
 
-// These are the keys of the program's answers. `yardstick --help` explains them.
-const (
-	yardSeconds = "seconds" // seconds per batch
-	yardCopyIn  = "in"      // bytes per second, like the next three
-	yardCopyOut = "out"
-	yardBothIn  = "both_in"
-	yardBothOut = "both_out"
-	yardMedian  = "median"
-	yardLaunch  = "calls.total_seconds.median"
-)
+	In, Out float64 // bytes per second, like the next two
+	BothIn  float64 `json:"both_in"`
+	BothOut float64 `json:"both_out"`
 
-// number returns a positive number from the answer. The key "a.b" selects b in the object a.
-func (a answer) number(key string) (float64, error) {
-	var value any = map[string]any(a)
-	for part := range strings.SplitSeq(key, ".") {
-		object, _ := value.(map[string]any)
-		value = object[part]
+	Calls struct {
+		Total struct{ Median float64 } `json:"total_seconds"`
 	}
-	n, ok := value.(float64)
-	if !ok || n <= 0 {
-		return 0, fmt.Errorf("the answer of the baseline program has no positive number %q: build it and the worker from one commit", key)
-	}
-	return n, nil
-}
-
-// slowest returns the time for n bytes at the lowest of the named rates. keys are the names of rates in bytes per
-// second.
-func (a answer) slowest(n int, keys []string) (seconds float64, err error) {
-	for _, key := range keys {
-		rate, err := a.number(key)
-		if err != nil {
-			return 0, err
-		}
-		seconds = max(seconds, float64(n)/rate)
-	}
-	return seconds, nil
 }
 
 // baseline measures the work of a case in the baseline program, after each round of the case.
 type baseline struct {
 	// request is called just before the measurement, because the request may contain the case's number of repetitions.
 	request func() string
-	batch   func(answer) (seconds float64, err error)
+	batch   func(answer) (seconds float64)
 	unlike  bool // whether the baseline program does less work, which makes a ratio misleading
 
 	seconds []float64 // seconds per batch, one value per round
 	err     error     // reason why the baseline can't be measured, or nil
 }
 
-// baselineOf returns a baseline that sends the result of request, and reads the seconds per batch from the given key of
-// the answer.
-func baselineOf(key string, request func() string) *baseline {
-	return &baseline{request: request, batch: func(a answer) (float64, error) { return a.number(key) }}
+// secondsOf returns a baseline that sends the result of request, and reads the seconds per batch from the answer.
+func secondsOf(request func() string) *baseline {
+	return &baseline{request: request, batch: func(a answer) float64 { return a.Seconds }}
 }
 
 // measure measures one round on the device with the given ordinal. If the baseline program fails, measure stores the
@@ -158,9 +132,9 @@ func (b *baseline) measure(p *program, device int) {
 		return
 	}
 	a, err := p.ask(fmt.Sprintf("%s device=%d", b.request(), device))
-	var seconds float64
-	if err == nil {
-		seconds, err = b.batch(a)
+	seconds := b.batch(a)
+	if err == nil && !(seconds > 0 && seconds <= math.MaxFloat64) {
+		err = fmt.Errorf("the answer of the baseline program to %q has no positive time: build it and the worker from one commit", b.request())
 	}
 	if b.err = err; err == nil {
 		b.seconds = append(b.seconds, seconds)

@@ -66,7 +66,7 @@ func scheduleCases(ctx context.Context, s *Session, size int) ([]*Case, error) {
 func serialCase(s *Session, load *load, m mix) *Case {
 	c := batches(s, "serial", load, streams.Serial)
 	c.Reference = true
-	c.baseline = baselineOf(yardSeconds, func() string {
+	c.baseline = secondsOf(func() string {
 		return fmt.Sprintf("serial bytes=%d rounds=%d batches=%d", load.size, m.rounds, c.times)
 	})
 	return c
@@ -74,7 +74,7 @@ func serialCase(s *Session, load *load, m mix) *Case {
 
 // slotsBaseline returns the baseline of c. It is a schedule of the baseline program with the given number of slots.
 func slotsBaseline(schedule string, c *Case, size int, m mix, slots int) *baseline {
-	return baselineOf(yardSeconds, func() string {
+	return secondsOf(func() string {
 		return fmt.Sprintf("%s bytes=%d rounds=%d slots=%d batches=%d", schedule, size, m.rounds, slots, c.times)
 	})
 }

@@ -39,8 +39,10 @@ func completionCases(_ context.Context, s *Session, size int) ([]*Case, error) {
 		r.variant = variant
 		r.o.Spin = 0 // otherwise a lone batch would be polled first in every row
 		if way != "" {
-			c.baseline = baselineOf(yardMedian, func() string { return fmt.Sprintf("completion way=%s repeats=%d", way, baselineRepeats) })
-			c.baseline.unlike = true // the baseline program copies nothing
+			c.baseline = &baseline{
+				request: func() string { return fmt.Sprintf("completion way=%s repeats=%d", way, baselineRepeats) },
+				batch:   func(a answer) float64 { return a.Median }, unlike: true, // the baseline program copies nothing
+			}
 		}
 		return c
 	}
@@ -63,9 +65,12 @@ func latencyCases(_ context.Context, s *Session, size int) (cases []*Case, _ err
 	for _, list := range []string{"crc32c", "crc32c," + minhashSpec} {
 		ops := Parse(list)
 		pipeline, _ := single(s, "streams", ops, size, workerSchedule(s))
-		pipeline.baseline = baselineOf(yardLaunch, func() string {
-			return fmt.Sprintf("launch kernels=%d bytes=%d repeats=%d", len(ops), size, baselineRepeats)
-		})
+		pipeline.baseline = &baseline{
+			request: func() string {
+				return fmt.Sprintf("launch kernels=%d bytes=%d repeats=%d", len(ops), size, baselineRepeats)
+			},
+			batch: func(a answer) float64 { return a.Calls.Total.Median },
+		}
 		sender := &persistentSender{dev: s.dev, ops: ops, bytes: size}
 		persistent := &Case{
 			Row:     report.Row{Name: "persistent", Device: s.info.ID, BatchBytes: size, Operator: Specs(ops)},

@@ -128,7 +128,7 @@ func allocCases(ctx context.Context, s *Session, size int) ([]*Case, error) {
 			w.variant, w.o.ScratchLimit = variant, max(w.o.ScratchLimit, onePerStream)
 			w.figures = func(c *Case, r ran) { c.add(allocation, r.allocating.Seconds()/float64(r.batches)) }
 		})
-		c.baseline = baselineOf(yardSeconds, func() string {
+		c.baseline = secondsOf(func() string {
 			return fmt.Sprintf("alloc mode=%s least=%d most=%d bytes=%d slots=%d batches=%d rounds=%d",
 				mode, allocFactor*load.min, allocFactor*size, sum/slots/wordBytes*wordBytes, s.Lanes, c.times, m.rounds)
 		})
