@@ -72,14 +72,10 @@ const MinRate = 0.1
 
 // Entry is the result for one selected dead letter.
 type Entry struct {
-	Letter   uint64 // sequence of the dead letter
-	Stream   string // stream of the input
-	Sequence string // sequence of the input
-	Subject  string // subject of the input
-	Record   string // index of the record in its frame; empty for a whole message
-	Reason   string
-	Bytes    int   // size of the new input's body
-	Err      error // reason why the dead letter was not sent or not marked as sent
+	Letter uint64      // sequence of the dead letter
+	Header nats.Header // headers of the dead letter
+	Bytes  int         // size of the new input's body
+	Err    error       // reason why the dead letter was not sent or not marked as sent
 
 	duplicate bool // the input stream already has the input
 }

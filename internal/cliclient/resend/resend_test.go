@@ -132,7 +132,9 @@ func TestOnlyWhatWasStoredBefore(t *testing.T) {
 	r := newRig(t)
 	r.letters(40)
 	s := r.resender(Selection{})
-	s.Each = func(e Entry) { r.publish(letter(int(e.Letter)+40, e.Reason, fmt.Sprint("payload ", e.Letter+40))) }
+	s.Each = func(e Entry) {
+		r.publish(letter(int(e.Letter)+40, e.Header.Get(client.HeaderReason), fmt.Sprint("payload ", e.Letter+40)))
+	}
 	if report := r.run(s); total(report.Sent) != 40 || total(report.Left) != 0 {
 		t.Errorf("%+v", report)
 	}
@@ -170,7 +172,7 @@ func TestWhatIsLeftOut(t *testing.T) {
 		said := map[string]string{}
 		for _, e := range r.entries {
 			if e.Err != nil {
-				said[e.Sequence] = e.Err.Error()
+				said[e.Header.Get(client.HeaderSequence)] = e.Err.Error()
 			}
 		}
 		for sequence, want := range map[string]string{

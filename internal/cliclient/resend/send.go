@@ -98,7 +98,7 @@ func (r *run) sendTogether(ctx context.Context, letters []*pull.Message) {
 		if r.Rate > 0 && r.pace.Wait(ctx) != nil || ctx.Err() != nil {
 			break
 		}
-		e := newEntry(m)
+		e := &Entry{Letter: sequenceOf(m), Header: m.Headers()}
 		entries[i] = e
 		all.Go(func() { e.duplicate, e.Err = r.send(context.WithoutCancel(ctx), m, e) })
 	}
@@ -109,14 +109,6 @@ func (r *run) sendTogether(ctx context.Context, letters []*pull.Message) {
 		} else {
 			r.record(m, entries[i])
 		}
-	}
-}
-
-func newEntry(m *pull.Message) *Entry {
-	h := m.Headers()
-	return &Entry{
-		Letter: sequenceOf(m), Stream: h.Get(client.HeaderStream), Sequence: h.Get(client.HeaderSequence), Subject: h.Get(client.HeaderSubject),
-		Record: h.Get(client.HeaderRecord), Reason: h.Get(client.HeaderReason),
 	}
 }
 
@@ -218,7 +210,7 @@ func (r *run) record(m *pull.Message, e *Entry) {
 	case e.duplicate:
 		r.report.Before++
 	default:
-		r.report.Sent[e.Reason]++
+		r.report.Sent[e.Header.Get(client.HeaderReason)]++
 		r.report.Bytes += int64(e.Bytes)
 	}
 	if e.Err == nil {
@@ -232,11 +224,12 @@ func (r *run) record(m *pull.Message, e *Entry) {
 
 // String returns a description of the dead letter for people.
 func (e Entry) String() string {
-	text := fmt.Sprintf("dead letter %d: input %s of %s", e.Letter, e.Sequence, e.Stream)
-	if e.Record != "" {
-		text += ", record " + e.Record
+	h := e.Header
+	text := fmt.Sprintf("dead letter %d: input %s of %s", e.Letter, h.Get(client.HeaderSequence), h.Get(client.HeaderStream))
+	if record := h.Get(client.HeaderRecord); record != "" {
+		text += ", record " + record
 	}
-	return text + ", " + e.Subject + ", " + e.Reason
+	return text + ", " + h.Get(client.HeaderSubject) + ", " + h.Get(client.HeaderReason)
 }
 
 // Reading holds the worker's settings for reading inputs. A record is sent as a frame that a worker with these
