@@ -67,10 +67,10 @@ func (b *Bench) Suite() bench.Suite {
 		Columns: columns,
 		Sizes:   bench.Sizes{Of: "payload", Min: 1, Max: embedded.MaxPayload - maxHeader},
 		Experiments: []bench.Experiment{
-			{Rows: rateEntries, Run: b.runRates},
-			{Rows: frameEntries, Run: b.runFrames},
-			{Rows: textEntries, Run: b.runText},
-			{Rows: latencyEntries, Run: b.runLatency},
+			{Rows: rateEntries, Run: b.onServer(b.runRates)},
+			{Rows: frameEntries, Run: b.onServer(b.runFrames)},
+			{Rows: textEntries, Run: b.onServer(b.runText)},
+			{Rows: latencyEntries, Run: b.onServer(b.runLatency)},
 		},
 	}
 }
@@ -79,22 +79,24 @@ func (b *Bench) Suite() bench.Suite {
 // part of the message's payload.
 const maxHeader = 4 << 10
 
-// open returns the server. The first call starts the server or connects to it. Each call adds a note about the server's
-// location to the table, because the location affects all figures.
-func (b *Bench) open(ctx context.Context, session *bench.Session) (*server, error) {
-	if b.server == nil {
-		s, err := newServer(ctx, b.o)
-		if err != nil {
-			return nil, err
+// onServer returns an experiment that passes the server to measure. The first experiment starts the server or connects
+// to it. Each experiment adds a note about the server's location to its table, because the location affects all figures.
+func (b *Bench) onServer(measure func(context.Context, *bench.Session, *server) error) func(context.Context, *bench.Session) error {
+	return func(ctx context.Context, session *bench.Session) error {
+		if b.server == nil {
+			s, err := newServer(ctx, b.o)
+			if err != nil {
+				return err
+			}
+			s.pollFirst = b.pollFirst
+			b.server = s
 		}
-		s.pollFirst = b.pollFirst
-		b.server = s
+		session.Note("%s", b.server.where)
+		if n := b.o.Connections; n != 0 {
+			session.Note("Every worker has %d connections to the server.", n)
+		}
+		return measure(ctx, session, b.server)
 	}
-	session.Note("%s", b.server.where)
-	if n := b.o.Connections; n != 0 {
-		session.Note("Every worker has %d connections to the server.", n)
-	}
-	return b.server, nil
 }
 
 // Close removes the streams and stops the server if the bench has started one. It may be called after any failure.

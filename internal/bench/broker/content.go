@@ -3,8 +3,9 @@ package broker
 import (
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"millrace/internal/bench"
 	"millrace/internal/compression"
@@ -46,25 +47,19 @@ func newContent(f form, seed uint64) *content {
 // makeFrames returns the different frames. It uses all cores.
 func (c *content) makeFrames() [][]byte {
 	frames := make([][]byte, differentFrames)
-	var next atomic.Int64
-	var group sync.WaitGroup
-	for range runtime.GOMAXPROCS(0) {
-		group.Go(func() {
-			var compressor compression.Compressor
-			for i := int(next.Add(1) - 1); i < len(frames); i = int(next.Add(1) - 1) {
-				records, _ := c.recordsOf(i)
-				body, err := textframes.Append(nil, c.framing, records)
-				if err != nil {
-					panic("broker: " + err.Error()) // the framings are constant
-				}
-				if c.encoding != compression.None {
-					body = compressor.Append(nil, c.encoding, body)
-				}
-				frames[i] = body
-			}
+	var group errgroup.Group
+	group.SetLimit(runtime.GOMAXPROCS(0))
+	for i := range frames {
+		group.Go(func() error {
+			records, _ := c.recordsOf(i)
+			body, err := textframes.Append(nil, c.framing, records)
+			frames[i] = new(compression.Compressor).Append(nil, c.encoding, body)
+			return err
 		})
 	}
-	group.Wait()
+	if err := group.Wait(); err != nil {
+		panic("broker: " + err.Error()) // the framings are constant
+	}
 	return frames
 }
 

@@ -117,11 +117,7 @@ var operatorLists = []string{"crc32c", "crc32c,minhash"}
 var payloadSizes = []int{256, 2 << 10, 64 << 10, 512 << 10}
 
 // runRates measures all workers with messages of one record, one size after another.
-func (b *Bench) runRates(ctx context.Context, session *bench.Session) error {
-	s, err := b.open(ctx, session)
-	if err != nil {
-		return err
-	}
+func (b *Bench) runRates(ctx context.Context, session *bench.Session, s *server) error {
 	for _, size := range session.Sizes(payloadSizes...) {
 		f := single(size)
 		null := s.rate(session, b.plainKind(session, rowNull, nil), f)
@@ -171,11 +167,7 @@ var forms = []form{
 
 // runFrames measures all workers with frames. It also measures Millrace with one record per message. It measures one
 // record size after another.
-func (b *Bench) runFrames(ctx context.Context, session *bench.Session) error {
-	s, err := b.open(ctx, session)
-	if err != nil {
-		return err
-	}
+func (b *Bench) runFrames(ctx context.Context, session *bench.Session, s *server) error {
 	session.Note("Frames have about %d KiB before compression. Results of frames are Arrow streams, and those of single records are JSON.", b.frameBytes>>10)
 	ops := bench.Parse(operatorLists[0])
 	shared, exclusive := b.millraceKind(session, rowFramesShared, false, ops), b.millraceKind(session, rowFramesExclusive, true, ops)
@@ -264,11 +256,7 @@ const (
 )
 
 // runLatency measures the latency of Millrace and of the null worker.
-func (b *Bench) runLatency(ctx context.Context, session *bench.Session) error {
-	s, err := b.open(ctx, session)
-	if err != nil {
-		return err
-	}
+func (b *Bench) runLatency(ctx context.Context, session *bench.Session, s *server) error {
 	var all []*bench.Case
 	for _, list := range operatorLists {
 		all = append(all, s.latency(session, b.millraceKind(session, rowLatency, false, bench.Parse(list))))

@@ -48,11 +48,7 @@ func lines(field string, format operator.Format, filter string) form {
 const lineBytes = 512
 
 // runText measures Millrace and the null worker with JSON lines, one size of a line after another.
-func (b *Bench) runText(ctx context.Context, session *bench.Session) error {
-	s, err := b.open(ctx, session)
-	if err != nil {
-		return err
-	}
+func (b *Bench) runText(ctx context.Context, session *bench.Session, s *server) error {
 	session.Note("Messages have about %d KiB of JSON lines. A line is a record, and MB/s are bytes of lines.", b.frameBytes>>10)
 	for _, size := range session.Sizes(lineBytes) {
 		var shared, exclusive []*bench.Case // one case per form
