@@ -227,7 +227,7 @@ func (out *benchOutput) measure(ctx context.Context, cfg *config.Config, o bench
 	}
 	r, err := bench.Run(ctx, o)
 	if out.json != nil {
-		err = errors.Join(err, r.Write(out.json))
+		err = errors.Join(err, writeJSON(out.json, r))
 	}
 	if out.trace != nil {
 		err = errors.Join(err, timeline.WriteTrace(out.trace, 0))

@@ -1,12 +1,7 @@
 // Package report defines the JSON document that `worker bench --json` writes. Start with Report and Row.
 package report
 
-import (
-	"encoding/json"
-	"fmt"
-	"io"
-	"time"
-)
+import "time"
 
 // Version is the version of the document that this package writes.
 const Version = 1
@@ -78,14 +73,4 @@ func (r *Row) Figure(name string) (Figure, bool) {
 		}
 	}
 	return Figure{}, false
-}
-
-// Write writes the report as indented JSON.
-func (r *Report) Write(w io.Writer) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	if err := e.Encode(r); err != nil {
-		return fmt.Errorf("write the bench report: %w", err)
-	}
-	return nil
 }
