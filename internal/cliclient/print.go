@@ -59,11 +59,7 @@ var ErrUnreadable = errors.New("messages could not be read")
 
 // Print prints the selected messages. If the user lacks a permission, the error names the permission.
 func (p *Printer) Print(ctx context.Context) error {
-	err := p.run(ctx)
-	if missing := Refusal(p.Conn); err != nil && missing != nil {
-		return fmt.Errorf("%w: %w", err, missing)
-	}
-	return err
+	return WithRefusal(p.run(ctx), p.Conn)
 }
 
 // run prints the stored results and then the stored dead letters. If Follow is set, it then prints new messages until
@@ -157,11 +153,10 @@ type feed struct {
 
 // feed returns a feed of a stream. The feed begins at the first message to print.
 func (p *Printer) feed(ctx context.Context, js jetstream.JetStream, stream string, subjects []string) (*feed, error) {
-	s, err := js.Stream(ctx, stream)
+	info, err := StreamInfo(ctx, js, stream)
 	if err != nil {
-		return nil, fmt.Errorf("stream %s: %w", stream, err)
+		return nil, err
 	}
-	info := s.CachedInfo()
 	if info.Config.Retention == jetstream.WorkQueuePolicy {
 		return nil, fmt.Errorf("stream %s is a work queue: reading a message removes it, so this command doesn't", stream)
 	}

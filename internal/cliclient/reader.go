@@ -22,15 +22,24 @@ const (
 	// fetchWait is the maximum time that a request waits for new messages.
 	fetchWait = time.Second
 
-	// silence is the maximum time without a message while the stream has more messages.
-	silence = 30 * time.Second
+	// Silence is the maximum time without a message while the stream has more messages.
+	Silence = 30 * time.Second
 
-	// unused is the time after which the server removes a consumer without requests.
-	unused = 30 * time.Second
+	// Unused is the time after which the server removes a temporary consumer without requests.
+	Unused = 30 * time.Second
 
 	// RequestTimeout is the default timeout of clients for the commands, which bounds each request to the server.
 	RequestTimeout = 10 * time.Second
 )
+
+// StreamInfo returns the state of a stream. The error names the stream.
+func StreamInfo(ctx context.Context, js jetstream.JetStream, name string) (*jetstream.StreamInfo, error) {
+	s, err := js.Stream(ctx, name)
+	if err != nil {
+		return nil, fmt.Errorf("stream %s: %w", name, err)
+	}
+	return s.CachedInfo(), nil
+}
 
 // Reader reads each message of a stream once, in order. It uses temporary consumers and doesn't change the stream.
 type Reader struct {
@@ -72,8 +81,8 @@ func (r *Reader) Advance(ctx context.Context, end uint64, visit Visit) error {
 			return r.failed(ctx, err)
 		case !more:
 			r.Next = max(r.Next, end+1)
-		case time.Since(came) > silence:
-			return fmt.Errorf("read stream %s: the server sends nothing for %v, although it has more messages", r.Stream, silence)
+		case time.Since(came) > Silence:
+			return fmt.Errorf("read stream %s: the server sends nothing for %v, although it has more messages", r.Stream, Silence)
 		case wait > 0:
 			r.drop() // only a new consumer reports the current number of messages
 		default:
@@ -153,7 +162,7 @@ func (r *Reader) drop() { r.consumer, r.pending = "", true }
 func (r *Reader) create(ctx context.Context) error {
 	c, err := r.JS.CreateConsumer(ctx, r.Stream, jetstream.ConsumerConfig{
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: r.Next, AckPolicy: jetstream.AckNonePolicy, FilterSubjects: r.Subjects,
-		HeadersOnly: r.HeadersOnly, MemoryStorage: true, Replicas: 1, InactiveThreshold: unused,
+		HeadersOnly: r.HeadersOnly, MemoryStorage: true, Replicas: 1, InactiveThreshold: Unused,
 	})
 	if err != nil {
 		return err

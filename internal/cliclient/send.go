@@ -283,6 +283,14 @@ func Refusal(nc *nats.Conn) error {
 	return nil
 }
 
+// WithRefusal adds the Refusal of a connection to err. It returns nil if err is nil.
+func WithRefusal(err error, nc *nats.Conn) error {
+	if missing := Refusal(nc); err != nil && missing != nil {
+		return fmt.Errorf("%w: %w", err, missing)
+	}
+	return err
+}
+
 // Lost reports whether err is a connection error or a timeout, after which a message may or may not be stored.
 func Lost(err error) bool {
 	for _, kind := range []error{nats.ErrDisconnected, nats.ErrReconnectBufExceeded, nats.ErrConnectionReconnecting, nats.ErrTimeout, context.DeadlineExceeded,

@@ -26,7 +26,6 @@ package audit
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -99,11 +98,3 @@ func nanos(t time.Time) int64 {
 
 // errRetention is the error for a stream of results or dead letters that removes acknowledged messages.
 var errRetention = errors.New("it removes messages that its readers have acknowledged, so nothing can be proved from it")
-
-func streamInfo(ctx context.Context, js jetstream.JetStream, name string) (*jetstream.StreamInfo, error) {
-	s, err := js.Stream(ctx, name)
-	if err != nil {
-		return nil, fmt.Errorf("stream %s: %w", name, err)
-	}
-	return s.CachedInfo(), nil
-}

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
 
+	"millrace/internal/cliclient"
 	"millrace/internal/ingest/jsapi"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/wildcard"
@@ -30,7 +31,7 @@ type inputs struct {
 var errRecreated = errors.New("it was deleted and created again during the audit")
 
 func (in *inputs) read(ctx context.Context) error {
-	info, err := streamInfo(ctx, in.js, in.topology.Stream)
+	info, err := cliclient.StreamInfo(ctx, in.js, in.topology.Stream)
 	if err != nil {
 		return err
 	}

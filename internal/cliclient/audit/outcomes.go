@@ -83,7 +83,7 @@ func (o *outcomes) open(ctx context.Context, js jetstream.JetStream, t topology.
 		names = []string{dead, t.ResultStream}
 	}
 	for _, name := range names {
-		info, err := streamInfo(ctx, js, name)
+		info, err := cliclient.StreamInfo(ctx, js, name)
 		if err != nil {
 			return err
 		}
@@ -127,7 +127,7 @@ func keptSince(info *jetstream.StreamInfo) int64 {
 // advance reads the messages that the streams have stored since the last call.
 func (o *outcomes) advance(ctx context.Context) error {
 	for _, s := range o.sources {
-		info, err := streamInfo(ctx, s.JS, s.Stream)
+		info, err := cliclient.StreamInfo(ctx, s.JS, s.Stream)
 		if err != nil {
 			return err
 		}

@@ -30,12 +30,6 @@ const (
 
 	// confirmations is the maximum number of attempts to acknowledge a dead letter.
 	confirmations = 3
-
-	// silence is the maximum time without a message while the stream has more messages.
-	silence = 30 * time.Second
-
-	// unused is the time after which the server removes the temporary consumer of a dry run.
-	unused = 30 * time.Second
 )
 
 // queue is the consumer of dead letters. It delivers headers only.
@@ -59,7 +53,7 @@ func openQueue(ctx context.Context, js jetstream.JetStream, stream, name string,
 	if q.consumer, err = js.Consumer(ctx, stream, name); errors.Is(err, jetstream.ErrConsumerNotFound) {
 		if dry {
 			c.Name, c.Durable, c.AckPolicy, c.AckWait, c.MaxAckPending = name+"-"+nuid.Next(), "", jetstream.AckNonePolicy, 0, 0
-			c.InactiveThreshold, c.MemoryStorage, c.Replicas = unused, true, 1
+			c.InactiveThreshold, c.MemoryStorage, c.Replicas = cliclient.Unused, true, 1
 		}
 		q.consumer, err = js.CreateConsumer(ctx, stream, c)
 	}
@@ -181,11 +175,10 @@ func deadLetters(ctx context.Context, js jetstream.JetStream, t topology.Topolog
 	if name == "" {
 		return nil, fmt.Errorf("no stream stores dead letters, on %s.>: check MILLRACE_DEADLETTER_PREFIX and MILLRACE_SUBJECTS", t.DeadLetterPrefix)
 	}
-	s, err := js.Stream(ctx, name)
+	info, err := cliclient.StreamInfo(ctx, js, name)
 	if err != nil {
-		return nil, fmt.Errorf("stream %s: %w", name, err)
+		return nil, err
 	}
-	info := s.CachedInfo()
 	if info.Config.Retention != jetstream.LimitsPolicy {
 		return nil, fmt.Errorf("stream %s has the retention %v, which removes a dead letter when it is acknowledged, so this command doesn't read it: "+
 			"nats stream edit %s --retention limits", name, info.Config.Retention, name)

@@ -118,10 +118,7 @@ func (r *Resender) Run(ctx context.Context) (*Report, error) {
 		u.stop(nil)
 	}
 	u.report.Took = time.Since(began)
-	if missing := cliclient.Refusal(r.Conn); err != nil && missing != nil {
-		err = fmt.Errorf("%w: %w", err, missing)
-	}
-	return u.report, err
+	return u.report, cliclient.WithRefusal(err, r.Conn)
 }
 
 // open opens the consumer of dead letters and sets last.
@@ -173,8 +170,8 @@ func (r *run) all(ctx context.Context) error {
 		case !exhausted && r.queue.isFull(others):
 			return fmt.Errorf("%d dead letters that no run has sent fill the consumer %s, so the server delivers no others: send some of them, or raise its limit: "+
 				"nats consumer edit %s %s --max-pending NUMBER", len(r.queue.held)+others, r.Name, r.queue.stream, r.Name)
-		case !exhausted && time.Since(came) > silence:
-			return fmt.Errorf("read the dead letters of stream %s: the server sends nothing for %v, although it has %d more", r.queue.stream, silence, waiting)
+		case !exhausted && time.Since(came) > cliclient.Silence:
+			return fmt.Errorf("read the dead letters of stream %s: the server sends nothing for %v, although it has %d more", r.queue.stream, cliclient.Silence, waiting)
 		case !exhausted:
 		case alone.IsZero():
 			alone = time.Now()
