@@ -198,10 +198,6 @@ func demoConfig() (*config.Config, error) {
 	if err := demoRefusesFrames(cfg); err != nil {
 		return nil, err
 	}
-	if operator.HasState(cfg.ParsedOperators()) {
-		return nil, usageError{errors.New("demo: MILLRACE_OPERATORS has neardup, whose results depend on earlier records, and the demo compares each result " +
-			"with that of the record alone: remove neardup")}
-	}
 	if err := userops.CheckReferences(cfg.ParsedOperators()); err != nil {
 		return nil, usageError{fmt.Errorf("demo: it compares every result with that of the CPU: %w", err)}
 	}

@@ -32,7 +32,7 @@ func TestBadUsage(t *testing.T) {
 	call(t, nil, "demo", "--framing", "arrow", "--frame-records", "9000").want(t, exitUsage, "--frame-records is 9000, want 1 to 8192")
 	call(t, nil, "demo", "--payloads", "-3").want(t, exitUsage, "--payloads is -3")
 	call(t, []string{"MILLRACE_NATS_URL=nats://127.0.0.1:1"}, "demo").want(t, exitUsage, "unset it")
-	call(t, []string{"MILLRACE_OPERATORS=crc32c,neardup"}, "demo").want(t, exitUsage, "remove neardup")
+	call(t, []string{"MILLRACE_OPERATORS=crc32c,neardup", "MILLRACE_DELIVERY=exclusive", "MILLRACE_PARTITIONS=2"}, "demo").want(t, exitUsage, "MILLRACE_PARTITIONS=1")
 	call(t, []string{"MILLRACE_FRAMING=arrow"}, "demo").want(t, exitUsage, "MILLRACE_FRAMING is arrow", "unset it and use --framing")
 	call(t, []string{"MILLRACE_FIELD=text"}, "demo").want(t, exitUsage, "MILLRACE_FIELD is text", "unset it and use --field")
 	call(t, []string{"MILLRACE_RESULT_FORMAT=annotated"}, "demo").want(t, exitUsage, "needs JSON objects: add --field text")

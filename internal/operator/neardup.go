@@ -122,8 +122,5 @@ func (n *nearDuplicates) AppendStrings([]byte, []byte, []uint32, int) []byte {
 	panic("operator: the keys of neardup have no byte strings")
 }
 
-// Declaration implements Declared. Its parameters are those of the operator, and its fields are those of the kernel.
-func (n *nearDuplicates) Declaration() *compiled.Operator { return n.kernel.declared }
-
 // ArrowColumn implements Columnar.
 func (n *nearDuplicates) ArrowColumn() arrowipc.Column { return n.column }

@@ -27,7 +27,7 @@ func (t *Table) Ask(f *filter.Filter, asked []uint32, leftOut []int) []uint32 {
 
 // Choose appends the records that results with the filter f have, in order. asked is what Ask has returned. PutValue must have set the
 // values of stateful operators for these records. Without a filter, Choose appends the records that didn't fail. It changes leftOut and
-// statuses like Ask.
+// statuses like Ask. chosen may be asked[:0].
 func (t *Table) Choose(f *filter.Filter, asked, chosen []uint32, leftOut []int) []uint32 {
 	if f == nil {
 		for i := range t.Records() {
