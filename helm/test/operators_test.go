@@ -158,7 +158,7 @@ func TestCheckOnTheCPUHasNoOperatorsForAGPU(t *testing.T) {
 		path string
 	}{
 		"some built in": {values{"config.operators": []string{"entropy", "minhash?k=5"}, "config.operatorPath": "/a"}, "minhash?k=5", ""},
-		"none built in": {values{"config.operators": []string{"entropy"}, "operators.configMap": "c"}, "crc32c,minhash,quality", ""},
+		"none built in": {values{"config.operators": []string{"entropy"}, "operators.configMap": "c"}, "crc32c,minhash,quality,neardup", ""},
 		"on a GPU":      {values{"config.operators": []string{"entropy"}, "operators.configMap": "c", "test.gpu": true}, "entropy", "/etc/millrace/operators/config-map"},
 		"on the CPU":    {values{"config.operators": []string{"entropy"}, "operators.configMap": "c", "gpu.mode": "none"}, "entropy", "/etc/millrace/operators/config-map"},
 	} {

@@ -52,6 +52,9 @@ one byte of status for each operator.
 {{- $bytes = add $bytes (mul 4 (int64 $hashes)) -}}
 {{- else if eq $name "crc32c" -}}
 {{- $bytes = add $bytes 4 -}}
+{{- else if eq $name "neardup" -}}
+{{- $bands := regexFind "bands=[0-9]+" . | trimPrefix "bands=" | default "20" -}}
+{{- $bytes = add $bytes (mul 8 (int64 $bands)) -}}
 {{- else if eq $name "quality" -}}
 {{- $bytes = add $bytes (contains "ngrams=true" . | ternary 177 153) -}}
 {{- end -}}

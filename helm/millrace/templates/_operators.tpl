@@ -4,7 +4,7 @@ Operators of your own: their folders in a pod, and their names in config.operato
 
 {{/* millrace.builtInOperators returns the names of the operators that need no file. helm/test compares it with the worker. */}}
 {{- define "millrace.builtInOperators" -}}
-["crc32c","minhash","quality"]
+["crc32c","minhash","quality","neardup"]
 {{- end }}
 
 {{/* millrace.operatorFolders returns the folders that the chart mounts. The last part of a path is the name of its volume. */}}
@@ -168,7 +168,7 @@ config.operators names {{ $name }}, which isn't built in ({{ include "millrace.b
 
 {{/* millrace.parameters returns the parameters of the built-in operators with their bounds or values. helm/test compares them with the worker. */}}
 {{- define "millrace.parameters" -}}
-{"crc32c": {}, "minhash": {"k": [1, 256], "hashes": [1, 1024], "seed": [0, 4294967295]}, "quality": {"ngrams": ["false", "true"]}}
+{"crc32c": {}, "minhash": {"k": [1, 256], "hashes": [1, 1024], "seed": [0, 4294967295]}, "quality": {"ngrams": ["false", "true"]}, "neardup": {"bands": [1, 64], "rows": [1, 1024], "k": [1, 256], "seed": [0, 4294967295]}}
 {{- end }}
 
 {{/* The argument is config.operators. Parameters of operators of your own are in files that the chart can't read. */}}

@@ -107,6 +107,11 @@ config.resultIds is false with config.exactlyOnce=off, and the worker then needs
 {{- if ne $.Values.config.delivery "exclusive" }}
 config.operators has neardup with config.delivery={{ $.Values.config.delivery }}, and its results depend on the order of the records: set config.delivery=exclusive
 {{- end }}
+{{- $bands := regexFind "[?&]bands=[0-9]+" $operator | trimPrefix "?" | trimPrefix "&" | trimPrefix "bands=" | default "20" | int64 }}
+{{- $rows := regexFind "[?&]rows=[0-9]+" $operator | trimPrefix "?" | trimPrefix "&" | trimPrefix "rows=" | default "13" | int64 }}
+{{- if gt (mul $bands $rows) 1024 }}
+config.operators has {{ $operator | quote }}, whose bands times rows is {{ mul $bands $rows }}: set them so that it is at most 1024
+{{- end }}
 {{- if eq $.Values.config.exactlyOnce "off" }}
 config.operators has neardup with config.exactlyOnce=off, and its state is stored with the commit markers of exactly once: set config.exactlyOnce=auto or required
 {{- end }}
