@@ -32,7 +32,7 @@ type decider struct {
 	covered   int               // number of them that the commit covers
 	bytes     int               // size of the entries for them
 	behind    uint64            // stream sequence of the marker behind which the commit begins
-	reached   uint64            // generation of the last record in the log after the commit
+	reached   uint64            // generation of the last record in the commit; 0 without records
 	earlier   [][]byte          // entries of earlier calls for the same message, which aren't in the log yet
 	before    int               // number of records in earlier
 	value     []byte
@@ -135,6 +135,7 @@ func (s *decider) commitLog(ctx context.Context, c *commit.Chain, b *commit.Batc
 		s.next.Records += uint64(s.before + s.covered - s.logged)
 		s.next.Sequence, s.next.Record = last.Sequence, last.Record
 	}
+	s.reached = 0
 	if n := len(b.Log); n > 0 {
 		last, err := s.replica.State().ReadEntry(b.Log[n-1])
 		if err != nil {

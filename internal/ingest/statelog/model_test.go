@@ -255,6 +255,7 @@ func (w *worker) commit(ctx context.Context, numbers []int, input uint64) error 
 		next.Records += uint64(l.before + covered - l.logged)
 		next.Sequence, next.Record = last.Sequence, last.Record
 	}
+	l.reached = 0
 	if len(log) > 0 {
 		last, err := w.replica.State().ReadEntry(log[len(log)-1])
 		if err != nil {
@@ -281,7 +282,16 @@ func (w *worker) commit(ctx context.Context, numbers []int, input uint64) error 
 	}
 	at, _ := l.Last()
 	w.replica.Committed(behind, at, l.reached)
+	if w.random.IntN(4) == 0 {
+		w.trim(ctx) // in a worker, another goroutine trims, in the middle of a batch too
+	}
 	return nil
+}
+
+func (w *worker) trim(ctx context.Context) {
+	if err := w.replica.Trim(ctx); err != nil && !errors.Is(err, errModel) {
+		w.t.Fatal(err)
+	}
 }
 
 // act lets a worker do something. Some workers crash at a fault.
@@ -292,9 +302,7 @@ func (w *worker) act(ctx context.Context, name string) {
 	case w.lease == nil:
 		w.take(ctx, name)
 	case w.random.IntN(4) == 0:
-		if err := w.replica.Trim(ctx); err != nil && !errors.Is(err, errModel) {
-			w.t.Fatal(err)
-		}
+		w.trim(ctx)
 	default:
 		crashed := false
 		if w.random.IntN(3) == 0 {

@@ -242,8 +242,8 @@ func (r *Replica) flush(end device.Position) error {
 }
 
 // Committed records that a commit behind the marker with stream sequence behind has stored entries of records that the state has. at is the
-// sequence of the commit's own marker, and generation that of the last record in the log. The state may have later records, which a
-// new owner wouldn't know.
+// sequence of the commit's own marker, and generation that of its last record, or 0 if it has none. The state may have later records,
+// which a new owner wouldn't know.
 func (r *Replica) Committed(behind, at, generation uint64) {
 	r.read, r.behind, r.waiting = at, max(r.behind, behind), nil
 	r.reached(generation, behind)
