@@ -1,0 +1,66 @@
+package corpus
+
+import (
+	"bytes"
+	"math"
+	"slices"
+)
+
+// NearDuplicates generates documents of which some are edited copies of an earlier one. The same fields and the same index give the same
+// document, and any document can be made alone. Copies of copies form chains, and several copies of one document form stars.
+type NearDuplicates struct {
+	Seed  uint64
+	Share float64 // share of copies among the documents, 0 to 1
+	Size  int     // of a document that isn't a copy, in bytes. Copies have other sizes, because words are inserted and deleted.
+}
+
+const (
+	// nearestSimilarity is the least similarity that a copy is made for.
+	nearestSimilarity = 0.5
+
+	// shinglesPerEdit is about how many 24-character shingles contain a part of one word.
+	shinglesPerEdit = 29
+
+	// starStep is the distance between documents that have more copies than others.
+	starStep = 64
+)
+
+// Source returns the document of which document i is a copy. ok is false if it is no copy. similarity is the wanted Jaccard similarity
+// of their sets of 24-character shingles, 0.5 to 1. The similarity of the two texts is only near it, so compute it where it matters.
+func (d NearDuplicates) Source(i int) (source int, similarity float64, ok bool) {
+	r := Random{Seed(d.Seed^0x6e656172, i)}
+	if i == 0 || r.fraction() >= d.Share {
+		return 0, 0, false
+	}
+	source = r.Below(i)
+	if r.Below(4) == 0 {
+		source -= source % starStep
+	}
+	return source, nearestSimilarity + (1-nearestSimilarity)*r.fraction(), true
+}
+
+// Append appends document i. It makes all documents from which the document was copied, which are few: about the logarithm of i at most.
+func (d NearDuplicates) Append(dst []byte, i int) []byte {
+	source, similarity, ok := d.Source(i)
+	if !ok {
+		return common().AppendUTF8(dst, Seed(d.Seed, i), d.Size)
+	}
+	words := bytes.SplitAfter(d.Append(nil, source), []byte{' '})
+	r := Random{Seed(d.Seed, i)}
+	changed := float64(d.Size) * (1 - similarity) / (1 + similarity) // shingles that only one of the two has
+	for range int(math.Round(changed / shinglesPerEdit)) {
+		at, word := r.Below(len(words)), common().draws[r.Next()>>(64-drawBits)]
+		switch kind := r.Below(3); {
+		case kind == 0 || len(words) == 1:
+			words[at] = word
+		case kind == 1:
+			words = slices.Insert(words, at, word)
+		default:
+			words = slices.Delete(words, at, at+1)
+		}
+	}
+	return append(dst, bytes.Join(words, nil)...)
+}
+
+// fraction returns a random number from 0 to below 1.
+func (r *Random) fraction() float64 { return float64(r.Next()>>11) / (1 << 53) }
