@@ -59,6 +59,38 @@ func curator(signatures [][]uint32, bands, rows int) groups {
 	return g
 }
 
+// components returns the least member of each record's group, by the verdicts of an index, and the number of other labels.
+func components(p Parameters, batch int, signatures [][]uint32) (roots []int, several int, err error) {
+	x, err := New(p, batch)
+	if err != nil {
+		return nil, 0, err
+	}
+	n := len(signatures)
+	g := newGroups(n)
+	for first := 0; first < n; first += batch {
+		var positions []Position
+		var keys []uint64
+		for i := first; i < min(n, first+batch); i++ {
+			positions = append(positions, Position{Sequence: uint64(i) + 1})
+			keys = p.AppendKeys(keys, signatures[i])
+		}
+		verdicts, err := x.Apply(positions, keys)
+		if err != nil {
+			return nil, 0, err
+		}
+		for i, v := range verdicts {
+			if v.Bands > 0 {
+				g.join(first+i, int(v.DuplicateOf.Sequence)-1)
+			}
+			for _, also := range v.Also {
+				g.join(first+i, int(also.Sequence)-1)
+				several++
+			}
+		}
+	}
+	return g.roots(), several, nil
+}
+
 // TestComponents joins each record with all positions that its verdict names, and expects the groups of Curator's workflow.
 func TestComponents(t *testing.T) {
 	const bands, rows, n, batch = 20, 13, 20_000, 700
@@ -79,36 +111,12 @@ func TestComponents(t *testing.T) {
 	}
 
 	p := Parameters{Bands: bands, Rows: rows, K: 24, Seed: 42, Records: n}
-	x, err := New(p, batch)
+	got, several, err := components(p, batch, signatures)
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, several := newGroups(n), 0
-	for first := 0; first < n; first += batch {
-		end := min(n, first+batch)
-		var positions []Position
-		var keys []uint64
-		for i := first; i < end; i++ {
-			positions = append(positions, Position{Sequence: uint64(i) + 1})
-			keys = p.AppendKeys(keys, signatures[i])
-		}
-		verdicts, err := x.Apply(positions, keys)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i, v := range verdicts {
-			if v.Bands > 0 {
-				g.join(first+i, int(v.DuplicateOf.Sequence)-1)
-			}
-			for _, also := range v.Also {
-				g.join(first+i, int(also.Sequence)-1)
-				several++
-			}
-		}
-	}
-
 	want := curator(signatures, bands, rows).roots()
-	if got := g.roots(); !slices.Equal(got, want) {
+	if !slices.Equal(got, want) {
 		t.Error("the groups differ")
 	}
 	slices.Sort(want)
