@@ -314,7 +314,7 @@ func (r *streamReader) fetch(ctx context.Context, from uint64) {
 	if r.bulk == "" {
 		c, err := r.create(ctx, from)
 		if err != nil {
-			r.refuse(err)
+			r.refuse(ctx, err)
 			return
 		}
 		r.bulk, r.number = c.CachedInfo().Name, 0
@@ -333,15 +333,18 @@ func (r *streamReader) fetch(ctx context.Context, from uint64) {
 	})
 	switch {
 	case err != nil && len(r.ahead) == 0:
-		r.refuse(err)
+		r.refuse(ctx, err)
 	case err != nil || !complete:
 		r.log.Debug("could not fetch all inputs that were requested from the stream", "fetched", len(r.ahead), "error", err)
 		r.singly, r.bulk = 0, ""
 	}
 }
 
-// refuse makes all readers of the lease read singly.
-func (r *streamReader) refuse(err error) {
+// refuse makes all readers of the lease read singly, unless ctx is the reason for err.
+func (r *streamReader) refuse(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		return
+	}
 	r.log.Info("reading delivered inputs from the stream one by one, because a temporary consumer didn't work", "error", err)
 	r.refused.Store(true)
 }
@@ -372,7 +375,7 @@ func (r *streamReader) proveEnd(ctx context.Context, from uint64) error {
 	}
 	c, err := r.create(ctx, from)
 	if err != nil {
-		r.refuse(err)
+		r.refuse(ctx, err)
 		return nil
 	}
 	if n := c.CachedInfo().NumPending; n > 0 {

@@ -150,6 +150,10 @@ func (r *Replica) CatchUp(ctx context.Context, at uint64, want *commit.State) er
 	case r.begins != want.Begins || r.read > at:
 		return fmt.Errorf("%w: its log began behind message %d, and now it begins behind %d", ErrStale, r.begins, want.Begins)
 	}
+	end := device.Position{Sequence: want.Sequence, Record: want.Record}
+	if records, last := r.state.Applied(); records == want.Records && last == end {
+		return nil // entries after r.read may belong to a message that no marker covers yet, so they are read later
+	}
 	for s, err := range r.source.Read(ctx, r.read, at) {
 		if err != nil {
 			return fmt.Errorf("read the log of the state: %w", err)
@@ -159,7 +163,6 @@ func (r *Replica) CatchUp(ctx context.Context, at uint64, want *commit.State) er
 		}
 		r.read = s.Sequence
 	}
-	end := device.Position{Sequence: want.Sequence, Record: want.Record}
 	if err := r.flush(end); err != nil {
 		return err
 	}
