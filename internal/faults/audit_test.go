@@ -19,6 +19,7 @@ import (
 	"millrace/internal/ingest/pull"
 	"millrace/internal/ingest/results"
 	"millrace/internal/operator"
+	"millrace/internal/operator/neardup"
 )
 
 // audit counts the outcomes of a test's inputs. A frame counts once per record. It counts once if it has no records or
@@ -73,9 +74,12 @@ func (r *rig) audit(first uint64) audit {
 	}
 	inputs := map[uint64]*entry{}
 	all := 0
+	if r.history != nil {
+		r.history = &history{poison: r.history.poison, records: r.history.records}
+	}
 	r.read(inputStream, func(sequence uint64, m jetstream.Msg) {
 		if all++; sequence >= first {
-			inputs[sequence] = r.newEntry(m)
+			inputs[sequence] = r.newEntry(sequence, m)
 		}
 	})
 	a.messages, a.redelivered = len(inputs), max(a.redelivered-all, 0)
@@ -88,16 +92,17 @@ func (r *rig) audit(first uint64) audit {
 	return a
 }
 
-// newEntry returns the entry of an input, with its expected outcomes.
-func (r *rig) newEntry(m jetstream.Msg) *entry {
+// newEntry returns the entry of an input, with its expected outcomes. With a stateful operator, it is called for each input in order.
+func (r *rig) newEntry(sequence uint64, m jetstream.Msg) *entry {
 	e := &entry{subject: m.Subject(), payload: maphash.Bytes(hashSeed, m.Data())}
 	payloads := [][]byte{m.Data()}
 	if r.split != nil {
 		payloads, e.damage = r.split(m.Headers(), m.Data())
 		e.framed = e.damage == nil
 	}
-	for _, payload := range payloads {
-		e.payloads = append(e.payloads, outcome{result: maphash.Bytes(hashSeed, r.reference(payload)), payload: maphash.Bytes(hashSeed, payload)})
+	for i, payload := range payloads {
+		at := neardup.Position{Sequence: sequence, Record: uint64(i)}
+		e.payloads = append(e.payloads, outcome{result: maphash.Bytes(hashSeed, r.referenceAt(m.Subject(), at, payload)), payload: maphash.Bytes(hashSeed, payload)})
 	}
 	if len(payloads) == 0 { // the outcome is an empty result or a dead letter
 		e.payloads = append(e.payloads, outcome{result: maphash.Bytes(hashSeed, nil), payload: e.payload})
@@ -217,9 +222,20 @@ func (a *audit) add(b audit) {
 	a.wrong += b.wrong
 }
 
-func (r *rig) reference(payload []byte) []byte {
+// reference returns the expected result of a payload. Without a stateful operator, it depends on nothing else.
+func (r *rig) reference(payload []byte) []byte { return r.referenceAt("", neardup.Position{}, payload) }
+
+// referenceAt returns the expected result of a payload at a position, in an input on the given subject.
+func (r *rig) referenceAt(subject string, at neardup.Position, payload []byte) []byte {
+	if r.history != nil && r.history.poison != nil && r.history.poison(payload) {
+		return nil // it fails, so no state has it
+	}
 	records := make([][]byte, len(r.ops))
 	for i, op := range r.ops {
+		if s, ok := op.(operator.Stateful); ok {
+			records[i] = r.history.verdict(s, subject, at, payload)
+			continue
+		}
 		records[i] = op.AppendReference(make([]byte, 0, op.Stride()), payload)
 	}
 	return operator.JSON.Append(nil, r.ops, len(payload), records)

@@ -18,7 +18,8 @@ import (
 // In these tests the duplicate windows are as short as a server allows, and nearly all results have no ids that a
 // server compares. So only commit markers prevent second results. Each test runs with one server, where results are
 // stored in fast batches, and with three replicas, where they are stored in atomic batches. Some tests also run with
-// result ids, because fast batches of results with ids begin in another way.
+// result ids, because fast batches of results with ids begin in another way. All of them also run with an operator whose
+// results depend on the records before, and must have the results of an undisturbed run.
 
 const (
 	// onceWindow is the shortest duplicate window.
@@ -33,11 +34,15 @@ const (
 type onceSetup struct {
 	servers int
 	ids     bool // results have ids
+	state   bool // results depend on the records before; see nearDuplicates
 }
 
 func (o onceSetup) String() string {
-	if o.ids {
+	switch {
+	case o.ids:
 		return fmt.Sprintf("R%d with ids", o.servers)
+	case o.state:
+		return fmt.Sprintf("R%d with state", o.servers)
 	}
 	return fmt.Sprintf("R%d", o.servers)
 }
@@ -46,6 +51,8 @@ var (
 	oneServer     = onceSetup{servers: 1}
 	withIDs       = onceSetup{servers: 1, ids: true}
 	threeReplicas = onceSetup{servers: replicas}
+	oneState      = onceSetup{servers: 1, state: true}
+	threeStates   = onceSetup{servers: replicas, state: true}
 )
 
 // eachOnce injects a fault several times in each setup.
@@ -61,6 +68,10 @@ func eachOnce(t *testing.T, name string, full int, setups []onceSetup, prepare f
 			t.Parallel()
 			r := newRig(t, "exclusive")
 			r.set("MILLRACE_EXACTLY_ONCE=required", "MILLRACE_RESULT_IDS="+strconv.FormatBool(setup.ids), "MILLRACE_PARTITIONS=4", "MILLRACE_LOG_LEVEL=debug")
+			input := r.inputs()
+			if setup.state {
+				input = r.nearDuplicates()
+			}
 			r.serve(n)
 			prepare(r)
 			for _, name := range []string{resultStream, deadStream} {
@@ -74,7 +85,7 @@ func eachOnce(t *testing.T, name string, full int, setups []onceSetup, prepare f
 			if n > 1 {
 				r.until("all streams are replicated", r.isReplicated)
 			}
-			f := r.feed(endless, r.inputs())
+			f := r.feed(endless, input)
 			rounds := times(full, 1)
 			for round := range rounds {
 				r.awaitResults(1 + r.rng.IntN(2000))
@@ -86,6 +97,9 @@ func eachOnce(t *testing.T, name string, full int, setups []onceSetup, prepare f
 				r.until("all replicas are current", r.isReplicated)
 			}
 			r.closeLate(fmt.Sprintf("exactly once, %v: %s", setup, name), rounds)
+			if setup.state {
+				r.wantHistory()
+			}
 			r.wantOrder(setup.ids)
 			r.wantSecondOpinion()
 		})
@@ -131,12 +145,27 @@ func isMarker(m interface{ Subject() string }) bool {
 }
 
 var (
-	bothSizes = []onceSetup{oneServer, threeReplicas}
-	andIDs    = []onceSetup{oneServer, threeReplicas, withIDs}
+	bothSizes = []onceSetup{oneServer, threeReplicas, oneState, threeStates}
+	andIDs    = []onceSetup{oneServer, threeReplicas, withIDs, oneState, threeStates}
 )
 
 func TestExactlyOnceWorkerKilled(t *testing.T) {
 	eachOnce(t, "SIGKILL of a worker", 50, andIDs, twoWorkers, func(r *rig, _ int) {
+		i := r.rng.IntN(2)
+		r.workers[i].kill()
+		r.workers[i] = r.startWorker()
+	})
+}
+
+// TestVerdictsAfterManyKills kills workers at more moments than TestExactlyOnceWorkerKilled.
+func TestVerdictsAfterManyKills(t *testing.T) {
+	eachOnce(t, "SIGKILL of a worker or of both", 100, []onceSetup{oneState, threeStates}, twoWorkers, func(r *rig, _ int) {
+		if r.rng.IntN(4) == 0 {
+			r.workers[0].kill()
+			r.workers[1].kill()
+			r.workers = []*worker{r.startWorker(), r.startWorker()}
+			return
+		}
 		i := r.rng.IntN(2)
 		r.workers[i].kill()
 		r.workers[i] = r.startWorker()
@@ -200,7 +229,7 @@ func TestExactlyOnceAfterADowntime(t *testing.T) {
 }
 
 func TestExactlyOnceServerRestarted(t *testing.T) {
-	eachOnce(t, "restart of the server", 50, []onceSetup{oneServer, withIDs}, twoWorkers, func(r *rig, round int) {
+	eachOnce(t, "restart of the server", 50, []onceSetup{oneServer, withIDs, oneState}, twoWorkers, func(r *rig, round int) {
 		s := r.servers[0]
 		if round%2 == 0 {
 			s.kill()
@@ -213,7 +242,7 @@ func TestExactlyOnceServerRestarted(t *testing.T) {
 }
 
 func TestExactlyOnceLeaderKilled(t *testing.T) {
-	eachOnce(t, "SIGKILL of a stream's leader", 50, []onceSetup{threeReplicas}, twoWorkers, func(r *rig, round int) {
+	eachOnce(t, "SIGKILL of a stream's leader", 50, []onceSetup{threeReplicas, threeStates}, twoWorkers, func(r *rig, round int) {
 		stream := []string{resultStream, inputStream}[round%2]
 		s := r.leader(stream)
 		s.kill()

@@ -20,6 +20,8 @@ var inCI = []string{
 	"TestExactlyOnceWorkerKilled/R1",
 	"TestExactlyOnceWorkerKilled/R3",
 	"TestExactlyOnceWorkerFrozen/R1",
+	"TestVerdictsAfterManyKills/R1_with_state",
+	"TestVerdictsAfterManyKills/R3_with_state",
 	"TestWorkerFrozenBeyondTheWindow/shared",
 	"TestFramesWithAPoisonRecord/shared",
 	"TestFramesWithAPoisonRecord/exclusive",

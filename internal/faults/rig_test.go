@@ -43,10 +43,13 @@ type rig struct {
 	lead    int          // lead of feeds; see the constant lead
 	fed     atomic.Int64 // number of inputs that all feeds have stored
 	max     atomic.Int64 // value of fed at which endless feeds wait
+	batches []int        // MILLRACE_BATCH_PAYLOADS of workers, in turn; nil leaves it as it is
 
 	ops   []operator.Operator
 	split func(h nats.Header, body []byte) (records [][]byte, bad *damage) // splits an input into records; nil if each input is one payload
 	began time.Time
+
+	history *history // what the state of a stateful operator depends on; nil without one
 }
 
 // eachMode runs a test in every delivery mode. Tests run in parallel because they mostly wait for timeouts.

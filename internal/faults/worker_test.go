@@ -37,9 +37,13 @@ func (r *rig) startWorkerAt(url string) *worker {
 	r.t.Helper()
 	// Every second worker has four connections and the other workers have one, so that both kinds run together.
 	env := append(r.environment(url), fmt.Sprintf("MILLRACE_NATS_CONNECTIONS=%d", 1+3*(r.starts%2)))
+	env = append(env, r.env...)
+	if len(r.batches) > 0 {
+		env = append(env, fmt.Sprintf("MILLRACE_BATCH_PAYLOADS=%d", r.batches[r.starts%len(r.batches)]))
+	}
 	r.starts++
 	return &worker{
-		process: start(r.t, r.dir, fmt.Sprintf("worker-%d", r.starts), r.binary, append(env, r.env...), "run"),
+		process: start(r.t, r.dir, fmt.Sprintf("worker-%d", r.starts), r.binary, env, "run"),
 		http:    &http.Client{Timeout: natstest.Patience},
 	}
 }
