@@ -179,7 +179,7 @@ func (l *deadLetter) letter() commit.Letter {
 
 // isDecided reports whether the state of a stateful operator has taken records of the message, which has a dead letter as a whole.
 func (l *deadLetter) isDecided() bool {
-	return l.w.stateful >= 0 && l.record == noRecord && l.d.Frame != nil && len(l.d.Frame.Asked) > 0
+	return l.w.stateful >= 0 && l.record == noRecord && l.d.Frame != nil && l.d.Frame.Decided()
 }
 
 // storeLetters implements protocol.

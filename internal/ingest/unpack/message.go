@@ -108,6 +108,13 @@ func (m *Message) Drop() {
 	m.u.DropFrame(&m.Memory)
 }
 
+// Decided reports whether the state of a stateful operator has decided on some of the records.
+func (m *Message) Decided() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.buffers != nil && len(m.Asked) > 0
+}
+
 // Recycle makes the buffers available to other messages. Afterwards, no goroutine may use the records or their results.
 func (m *Message) Recycle() {
 	if m.fault == nil {
