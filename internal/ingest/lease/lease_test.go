@@ -322,7 +322,7 @@ func idleState(t *testing.T, server leaseServer) *leaseState {
 func poolOptions(t *testing.T) *Options {
 	t.Helper()
 	lab := newModelLab(t)
-	w := memory.Worker{Messages: memory.Messages{Format: operator.Binary, Operators: lab.operators}}
+	w := memory.Worker{Messages: memory.Messages{Format: operator.Binary, Operators: lab.plain}}
 	return &Options{Pool: natstest.Must(inflight.NewPool([]*streams.Pipeline{lab.devices[0].pipe}, w))(t)}
 }
 

@@ -122,6 +122,9 @@ func (m *leaseModel) collect(g *inflight.Batch, computed modelResults) {
 		if f := span.Frame; f != nil {
 			if f.Records() > 0 {
 				f.Table.Put(0, span.First, computed[4*row:][:4*span.Rows])
+				for i := span.First; m.stateful() != nil && i < span.First+span.Rows; i++ {
+					f.Table.Put(1, i, m.keys([][]byte{f.Record(i)}))
+				}
 			}
 			if span.Item >= 0 {
 				g.Bodies.Add(g.Bodies.Data)
@@ -158,17 +161,22 @@ type modelDevice struct {
 
 // modelLab is the state that all runs of a test share.
 type modelLab struct {
-	operators []operator.Operator
+	plain     []operator.Operator
+	withState []operator.Operator
 	devices   []*modelDevice // one per batch size
 }
 
 func newModelLab(t *testing.T) *modelLab {
 	t.Helper()
-	operators, err := operator.ParseList("crc32c")
+	plain, err := operator.ParseList("crc32c")
 	if err != nil {
 		t.Fatal(err)
 	}
-	lab := &modelLab{operators: operators}
+	withState, err := operator.ParseList("crc32c,neardup?bands=4&rows=1&k=8")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lab := &modelLab{plain: plain, withState: withState}
 	for _, rows := range []int{3, modelBatch} {
 		d, err := host.Open(host.Options{Cores: 1, Kernels: operator.HostKernels()})
 		if err != nil {
@@ -176,7 +184,7 @@ func newModelLab(t *testing.T) *modelLab {
 		}
 		t.Cleanup(func() { _ = d.Close() })
 		pipe, err := streams.New(d, streams.Options{
-			Operators: operators, Lanes: 32, BatchBytes: modelBatchBytes, BatchPayloads: rows, ScratchLimit: 64 << 20,
+			Operators: plain, Lanes: 32, BatchBytes: modelBatchBytes, BatchPayloads: rows, ScratchLimit: 64 << 20,
 		})
 		if err != nil {
 			t.Fatal(err)

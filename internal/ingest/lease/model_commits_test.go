@@ -46,6 +46,7 @@ type modelBatchMessage struct {
 type modelStoredMessage struct {
 	subject string
 	header  nats.Header
+	data    []byte // only of log entries
 	marker  *commit.Marker
 	until   uint64 // last input of the fast batch that this message begins; otherwise 0
 }
@@ -78,12 +79,16 @@ func (e *modelLease) openCommits(ctx context.Context, p results.Partition) (leas
 	if !m.once {
 		return nil, nil
 	}
-	o := commit.Options{Owner: fmt.Sprint(e.w.id, " ", e.n), Created: time.Unix(1, 0), Way: m.way, Again: func(context.Context, commit.Store, int, error) bool { return true }, Start: commit.Position{Sequence: p.Floor}, LookUp: p.Delivered}
+	o := commit.Options{Owner: fmt.Sprint(e.w.id, " ", e.n), Created: time.Unix(1, 0), Way: m.way, Again: func(context.Context, commit.Store, int, error) bool { return true }, Start: commit.Position{Sequence: p.Floor}, LookUp: p.Delivered, Entry: m.entry()}
 	of, letters, err := commit.Open(ctx, o, &modelStore{e: e, chain: &m.server.chains[0]}, &modelStore{e: e, chain: &m.server.chains[1]})
 	if err != nil {
 		return nil, err
 	}
-	return &modelCommits{Commits: results.NewCommits(e.Writer, of, letters), e: e}, nil
+	c := results.NewCommits(e.Writer, of, letters)
+	if err := e.restore(ctx, c); err != nil {
+		return nil, err
+	}
+	return &modelCommits{Commits: c, e: e}, nil
 }
 
 // commitCall is the prefix of the names of calls that store messages with a marker.
@@ -100,6 +105,9 @@ func (s *modelStore) Write(ctx context.Context, way commit.Way, expected uint64,
 	for _, each := range modelSent(msgs) {
 		last := each.Header.Get(commit.HeaderPart) != "" && !strings.Contains(commit.ID(each.Header), "/")
 		messages = append(messages, modelBatchMessage{confirm: last, store: func() uint64 {
+			if each.Subject == modelLog {
+				return c.append(modelStoredMessage{subject: each.Subject, header: each.Header, data: each.Data})
+			}
 			m.publishes(s.e, first)
 			m.server.receive(s.e.w, c, each)
 			return c.append(modelStoredMessage{subject: each.Subject, header: each.Header})

@@ -68,7 +68,7 @@ func (m *leaseModel) newModelInput(sequence uint64, lethal bool) *modelInput {
 		case killers[i]:
 			kind = modelLethal
 		}
-		in.records = append(in.records, fmt.Appendf(nil, "record %d of message %d of run %d: %s", i, sequence, m.seed, kind))
+		in.records = append(in.records, fmt.Appendf(nil, "record %d of message %d of run %d: %s%s", i, sequence, m.seed, kind, m.modelText(random.IntN(1000))))
 		in.fails, in.lethal = append(in.fails, fails), append(in.lethal, killers[i])
 		sum := crc32.Checksum(in.records[i], castagnoli)
 		m.failing[sum], m.lethal[sum] = fails, killers[i]

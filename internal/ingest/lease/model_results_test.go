@@ -254,20 +254,27 @@ func (s *modelServer) receiveResult(w *leaseWorker, sequence uint64, id string, 
 	case parts == nil:
 		return
 	case in.framed:
-		s.wantFrame(sequence, in, parts)
+		if statuses := s.wantStatuses(sequence, in, parts); s.m.stateful() != nil {
+			s.values[sequence] = modelValues{statuses, parts}
+		} else if statuses != nil {
+			s.wantParts(sequence, in, parts, table.Reference(s.m.operators, in.records, statuses))
+		}
 	case in.fails[0] || in.lethal[0]:
 		s.m.violate("input %d has a result, and can't be computed", sequence)
+	case s.m.stateful() != nil:
+		s.values[sequence] = modelValues{make([]record.Status, 1), parts}
 	case !bytes.Equal(msg.Data, table.Reference(s.m.operators, in.records, nil).AppendSingle(nil, operator.Binary)):
 		s.m.violate("input %d has a wrong result", sequence)
 	}
 	s.store(sequence, id)
 }
 
-// wantFrame checks the result of a frame. Every record must have its result, or an error and a stored dead letter.
-func (s *modelServer) wantFrame(sequence uint64, in *modelInput, parts []*nats.Msg) {
+// wantStatuses checks which records of a frame have results, and returns their statuses. Every other record must have an error and a
+// stored dead letter. It returns nil if the number of records is wrong.
+func (s *modelServer) wantStatuses(sequence uint64, in *modelInput, parts []*nats.Msg) []record.Status {
 	if n := parts[0].Header.Get(results.HeaderRecords); n != strconv.Itoa(len(in.records)) {
 		s.m.violate("the result of input %d has %s records, want %d", sequence, n, len(in.records))
-		return
+		return nil
 	}
 	statuses := make([]record.Status, len(in.records))
 	for i := range in.records {
@@ -284,7 +291,12 @@ func (s *modelServer) wantFrame(sequence uint64, in *modelInput, parts []*nats.M
 			s.m.violate("record %d of input %d ends with %v and has the dead letter %v (%v)", i, sequence, statuses[i], letter, ok)
 		}
 	}
-	from, want := 0, table.Reference(s.m.operators, in.records, statuses)
+	return statuses
+}
+
+// wantParts checks the values in the parts of a frame's result.
+func (s *modelServer) wantParts(sequence uint64, in *modelInput, parts []*nats.Msg, want *table.Table) {
+	from := 0
 	for n, part := range parts {
 		to := len(in.records)
 		if n+1 < len(parts) {

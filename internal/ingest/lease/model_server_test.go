@@ -39,9 +39,10 @@ type modelServer struct {
 	// With shared delivery: the times of the last delivery and of the redelivery after a nak, by input.
 	sentAt, delayed map[uint64]time.Time
 
-	results   map[uint64]string // id of the result of each input with a result or a dead letter
-	storedAt  map[uint64]int    // step in which each input's message was stored
-	forgotten map[uint64]bool   // inputs that were delivered before a crash of the server or a reset
+	results   map[uint64]string      // id of the result of each input with a result or a dead letter
+	values    map[uint64]modelValues // results by input, with a stateful operator
+	storedAt  map[uint64]int         // step in which each input's message was stored
+	forgotten map[uint64]bool        // inputs that were delivered before a crash of the server or a reset
 	// alone has the number of owners that were replaced while the annotations named an input as alone.
 	alone map[uint64]int
 

@@ -92,6 +92,7 @@ type leaseModel struct {
 	calm      bool    // whether the third part runs
 
 	*modelLab
+	operators []operator.Operator // the last one may be stateful
 
 	server  *modelServer
 	workers []*leaseWorker
@@ -133,14 +134,14 @@ type modelAck struct {
 
 func newLeaseModel(h *history.History, lab *modelLab) *leaseModel {
 	m := &leaseModel{
-		modelLab: lab, messages: map[uint64]*modelInput{}, failing: map[uint32]bool{}, lethal: map[uint32]bool{}, chance: map[uint32]bool{},
+		modelLab: lab, operators: lab.plain, messages: map[uint64]*modelInput{}, failing: map[uint32]bool{}, lethal: map[uint32]bool{}, chance: map[uint32]bool{},
 		seed: h.Seed, random: rand.New(h), log: slog.New(slog.DiscardHandler), counts: map[string]int{},
 		takes: map[uint64][]*modelLease{}, clean: map[*modelLease]uint64{},
 	}
 	m.burst, m.confirms, m.trouble = 1, m.random.IntN(4) == 0, 0.02+0.5*m.random.Float64()
 	m.server = &modelServer{
 		m: m, modelConsumer: modelConsumer{nextSequence: 1, nextNumber: 1, pending: map[uint64]bool{}, counts: map[uint64]int{}}, results: map[uint64]string{},
-		storedAt: map[uint64]int{}, forgotten: map[uint64]bool{}, alone: map[uint64]int{}, aloneRecords: map[modelRecord]int{},
+		values: map[uint64]modelValues{}, storedAt: map[uint64]int{}, forgotten: map[uint64]bool{}, alone: map[uint64]int{}, aloneRecords: map[modelRecord]int{},
 		letters: map[modelRecord]record.Status{}, sentAt: map[uint64]time.Time{}, delayed: map[uint64]time.Time{}, metadata: map[string]string{topology.MarkDelivered: "0"},
 	}
 	m.server.saved = m.server.clone()
@@ -212,6 +213,9 @@ func (m *leaseModel) stop() {
 func (m *leaseModel) run() {
 	m.framed, m.chaos = m.random.IntN(2) == 0, true
 	m.once, m.way = m.random.IntN(3) > 0, []commit.Way{commit.Atomic, commit.Fast}[m.random.IntN(2)]
+	if m.once && m.random.IntN(3) == 0 {
+		m.operators = m.withState
+	}
 	m.narrow, m.cutting = m.way == commit.Fast && m.random.IntN(2) == 0, m.way == commit.Fast && m.random.IntN(2) == 0
 	if m.random.IntN(3) == 0 {
 		m.chaos = m.random.IntN(2) == 0
@@ -239,6 +243,9 @@ func (m *leaseModel) run() {
 	m.addInputs(modelInputs)
 	m.calmDown()
 	m.handOvers()
+	if m.broken == "" && m.stateful() != nil {
+		m.wantVerdicts()
+	}
 }
 
 // newWorker starts a new worker in a slot.
@@ -252,10 +259,14 @@ func (m *leaseModel) newWorker(slot int) {
 		w.memory = int64(4+m.random.IntN(60)) << 10
 	}
 	w.maxPayload = []int64{1 << 20, 515, 485}[m.random.IntN(3)]
+	if m.stateful() != nil && w.maxPayload < 1<<20 {
+		w.maxPayload *= 2 // for log entries
+	}
 	if !m.shared {
 		w.maxPayload += int64(commit.HeaderBytes)
 	}
 	w.newPool()
+	w.states = w.newStates()
 	m.workers[slot] = w
 	m.all.Go(func() { w.run(life) })
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -40,9 +41,10 @@ type leaseWorker struct {
 	lost        error // reason why its device is lost; nil if it isn't
 	frozenUntil int   // step until which it is frozen
 	pulls       []*modelPull
-	calls       int // number of calls so far
-	leases      int // number of leases so far
-	packs       int // number of batches so far; only with shared delivery
+	states      *states // nil without a stateful operator
+	calls       int     // number of calls so far
+	leases      int     // number of leases so far
+	packs       int     // number of batches so far; only with shared delivery
 	over        bool
 }
 
@@ -65,6 +67,8 @@ type modelLease struct {
 
 // run holds leases whenever this worker should own the partition, like Exclusive.keep and Exclusive.hold.
 func (w *leaseWorker) run(life context.Context) {
+	var following sync.WaitGroup
+	following.Go(func() { w.states.follow(life) })
 	for !w.isGone() && life.Err() == nil {
 		select {
 		case ctx := <-w.start:
@@ -81,9 +85,15 @@ func (w *leaseWorker) run(life context.Context) {
 	w.m.mu.Lock()
 	w.over = true
 	w.m.mu.Unlock()
+	following.Wait()
+	w.states.closeAll()
 }
 
 func (w *leaseWorker) hold(ctx context.Context) {
+	if !w.states.reserve(ctx, 0) {
+		return
+	}
+	defer w.states.free(0)
 	for attempt := 1; ctx.Err() == nil && !w.isGone(); attempt++ {
 		e := w.newLease()
 		err := e.l.run(ctx, w.drain)

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/device"
+	"millrace/internal/ingest/commit"
 	"millrace/internal/ingest/results"
 	"millrace/internal/ingest/retry"
 	"millrace/internal/ingest/statelog"
@@ -32,6 +33,10 @@ type states struct {
 	reading       sync.Mutex // guards replica.last, and the figures of closed states
 	decided, hits uint64
 
+	// The model test simulates these two functions.
+	source     func(p int) statelog.Source                                            // log of a partition's state
+	lastMarker func(ctx context.Context, p int) (last commit.StoredMarker, err error) // of a partition
+
 	mu     sync.Mutex
 	copies map[int]*replica // by partition
 	freed  chan struct{}    // closed when a lease gives a replica back
@@ -42,10 +47,33 @@ type replica struct {
 	held bool              // whether a lease holds it, or is about to; guarded by states.mu
 	last device.StateStats // figures at the last reading; guarded by states.reading
 
-	using             sync.Mutex       // held by follow, and by a lease while it restores the state
+	using             chan struct{}    // has a token while follow uses it, or a lease that restores the state
 	*statelog.Replica                  // nil if it has no memory yet
 	commits           *results.Commits // of the last lease on this worker; nil if the state has only what is stored
 }
+
+func newReplica(held bool) *replica { return &replica{held: held, using: make(chan struct{}, 1)} }
+
+// lock waits until nobody else uses the replica. tryLock doesn't wait, and reports whether nobody does.
+func (r *replica) lock(ctx context.Context) error {
+	select {
+	case r.using <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (r *replica) tryLock() bool {
+	select {
+	case r.using <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+func (r *replica) unlock() { <-r.using }
 
 // newStates returns nil without a stateful operator. It returns an error if the memory doesn't suffice for one partition.
 func newStates(o *Options) (*states, error) {
@@ -55,7 +83,11 @@ func newStates(o *Options) (*states, error) {
 	s := &states{
 		StateOptions: o.State, o: o, pipes: o.Pipes, log: o.Log, copies: map[int]*replica{}, freed: make(chan struct{}),
 		spec: fmt.Sprintf("%v of %d records in each of %d partitions", o.State.Operator, o.State.Records, o.Topology.Partitions),
+		lastMarker: func(ctx context.Context, p int) (commit.StoredMarker, error) {
+			return results.LastMarker(ctx, o.Results, p)
+		},
 	}
+	s.source = func(p int) statelog.Source { return s.logOf(p) }
 	var largest int64
 	for _, p := range o.Pipes {
 		bytes, err := p.StateBytes(s.Operator, s.Records)
@@ -106,7 +138,7 @@ func (s *states) hold(p int) bool {
 	if !s.hasRoom(p) && !s.evict(p) {
 		return false
 	}
-	s.copies[p] = &replica{held: true}
+	s.copies[p] = newReplica(true)
 	return true
 }
 
@@ -126,9 +158,9 @@ func (s *states) shareDevice(p, q int) bool { return p%len(s.pipes) == q%len(s.p
 // evict closes a replica on the device of partition p that no lease holds. The caller holds s.mu.
 func (s *states) evict(p int) bool {
 	for other, r := range s.copies {
-		if s.shareDevice(p, other) && !r.held && r.using.TryLock() {
+		if s.shareDevice(p, other) && !r.held && r.tryLock() {
 			s.close(r)
-			r.using.Unlock()
+			r.unlock()
 			delete(s.copies, other)
 			return true
 		}
@@ -173,11 +205,11 @@ func (s *states) figures() (f StateFigures) {
 	defer s.reading.Unlock()
 	f.Decided, f.Hits = s.decided, s.hits
 	for _, r := range s.copies {
-		if r.using.TryLock() { // otherwise the last figures do
+		if r.tryLock() { // otherwise the last figures do
 			if r.Replica != nil {
 				r.last = r.State().Stats()
 			}
-			r.using.Unlock()
+			r.unlock()
 		}
 		f.Decided, f.Hits = f.Decided+r.last.Decided, f.Hits+r.last.Hits
 		if r.held && r.last.Bytes > 0 {
@@ -205,8 +237,10 @@ func (s *states) restore(ctx context.Context, p int, c *results.Commits) error {
 	s.mu.Lock()
 	r := s.copies[p]
 	s.mu.Unlock()
-	r.using.Lock()
-	defer r.using.Unlock()
+	if err := r.lock(ctx); err != nil {
+		return err
+	}
+	defer r.unlock()
 	start := time.Now()
 	if r.Replica != nil {
 		if r.commits == nil || r.commits.Undecide() {
@@ -249,7 +283,7 @@ func (s *states) open(p int, r *replica) error {
 	if err != nil {
 		return err
 	}
-	r.Replica, r.commits = statelog.NewReplica(state, s.spec, s.logOf(p)), nil
+	r.Replica, r.commits = statelog.NewReplica(state, s.spec, s.source(p)), nil
 	return nil
 }
 
@@ -274,7 +308,7 @@ func (s *states) follow(ctx context.Context) {
 				s.log.Debug("could not follow the state of a partition", "partition", p, "error", err)
 				s.close(r)
 			}
-			r.using.Unlock()
+			r.unlock()
 		}
 	}
 }
@@ -283,12 +317,12 @@ func (s *states) follow(ctx context.Context) {
 func (s *states) trim(ctx context.Context, p int) {
 	s.mu.Lock()
 	r := s.copies[p]
-	owned := r != nil && r.held && r.using.TryLock()
+	owned := r != nil && r.held && r.tryLock()
 	s.mu.Unlock()
 	if !owned {
 		return
 	}
-	defer r.using.Unlock()
+	defer r.unlock()
 	if r.Replica == nil {
 		return
 	}
@@ -307,10 +341,10 @@ func (s *states) standby(p int) *replica {
 	}
 	r := s.copies[p]
 	if r == nil && s.hasRoom(p) {
-		r = &replica{}
+		r = newReplica(false)
 		s.copies[p] = r
 	}
-	if r == nil || r.held || !r.using.TryLock() {
+	if r == nil || r.held || !r.tryLock() {
 		return nil
 	}
 	return r
@@ -318,7 +352,7 @@ func (s *states) standby(p int) *replica {
 
 // catchUp brings a replica to the last marker of its partition. Without a state in the marker, it does nothing.
 func (s *states) catchUp(ctx context.Context, p int, r *replica) error {
-	last, err := results.LastMarker(ctx, s.o.Results, p)
+	last, err := s.lastMarker(ctx, p)
 	if err != nil || last.State == nil || last.State.Spec != s.spec {
 		return err
 	}
