@@ -104,6 +104,18 @@ var mutations = []mutation{
 	{"dead letters are published without a lookup", "../results/deadletter.go", "return finished[l.d] || known.has(l.id)", "return known.has(l.id)"},
 	{"stored dead letters of records are published again", "../results/deadletter.go", "return finished[l.d] || known.has(l.id)", "return finished[l.d]"},
 
+	{"the marker of a failed commit describes its state", "../results/state.go", "b.State = &state //", "_ = state; b.State = &s.next //"},
+	{"decisions aren't logged", "../results/state.go", "s.decisions.AppendLog(b.Log, s.logged, s.covered, s.entry)", "s.decisions.AppendLog(b.Log, s.covered, s.covered, s.entry)"},
+	{"the first entries of a long frame aren't logged", "../results/state.go", "if b.Log = slices.Clone(s.earlier);", "if b.Log = nil;"},
+	{"the last decisions that a marker covers aren't logged", "../results/state.go", "s.positions[i].Sequence > b.At.Sequence", "s.positions[i].Sequence >= b.At.Sequence"},
+	{"the state doesn't decide on inputs with results above the last marker", "../results/commits.go", "d.Done = done && c.state != nil", "d.Done = false"},
+	{"entries of fenced commits are replayed", "../statelog/statelog.go", "if s.Behind < r.behind {", "if s.Behind < r.behind && false {"},
+	{"entries of failed commits are replayed", "../statelog/statelog.go", "r.waiting[n-1].Last.Compare(info.Previous) > 0", "r.waiting[n-1].Last.Compare(info.Previous) > 1"},
+	{"the log is read from the middle of a generation", "../statelog/statelog.go", "begins && info.First == 0 ||", "begins ||"},
+	{"a generation is trimmed too early", "../statelog/statelog.go", "generation, [2]uint64{r.starts[1], behind}", "generation, [2]uint64{behind, behind}"},
+	{"a replica keeps entries of failed commits of others", "../statelog/statelog.go", "r.read, r.behind, r.waiting = at, max(r.behind, behind), nil", "r.read, r.behind = at, max(r.behind, behind)"},
+	{"a replica that is ahead of the last marker is used", "../statelog/statelog.go", "case records > want.Records:", "case records > want.Records && false:"},
+
 	{"a settled input stays in flight", "ledger.go", "l.release(d)\n\tdelete(l.returned, d.Sequence)", "delete(l.returned, d.Sequence)"},
 }
 
@@ -126,6 +138,7 @@ var missed = []string{
 	"the annotation of a payload that ran alone stays",
 	"redelivered inputs aren't looked up before a commit", "a committed dead letter doesn't settle its input",
 	"dead letters are published after their deadline",
+	"entries of fenced commits are replayed",
 }
 
 // TestMutationsApply checks that each mutation still fits the code.
