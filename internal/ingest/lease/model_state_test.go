@@ -204,11 +204,11 @@ func (m *leaseModel) modelText(n int) string {
 }
 
 // entry is the Options.Entry of chains.
-func (m *leaseModel) entry() func(behind, settled uint64, entry []byte) *nats.Msg {
+func (m *leaseModel) entry() func(behind uint64, state *commit.State, entry []byte) *nats.Msg {
 	if m.stateful() == nil {
 		return nil
 	}
-	return func(behind, settled uint64, entry []byte) *nats.Msg {
-		return statelog.Message(modelMarkers, false, behind, settled, entry)
+	return func(behind uint64, state *commit.State, entry []byte) *nats.Msg {
+		return statelog.Message(modelMarkers, false, behind, state, entry)
 	}
 }
