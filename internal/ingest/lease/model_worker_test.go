@@ -133,6 +133,9 @@ func (w *leaseWorker) newLease() *modelLease {
 	o := &Options{
 		Topology: topology.Topology{Stream: "IN", Subjects: []string{"ingest.>"}}, Pool: w.pool, Judge: w.judge, Confirm: w.m.confirms, Observer: e,
 	}
+	if w.states != nil {
+		o.State = w.states.StateOptions
+	}
 	e.l = newLease(leaseState{
 		o: o, id: w.id, server: e, device: e, pipe: w.device.pipe, window: inflight.NewOrderedWindow(new(atomic.Int32)), owner: e, store: e,
 		openCommits: e.openCommits, log: w.m.log,

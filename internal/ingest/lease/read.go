@@ -3,6 +3,7 @@ package lease
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -13,6 +14,7 @@ import (
 	"millrace/internal/ingest/pull"
 	"millrace/internal/ingest/results"
 	"millrace/internal/ingest/retry"
+	"millrace/internal/ingest/statelog"
 	"millrace/internal/ingest/topology"
 )
 
@@ -129,6 +131,9 @@ func (r *reader) begin(ctx, drainCtx context.Context, d *inflight.Delivery) erro
 	if r.commits != nil {
 		r.store = r.commits
 	}
+	if err := r.describeCommits(ctx, info); err != nil {
+		return err
+	}
 	if err := r.caution.takeOver(drainCtx, info, r.pipe.BatchPayloads(), r.commits == nil); err != nil {
 		return err
 	}
@@ -137,27 +142,33 @@ func (r *reader) begin(ctx, drainCtx context.Context, d *inflight.Delivery) erro
 	}
 	r.owner.began()
 	r.begun = true
-	r.describeCommits(ctx, info)
 	r.log.Debug("has the partition", "floor", info.AckFloor.Stream, "pin", r.pinID(), "first", d.ConsumerSequence)
 	return nil
 }
 
 // describeCommits logs the position of the last commit marker if it differs from the acknowledgement floor. A purge
-// moves the floor of a consumer without pending messages, so the floor alone doesn't prove an acknowledgement.
-func (r *reader) describeCommits(ctx context.Context, info *jetstream.ConsumerInfo) {
+// moves the floor of a consumer without pending messages, so the floor alone doesn't prove an acknowledgement. With a stateful operator, it
+// returns an error if the state lacks acknowledged inputs.
+func (r *reader) describeCommits(ctx context.Context, info *jetstream.ConsumerInfo) error {
 	if r.commits == nil {
-		return
+		return nil
 	}
 	switch at, ok := r.commits.Found(); {
 	case !ok && info.AckFloor.Consumer > 0:
 		r.log.Warn("the result stream has no commit marker of this partition: exactly once is new here, or the result stream was purged or recreated. "+
 			"The partition continues after the last acknowledged input; results that were purged are not made again", "acknowledged", info.AckFloor.Stream)
 	case ok && r.commits.Beyond() < info.AckFloor.Stream && r.isStored(ctx, info.AckFloor.Stream):
+		if s := r.o.State; s != nil && !s.Begin {
+			return &statelog.LostError{Cause: fmt.Errorf(
+				"inputs up to %d are acknowledged, and the last state is that of input %d: the result stream has lost its last messages",
+				info.AckFloor.Stream, at.Sequence)}
+		}
 		r.log.Warn("more inputs are acknowledged than the last commit marker covers: a worker without commit markers had the partition, or the "+
 			"result stream has lost its last messages", "acknowledged", info.AckFloor.Stream, "committed", at.Sequence)
 	case ok && at.Sequence > info.AckFloor.Stream:
 		r.log.Info("inputs that have a result are acknowledged without being computed", "acknowledged", info.AckFloor.Stream, "committed", at.Sequence)
 	}
+	return nil
 }
 
 // isStored reports whether the stream still has the partition's input with the given sequence. A delete marker isn't an

@@ -105,12 +105,20 @@ func TestAWarningOfALossIsTrue(t *testing.T) {
 	} {
 		log := natstest.NewLog(t)
 		l.log, l.commits = log.Logger(), c.commits
-		l.reader.describeCommits(r.Ctx(), &jetstream.ConsumerInfo{AckFloor: jetstream.SequenceInfo{Stream: c.floor, Consumer: c.acknowledge}})
+		info := &jetstream.ConsumerInfo{AckFloor: jetstream.SequenceInfo{Stream: c.floor, Consumer: c.acknowledge}}
+		if err := l.reader.describeCommits(r.Ctx(), info); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		}
 		for _, text := range []string{fresh, lost, again} {
 			if got := log.Has(text); got != (text == c.want) {
 				t.Errorf("%s: it is logged that %q: %v", c.name, text, got)
 			}
 		}
+		l.o.State = &StateOptions{}
+		if err := l.reader.describeCommits(r.Ctx(), info); (err != nil) != (c.want == lost) {
+			t.Errorf("%s, with a state: %v", c.name, err)
+		}
+		l.o.State = nil
 	}
 }
 
