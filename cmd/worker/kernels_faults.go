@@ -42,8 +42,23 @@ type fragileKernel struct{ device.HostKernel }
 
 func (f fragileKernel) Bind(params []byte) (device.BoundHostKernel, error) {
 	bound, err := f.HostKernel.Bind(params)
+	if state, ok := bound.(device.StateHostKernel); ok {
+		return fragileState{fragileOperator{bound}, state}, err
+	}
 	return fragileOperator{bound}, err
 }
+
+// fragileState is the fragileOperator of a stateful operator. Its states don't fail.
+type fragileState struct {
+	fragileOperator
+	state device.StateHostKernel
+}
+
+// NewState implements device.StateHostKernel.
+func (f fragileState) NewState(s device.StateSize) (device.State, error) { return f.state.NewState(s) }
+
+// StateBytes implements device.StateHostKernel.
+func (f fragileState) StateBytes(s device.StateSize) (int64, error) { return f.state.StateBytes(s) }
 
 // fragileOperator fails or hangs on some payloads.
 type fragileOperator struct{ device.BoundHostKernel }

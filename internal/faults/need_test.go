@@ -22,6 +22,8 @@ var inCI = []string{
 	"TestExactlyOnceWorkerFrozen/R1",
 	"TestVerdictsAfterManyKills/R1_with_state",
 	"TestVerdictsAfterManyKills/R3_with_state",
+	"TestVerdictsWithPoison",
+	"TestStateIsLost/a_log_that_was_purged",
 	"TestWorkerFrozenBeyondTheWindow/shared",
 	"TestFramesWithAPoisonRecord/shared",
 	"TestFramesWithAPoisonRecord/exclusive",

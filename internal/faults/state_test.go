@@ -1,8 +1,11 @@
 package faults
 
 import (
+	"bytes"
+	"slices"
 	"testing"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/results"
@@ -74,15 +77,7 @@ func TestStateIsLost(t *testing.T) {
 			}
 			before := r.Stream(inputStream).CachedInfo().State.LastSeq
 			r.feed(1000, input).wait()
-			w := r.startWorker()
-			w.expected.Store(true)
-			r.until("the worker has ended", w.hasEnded)
-			if code := w.cmd.ProcessState.ExitCode(); code == 0 || code == exitLost {
-				t.Errorf("the worker ended with status %d", code)
-			}
-			if _, ok := w.said(c.says, "MILLRACE_STATE_LOST=begin"); !ok {
-				t.Errorf("the worker doesn't say %q, nor what to do", c.says)
-			}
+			r.wantLost(c.says)
 			r.read(resultStream, func(_ uint64, m jetstream.Msg) {
 				if r.number(m.Headers(), results.HeaderSequence) > before {
 					t.Error("an input has a result, although the state is lost")
@@ -93,4 +88,81 @@ func TestStateIsLost(t *testing.T) {
 			r.settle(before + 1)
 		})
 	}
+}
+
+// wantLost checks that a new worker ends with an error that says why and what to do.
+func (r *rig) wantLost(why string) {
+	r.t.Helper()
+	w := r.startWorker()
+	w.expected.Store(true)
+	r.until("the worker has ended", w.hasEnded)
+	if code := w.cmd.ProcessState.ExitCode(); code == 0 || code == exitLost {
+		r.t.Errorf("the worker ended with status %d", code)
+	}
+	if _, ok := w.said(why, "MILLRACE_STATE_LOST=begin"); !ok {
+		r.t.Errorf("the worker doesn't say %q, nor what to do", why)
+	}
+}
+
+// TestStateWithoutItsLastResults: the result stream loses its last messages, so the state lacks inputs that are acknowledged already. The worker
+// ends with an error. With MILLRACE_STATE_LOST=begin, it goes on without these inputs.
+func TestStateWithoutItsLastResults(t *testing.T) {
+	need(t)
+	t.Parallel()
+	r := newRig(t, "exclusive")
+	r.set("MILLRACE_EXACTLY_ONCE=required", "MILLRACE_PARTITIONS=2")
+	input := r.nearDuplicates()
+	r.serve(1)
+	r.work(1)
+	r.feed(1000, input).wait()
+	r.settle(1)
+	s := r.Stream(resultStream)
+	last := s.CachedInfo().State.LastSeq
+	for at := last - 30; at <= last; at++ {
+		if err := s.DeleteMsg(r.Ctx(), at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.feed(1000, input).wait()
+	r.wantLost("the result stream has lost its last messages")
+	r.set("MILLRACE_STATE_LOST=begin")
+	r.work(1)
+	r.awaitFinished()
+	r.retire()
+}
+
+// TestVerdictsWithPoison kills workers while some records fail in their operator. The other records of their batches and frames are in the
+// state once, and the failed ones never: neither do they count, nor are later records their near-duplicates.
+func TestVerdictsWithPoison(t *testing.T) {
+	need(t)
+	t.Parallel()
+	r := newRig(t, "exclusive")
+	r.set("MILLRACE_EXACTLY_ONCE=required", "MILLRACE_PARTITIONS=2")
+	plain := r.nearDuplicates()
+	r.failWorkers()
+	r.history.poison = func(payload []byte) bool { return len(payload) == unfit }
+	const every = 50
+	r.serve(1)
+	r.work(2)
+	kills := times(20, 2)
+	f := r.feed(endless, func(i int) *nats.Msg {
+		m := plain(i)
+		if i%every == every/2 {
+			poison := append(bytes.Repeat([]byte("p"), unfit), '\n')
+			m.Data = slices.Concat(m.Data, poison, []byte("between\n"), poison[1:]) // the last one is fine, and similar
+		}
+		return m
+	})
+	for range kills {
+		r.awaitResults(1 + r.rng.IntN(2000))
+		i := r.rng.IntN(2)
+		r.workers[i].kill()
+		r.workers[i] = r.startWorker()
+	}
+	f.finish()
+	a := r.close("exactly once, R1 with state: an operator fails on some records, SIGKILL of a worker", kills)
+	if want := (int(r.fed.Load()) + every/2) / every; a.dead != want {
+		t.Errorf("%d dead letters, want %d", a.dead, want)
+	}
+	r.wantHistory()
 }
