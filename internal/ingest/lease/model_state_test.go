@@ -57,7 +57,7 @@ func (w *leaseWorker) newStates() *states {
 	log := &modelStateLog{&modelStore{e: &modelLease{w: w}, chain: &w.m.server.chains[0]}}
 	return &states{
 		StateOptions: &StateOptions{Operator: op, Records: modelGeneration, Standby: w.m.random.IntN(2) == 0},
-		o:            &Options{Topology: topology.Topology{Partitions: 1}}, pipes: []*streams.Pipeline{w.device.pipe}, spec: "a state", most: 1, log: w.m.log,
+		o:            &Options{Topology: topology.Topology{Partitions: 1}, Observer: &modelLease{w: w}}, pipes: []*streams.Pipeline{w.device.pipe}, spec: "a state", most: 1, log: w.m.log,
 		source:     func(int) statelog.Source { return log },
 		lastMarker: func(ctx context.Context, _ int) (commit.StoredMarker, error) { return log.Last(ctx) },
 		copies:     map[int]*replica{}, freed: make(chan struct{}),
