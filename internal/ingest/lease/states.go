@@ -244,7 +244,7 @@ func (s *states) restore(ctx context.Context, p int, c *results.Commits) error {
 	start := time.Now()
 	if r.Replica != nil {
 		if r.commits == nil || r.commits.Undecide() {
-			if err := s.tryRestore(ctx, p, r, c, false); err == nil || ctx.Err() != nil {
+			if err := s.tryRestore(ctx, p, r, c, false); !isUnusable(err) {
 				return err
 			}
 		}
@@ -257,7 +257,9 @@ func (s *states) restore(ctx context.Context, p int, c *results.Commits) error {
 		err = s.tryRestore(ctx, p, r, c, true)
 	}
 	if err != nil {
-		s.close(r)
+		if isUnusable(err) {
+			s.close(r)
+		}
 		return fmt.Errorf("restore the state of partition %d: %w", p, err)
 	}
 	records, _ := r.State().Applied()
@@ -270,8 +272,12 @@ func (s *states) tryRestore(ctx context.Context, p int, r *replica, c *results.C
 	if err := s.open(p, r); err != nil {
 		return err
 	}
-	r.commits = c
-	return c.Restore(ctx, r.Replica, min(s.pipes[p%len(s.pipes)].BatchPayloads(), s.Records), begin)
+	r.commits = nil
+	err := c.Restore(ctx, r.Replica, min(s.pipes[p%len(s.pipes)].BatchPayloads(), s.Records), begin)
+	if err == nil {
+		r.commits = c
+	}
+	return err
 }
 
 // open creates the state of a replica that has none.
@@ -306,7 +312,9 @@ func (s *states) follow(ctx context.Context) {
 			err := s.catchUp(ctx, p, r)
 			if err != nil && ctx.Err() == nil {
 				s.log.Debug("could not follow the state of a partition", "partition", p, "error", err)
-				s.close(r)
+				if isUnusable(err) {
+					s.close(r)
+				}
 			}
 			r.unlock()
 		}
@@ -368,6 +376,11 @@ func (s *states) catchUp(ctx context.Context, p int, r *replica) error {
 
 // errUndecided means that a replica has decisions that are neither stored nor can be undone.
 var errUndecided = errors.New("the state has decisions that are not stored")
+
+// isUnusable reports whether a replica can't go on after an error. After others, for example of the connection, it reads on from where it was.
+func isUnusable(err error) bool {
+	return errors.Is(err, statelog.ErrStale) || errors.As(err, new(*statelog.LostError)) || errors.Is(err, errUndecided) || errors.Is(err, device.ErrLost)
+}
 
 // logOf returns the log of a partition's state.
 func (s *states) logOf(p int) *stateLog {
