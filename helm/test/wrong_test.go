@@ -175,7 +175,7 @@ func TestWhatDoesNotGoTogetherIsNamed(t *testing.T) {
 		"operators.sources has source files, which the image can compile only for a GPU":                                      {"operators.sources": map[string]string{"a.cu": "x"}, "gpu.mode": "none"},
 		"operators.sources has source files, which the image can compile only for":                                            {"operators.sources": map[string]string{"a.cu": "x"}, "config.device": "host"},
 		"operators.sources has source files, and image.variant=plain has no NVRTC":                                            {"operators.sources": map[string]string{"a.cu": "x"}, "image.variant": "plain"},
-		"config.operators names entropie, which isn't built in (crc32c, minhash, quality, neardup)":                                    {"operators.sources": map[string]string{"entropy.cu": "x"}, "config.operators": []string{"entropie?bits=5"}},
+		"config.operators names entropie, which isn't built in (crc32c, minhash, quality, neardup)":                           {"operators.sources": map[string]string{"entropy.cu": "x"}, "config.operators": []string{"entropie?bits=5"}},
 		"config.operators names entropy, which isn't built in":                                                                {"config.operators": []string{"crc32c", "entropy"}},
 		"podMonitor.enabled and serviceMonitor.enabled are both set":                                                          {"podMonitor.enabled": true, "serviceMonitor.enabled": true},
 		"extraEnv has MILLRACE_BATCH_BYTES, which the chart sets itself: set config.batchBytes":                               {"extraEnv": []any{map[string]any{"name": "MILLRACE_BATCH_BYTES", "value": "1MiB"}}},

@@ -179,3 +179,16 @@ func TestTheStateOfAMarker(t *testing.T) {
 		t.Errorf("the marker describes %+v, want %+v", *last.State, want)
 	}
 }
+
+// TestAnOwnerWithoutAStateDropsIt: its inputs aren't in the state, so a later owner must not continue it.
+func TestAnOwnerWithoutAStateDropsIt(t *testing.T) {
+	t.Parallel()
+	s := &modelStream{t: t, random: rand.New(rand.NewPCG(1, 2)), way: Atomic, results: map[string]int{}}
+	natstest.Must(s.take(t.Context(), "with").Commit(t.Context(), Batch{At: position(1), State: &State{Spec: "spec", Records: 7}}))(t)
+	if _, state := s.take(t.Context(), "without").Last(); state != nil {
+		t.Errorf("the owner has the state %+v", state)
+	}
+	if last := natstest.Must(s.Last(t.Context()))(t); last.State != nil {
+		t.Errorf("its marker describes %+v", last.State)
+	}
+}

@@ -68,6 +68,9 @@ func (c *Chain) fence(ctx context.Context, last StoredMarker) (err error) {
 		c.at, c.letters, c.state, c.lookUp = c.Start, nil, nil, c.LookUp
 		if last.of(c.Created) {
 			c.at, c.letters, c.state, c.lookUp, c.since = last.Position, last.Letters, last.State, last.LookUp, last.begins()
+			if c.Entry == nil {
+				c.state = nil // without a stateful operator, the state misses the inputs from here on
+			}
 			if c.Loose {
 				c.lookUp = max(c.lookUp, c.LookUp)
 			}

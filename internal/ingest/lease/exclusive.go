@@ -221,7 +221,7 @@ func (m *Exclusive) newLease(ctx context.Context, p int, inputs *nats.Conn, devi
 		of.Number, of.Owner = p, nuid.Next()
 		c, err := results.OpenCommits(ctx, m.o.Results, of)
 		if err == nil && m.states != nil {
-			err = m.states.restore(ctx, p, c)
+			err = m.states.restore(ctx, of, c)
 		}
 		if c == nil || err != nil {
 			return nil, err

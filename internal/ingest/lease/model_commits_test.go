@@ -85,7 +85,7 @@ func (e *modelLease) openCommits(ctx context.Context, p results.Partition) (leas
 		return nil, err
 	}
 	c := results.NewCommits(e.Writer, of, letters)
-	if err := e.restore(ctx, c); err != nil {
+	if err := e.restore(ctx, p, c); err != nil {
 		return nil, err
 	}
 	return &modelCommits{Commits: c, e: e}, nil

@@ -65,11 +65,11 @@ func (w *leaseWorker) newStates() *states {
 }
 
 // restore gives a lease its state.
-func (e *modelLease) restore(ctx context.Context, c *results.Commits) error {
+func (e *modelLease) restore(ctx context.Context, p results.Partition, c *results.Commits) error {
 	if e.w.states == nil {
 		return nil
 	}
-	err := e.w.states.restore(ctx, 0, c)
+	err := e.w.states.restore(ctx, p, c)
 	if lost := (*statelog.LostError)(nil); errors.As(err, &lost) {
 		e.w.m.violate("lease %d of %s: %v", e.n, e.w.id, err)
 	}

@@ -3,7 +3,6 @@ package lease
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -14,7 +13,6 @@ import (
 	"millrace/internal/ingest/pull"
 	"millrace/internal/ingest/results"
 	"millrace/internal/ingest/retry"
-	"millrace/internal/ingest/statelog"
 	"millrace/internal/ingest/topology"
 )
 
@@ -123,17 +121,17 @@ func (r *reader) begin(ctx, drainCtx context.Context, d *inflight.Delivery) erro
 	// After a server crash or an administrator's reset, the consumer's state may lack deliveries. The annotation still
 	// covers them.
 	r.intake.before = delivered(left)
-	if r.commits, err = r.openCommits(ctx, results.Partition{
+	of := results.Partition{
 		Floor: info.AckFloor.Stream, Delivered: max(info.Delivered.Stream, delivered(left)), Loose: left[annotationLoose] != "",
-	}); err != nil {
+		IsStored: r.isStored,
+	}
+	if r.commits, err = r.openCommits(ctx, of); err != nil {
 		return err
 	}
 	if r.commits != nil {
 		r.store = r.commits
 	}
-	if err := r.describeCommits(ctx, info); err != nil {
-		return err
-	}
+	r.describeCommits(ctx, info, &of)
 	if err := r.caution.takeOver(drainCtx, info, r.pipe.BatchPayloads(), r.commits == nil); err != nil {
 		return err
 	}
@@ -146,29 +144,21 @@ func (r *reader) begin(ctx, drainCtx context.Context, d *inflight.Delivery) erro
 	return nil
 }
 
-// describeCommits logs the position of the last commit marker if it differs from the acknowledgement floor. A purge
-// moves the floor of a consumer without pending messages, so the floor alone doesn't prove an acknowledgement. With a stateful operator, it
-// returns an error if the state lacks acknowledged inputs.
-func (r *reader) describeCommits(ctx context.Context, info *jetstream.ConsumerInfo) error {
+// describeCommits logs the position of the last commit marker if it differs from the acknowledgement floor.
+func (r *reader) describeCommits(ctx context.Context, info *jetstream.ConsumerInfo, of *results.Partition) {
 	if r.commits == nil {
-		return nil
+		return
 	}
 	switch at, ok := r.commits.Found(); {
 	case !ok && info.AckFloor.Consumer > 0:
 		r.log.Warn("the result stream has no commit marker of this partition: exactly once is new here, or the result stream was purged or recreated. "+
 			"The partition continues after the last acknowledged input; results that were purged are not made again", "acknowledged", info.AckFloor.Stream)
-	case ok && r.commits.Beyond() < info.AckFloor.Stream && r.isStored(ctx, info.AckFloor.Stream):
-		if s := r.o.State; s != nil && !s.Begin {
-			return &statelog.LostError{Cause: fmt.Errorf(
-				"inputs up to %d are acknowledged, and the last state is that of input %d: the result stream has lost its last messages",
-				info.AckFloor.Stream, at.Sequence)}
-		}
+	case of.IsBeyond(ctx, r.commits):
 		r.log.Warn("more inputs are acknowledged than the last commit marker covers: a worker without commit markers had the partition, or the "+
 			"result stream has lost its last messages", "acknowledged", info.AckFloor.Stream, "committed", at.Sequence)
 	case ok && at.Sequence > info.AckFloor.Stream:
 		r.log.Info("inputs that have a result are acknowledged without being computed", "acknowledged", info.AckFloor.Stream, "committed", at.Sequence)
 	}
-	return nil
 }
 
 // isStored reports whether the stream still has the partition's input with the given sequence. A delete marker isn't an

@@ -230,7 +230,8 @@ func (s *states) closeAll() {
 }
 
 // restore gives a lease on partition p its state. c are the lease's commits, or nil if the result stream takes none.
-func (s *states) restore(ctx context.Context, p int, c *results.Commits) error {
+func (s *states) restore(ctx context.Context, of results.Partition, c *results.Commits) error {
+	p := of.Number
 	if c == nil {
 		return fmt.Errorf("%s needs commit markers, and the result stream takes none: run worker check", s.Operator)
 	}
@@ -242,7 +243,12 @@ func (s *states) restore(ctx context.Context, p int, c *results.Commits) error {
 	}
 	defer r.unlock()
 	start := time.Now()
-	if r.Replica != nil {
+	var err error
+	if at, _ := c.Found(); of.IsBeyond(ctx, c) {
+		err = &statelog.LostError{Cause: fmt.Errorf(
+			"inputs up to %d are acknowledged, and the last state is that of input %d: the result stream has lost its last messages", of.Floor, at.Sequence)}
+	}
+	if err == nil && r.Replica != nil {
 		if r.commits == nil || r.commits.Undecide() {
 			if err := s.tryRestore(ctx, p, r, c, false); !isUnusable(err) {
 				return err
@@ -250,7 +256,9 @@ func (s *states) restore(ctx context.Context, p int, c *results.Commits) error {
 		}
 		s.close(r) // it may have decisions that aren't stored
 	}
-	err := s.tryRestore(ctx, p, r, c, false)
+	if err == nil {
+		err = s.tryRestore(ctx, p, r, c, false)
+	}
 	if lost := (*statelog.LostError)(nil); errors.As(err, &lost) && s.Begin {
 		s.log.Warn("the state of a partition is lost, and an empty one begins: records that came before are no longer known", "partition", p, "error", err)
 		s.close(r)
@@ -263,6 +271,10 @@ func (s *states) restore(ctx context.Context, p int, c *results.Commits) error {
 		return fmt.Errorf("restore the state of partition %d: %w", p, err)
 	}
 	records, _ := r.State().Applied()
+	if records == 0 && of.Floor > 0 {
+		s.log.Warn("the state of a partition begins empty, and doesn't know the inputs before: the operator is new here, or was off, or the result stream was "+
+			"purged or recreated", "partition", p, "acknowledged", of.Floor)
+	}
 	s.log.Info("has the state of the partition", "partition", p, "records", records, "after", time.Since(start).Round(time.Millisecond).String())
 	return nil
 }

@@ -186,6 +186,20 @@ type Partition struct {
 	Floor     uint64 // sequence of the last acknowledged input
 	Delivered uint64 // sequence of the last input that was delivered before the lease
 	Loose     bool   // whether a worker without commit markers has owned the partition since the last marker
+
+	// IsStored reports whether the input stream still has the partition's input with a sequence.
+	IsStored func(ctx context.Context, sequence uint64) bool
+}
+
+// IsBeyond reports whether inputs are acknowledged that the markers of c don't cover, because the result stream has lost its last messages,
+// or because a worker without commit markers had the partition. A purge moves the floor of a consumer without pending messages, so
+// the floor alone doesn't prove an acknowledgement.
+func (p *Partition) IsBeyond(ctx context.Context, c interface {
+	Found() (commit.Position, bool)
+	Beyond() uint64
+}) bool {
+	_, ok := c.Found()
+	return ok && c.Beyond() < p.Floor && p.IsStored(ctx, p.Floor)
 }
 
 // OpenCommits stores the fences that exclude earlier leases on p, and returns the Commits of a new lease. It waits until the
