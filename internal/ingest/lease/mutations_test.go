@@ -105,7 +105,7 @@ var mutations = []mutation{
 	{"stored dead letters of records are published again", "../results/deadletter.go", "return finished[l.d] || known.has(l.id)", "return finished[l.d]"},
 
 	{"the marker of a failed commit describes its state", "../commit/chain.go", "m.State = &state", "_, m.State = state, b.State"},
-	{"decisions aren't logged", "../results/state.go", "s.decisions.AppendLog(b.Log, s.logged, s.covered, s.entry)", "s.decisions.AppendLog(b.Log, s.covered, s.covered, s.entry)"},
+	{"decisions aren't logged", "../results/state.go", "s.decisions.AppendLog(b.Log, s.logged, s.covered, s.entry)", "s.decisions.AppendLog(b.Log, 0, 0, s.entry)"},
 	{"the first entries of a long frame aren't logged", "../results/state.go", "if b.Log = slices.Clone(s.earlier);", "if b.Log = nil;"},
 	{"the last decisions that a marker covers aren't logged", "../results/state.go", "s.positions[i].Sequence > b.At.Sequence", "s.positions[i].Sequence >= b.At.Sequence"},
 	{"the state doesn't decide on inputs with results above the last marker", "../results/commits.go", "d.Done = done && c.state != nil", "d.Done = false"},
