@@ -54,7 +54,7 @@ type State interface {
 	// Stats returns figures for metrics. Any goroutine may call it.
 	Stats() StateStats
 
-	// Close frees the state's memory.
+	// Close frees the state's memory. After the first call, it does nothing.
 	Close() error
 }
 

@@ -87,7 +87,7 @@ func applyRecords(r *rig, s device.State, first, end int) (log [][]byte) {
 	return log
 }
 
-// checkDecisions compares values with the reference in three generations, and again after a batch was undone.
+// checkDecisions compares values with the reference in three generations, and again after a batch, and one without records, was undone.
 func checkDecisions(r *rig) {
 	s := newState(r)
 	applyRecords(r, s, 0, 70)
@@ -101,6 +101,12 @@ func checkDecisions(r *rig) {
 	}
 	if records, at := s.Applied(); records != before || at != last || before != 70 {
 		r.Errorf("after an undone batch, the state has %d records up to %v, want %d up to %v", records, at, before, last)
+	}
+	if _, err := s.Apply(nil, nil); err != nil {
+		r.Fatal(err)
+	}
+	if err := s.Undo(); err != nil {
+		r.Errorf("Undo of a batch without records: %v", err)
 	}
 	applyRecords(r, s, 70, 140)
 	if got := s.Stats(); got.Records != 90 || got.Generation != 2 || got.Bytes <= 0 || got.Hits == 0 {
@@ -170,4 +176,9 @@ func checkStateRefusals(r *rig) {
 		r.Errorf("missing keys: %v", err)
 	}
 	applyRecords(r, s, 30, 60)
+	for range 2 {
+		if err := s.Close(); err != nil {
+			r.Errorf("Close: %v", err)
+		}
+	}
 }

@@ -103,13 +103,27 @@ func (t *tables) place(n int) ([]byte, device.Memory, error) {
 	return span.Bytes(), m, err
 }
 
-// put copies numbers or positions to pinned memory, little-endian.
-func (t *tables) put(values any) (device.Memory, error) {
-	b, m, err := t.place(binary.Size(values))
+// put copies numbers to pinned memory, little-endian.
+func (t *tables) put(numbers any) (device.Memory, error) {
+	b, m, err := t.place(binary.Size(numbers))
 	if err == nil && len(b) > 0 {
-		_, err = binary.Encode(b, binary.LittleEndian, values)
+		_, err = binary.Encode(b, binary.LittleEndian, numbers)
 	}
 	return m, err
+}
+
+// putPositions copies positions to pinned memory. binary.Encode would use reflection, which takes longer than the index step.
+func (t *tables) putPositions(positions []neardup.Position) (device.Memory, error) {
+	b, m, err := t.place(len(positions) * positionBytes)
+	if err != nil {
+		return m, err
+	}
+	for i, p := range positions {
+		at := b[i*positionBytes:][:positionBytes]
+		binary.LittleEndian.PutUint64(at, p.Sequence)
+		binary.LittleEndian.PutUint64(at[8:], p.Record)
+	}
+	return m, nil
 }
 
 // Apply implements neardup.Tables.
@@ -122,7 +136,7 @@ func (t *tables) Apply(positions []neardup.Position, keys []byte) error {
 	}
 	copy(b, keys)
 	batch.Keys = m
-	if batch.Positions, err = t.put(positions); err != nil {
+	if batch.Positions, err = t.putPositions(positions); err != nil {
 		return err
 	}
 	result := t.result.Slice(0, t.size.ResultBytes(t.records))
@@ -168,15 +182,17 @@ func (t *tables) Replay(r *neardup.Inserts) (err error) {
 	rows := NearDuplicateRows{
 		First: r.First, Records: len(r.Labels), Carries: r.Carries, Carried: len(r.CarriedLabels), FirstCarried: r.FirstCarried, Keys: len(r.Keys),
 	}
-	for _, in := range []struct {
-		to     *device.Memory
-		values any
-	}{
-		{&rows.Labels, r.Labels}, {&rows.CarriedLabels, r.CarriedLabels}, {&rows.Inserted, r.Keys}, {&rows.KeyLabels, r.KeyLabels},
-	} {
-		if *in.to, err = t.put(in.values); err != nil {
-			return err
-		}
+	if rows.Labels, err = t.putPositions(r.Labels); err != nil {
+		return err
+	}
+	if rows.CarriedLabels, err = t.putPositions(r.CarriedLabels); err != nil {
+		return err
+	}
+	if rows.Inserted, err = t.put(r.Keys); err != nil {
+		return err
+	}
+	if rows.KeyLabels, err = t.put(r.KeyLabels); err != nil {
+		return err
 	}
 	conflicts, m, err := t.place(8)
 	if err != nil {
@@ -199,7 +215,7 @@ func (t *tables) Replay(r *neardup.Inserts) (err error) {
 // Bytes implements neardup.Tables.
 func (t *tables) Bytes() int64 { return t.index.Bytes() }
 
-// Close implements neardup.Tables.
+// Close implements neardup.Tables. After the first call, it does nothing.
 func (t *tables) Close() (err error) {
 	if t.index != nil {
 		err = t.index.Close()
@@ -212,5 +228,6 @@ func (t *tables) Close() (err error) {
 			err = errors.Join(err, t.dev.FreeHost(b))
 		}
 	}
+	t.in, t.result = device.HostBuffer{}, device.HostBuffer{}
 	return err
 }

@@ -48,8 +48,10 @@ func checkState(t *testing.T, gpu device.Device, p neardup.Parameters, batch, re
 				t.Fatal(err)
 			}
 			t.Cleanup(func() {
-				if err := s.Close(); err != nil {
-					t.Error(err)
+				for range 2 {
+					if err := s.Close(); err != nil {
+						t.Error(err)
+					}
 				}
 			})
 			all = append(all, s)
@@ -62,6 +64,12 @@ func checkState(t *testing.T, gpu device.Device, p neardup.Parameters, batch, re
 		undone, cut := random.IntN(3) == 0, random.IntN(n+1)
 		var values [2][]byte
 		for k, s := range states {
+			if _, err := s.Apply(nil, nil); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Undo(); err != nil { // must not undo the batch before
+				t.Fatal(err)
+			}
 			d, err := s.Apply(positions[first:first+n], keys[first*p.Bands*neardup.KeyBytes:][:n*p.Bands*neardup.KeyBytes])
 			if err != nil {
 				t.Fatal(err)
@@ -153,5 +161,55 @@ func TestStateOnFibers(t *testing.T) {
 		if _, err := d.NewState(c.operator, c.block, c.size); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
+	}
+}
+
+// A state of a lost device reports the loss, whatever is called, so that nobody takes it for a bug in the caller.
+func TestStateOfALostDevice(t *testing.T) {
+	fakecuda.Set(t, "")
+	d, err := cuda.Open(cuda.Options{Library: fakecuda.Library(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		fakecuda.Set(t, "")
+		_ = d.Close() // it returns the loss, like closing a state
+	})
+	p := neardup.Parameters{Bands: 5, Rows: 2, K: 24, Seed: 42, Records: 60}
+	s, err := d.NewState("neardup", stateBlock(p), device.StateSize{Records: 60, Batch: 50})
+	if err != nil {
+		t.Fatal(err)
+	}
+	positions, numbers := nearDuplicates(rand.New(rand.NewPCG(7, 7)), p, 20)
+	var keys []byte
+	for _, n := range numbers {
+		keys = binary.LittleEndian.AppendUint64(keys, n)
+	}
+	const half = 10
+	cut := half * p.Bands * neardup.KeyBytes
+	decisions, err := s.Apply(positions[:half], keys[:cut])
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := decisions.AppendLog(nil, 0, half, 1<<16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fakecuda.Set(t, "call=cudaStreamSynchronize code=719 how=device")
+	for i, call := range []func() error{
+		func() error { _, err := s.Apply(positions[half:], keys[cut:]); return err },
+		func() error { _, err := s.Apply(positions[half:], keys[cut:]); return err },
+		s.Undo,
+		func() error { return s.Replay(log[0]) },
+	} {
+		if err := call(); !errors.Is(err, device.ErrLost) {
+			t.Errorf("call %d: %v, want %v", i, err, device.ErrLost)
+		}
+	}
+	if _, err := d.NewState("neardup", stateBlock(p), device.StateSize{Records: 60, Batch: 50}); !errors.Is(err, device.ErrLost) {
+		t.Errorf("a new state: %v, want %v", err, device.ErrLost)
+	}
+	if err := s.Close(); !errors.Is(err, device.ErrLost) {
+		t.Errorf("Close: %v, want %v", err, device.ErrLost)
 	}
 }

@@ -77,6 +77,9 @@ type tablesState struct {
 
 // Apply implements device.State.
 func (s *tablesState) Apply(positions []device.Position, keys []byte) (device.Decisions, error) {
+	if s.broken != nil {
+		return nil, s.broken
+	}
 	if err := s.check(positions, len(keys)/KeyBytes); err != nil {
 		return nil, device.Errorf("apply", "", device.ErrInvalid, "%v", err)
 	}
@@ -144,12 +147,17 @@ func (s *tablesState) AppendLog(entries [][]byte, first, end, limit int) ([][]by
 
 // Undo implements device.State.
 func (s *tablesState) Undo() error {
-	if !s.undoable {
+	switch {
+	case s.broken != nil:
+		return s.broken
+	case !s.undoable:
 		return invalid("undo", errNotUndoable)
 	}
-	if err := s.tables.Undo(); err != nil {
-		s.broken = err
-		return err
+	if s.applied > s.before.applied { // tables don't know empty batches
+		if err := s.tables.Undo(); err != nil {
+			s.broken = err
+			return err
+		}
 	}
 	s.state, s.carries[1] = s.before, s.carries[0]
 	s.parts, s.undoable = [2][]row{}, false
