@@ -64,7 +64,7 @@ type Device interface {
 	// invalid size, and with ErrOutOfMemory. The caller must close the state before the device.
 	NewState(name string, params []byte, size StateSize) (State, error)
 
-	// StateBytes returns the memory that NewState allocates, in bytes. It fails like NewState, except for ErrOutOfMemory.
+	// StateBytes returns the device memory that NewState allocates, in bytes. On a GPU, pinned memory for a batch comes on top. It fails like NewState, except for ErrOutOfMemory.
 	StateBytes(name string, params []byte, size StateSize) (int64, error)
 
 	// WaitCompletion waits until a stream has reached a Notify call, and returns the call's token. It returns tokens in

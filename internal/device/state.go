@@ -17,7 +17,7 @@ type StateSize struct {
 	// on at most twice as many.
 	Records int
 
-	// Batch is the maximum number of records in one call of Apply, from 1 to Records.
+	// Batch is the maximum number of records in one call of Apply, from 1 to Records, and at most 2^20.
 	Batch int
 }
 
