@@ -11,13 +11,18 @@ import (
 type NearDuplicates struct {
 	Seed  uint64
 	Share float64 // share of copies among the documents, 0 to 1
-	Size  int     // of a document that isn't a copy, in bytes. Copies have other sizes, because words are inserted and deleted.
+	Least float64 // the least Jaccard similarity that a copy is made for, 0 to 1
+
+	// Text appends document i if it isn't a copy. Copies have other sizes than their sources, because words are inserted and deleted.
+	Text func(dst []byte, i int) []byte
+}
+
+// TextsOf returns a function for Text that appends documents of size bytes.
+func TextsOf(seed uint64, size int) func(dst []byte, i int) []byte {
+	return func(dst []byte, i int) []byte { return common().AppendUTF8(dst, Seed(seed, i), size) }
 }
 
 const (
-	// nearestSimilarity is the least similarity that a copy is made for.
-	nearestSimilarity = 0.5
-
 	// shinglesPerEdit is about how many 24-character shingles contain a part of one word.
 	shinglesPerEdit = 29
 
@@ -26,7 +31,7 @@ const (
 )
 
 // Source returns the document of which document i is a copy. ok is false if it is no copy. similarity is the wanted Jaccard similarity
-// of their sets of 24-character shingles, 0.5 to 1. The similarity of the two texts is only near it, so compute it where it matters.
+// of their sets of 24-character shingles, Least to 1. The similarity of the two texts is only near it, so compute it where it matters.
 func (d NearDuplicates) Source(i int) (source int, similarity float64, ok bool) {
 	r := Random{Seed(d.Seed^0x6e656172, i)}
 	if i == 0 || r.fraction() >= d.Share {
@@ -36,18 +41,19 @@ func (d NearDuplicates) Source(i int) (source int, similarity float64, ok bool) 
 	if r.Below(4) == 0 {
 		source -= source % starStep
 	}
-	return source, nearestSimilarity + (1-nearestSimilarity)*r.fraction(), true
+	return source, d.Least + (1-d.Least)*r.fraction(), true
 }
 
 // Append appends document i. It makes all documents from which the document was copied, which are few: about the logarithm of i at most.
 func (d NearDuplicates) Append(dst []byte, i int) []byte {
 	source, similarity, ok := d.Source(i)
 	if !ok {
-		return common().AppendUTF8(dst, Seed(d.Seed, i), d.Size)
+		return d.Text(dst, i)
 	}
-	words := bytes.SplitAfter(d.Append(nil, source), []byte{' '})
+	text := d.Append(nil, source)
+	words := bytes.SplitAfter(text, []byte{' '})
 	r := Random{Seed(d.Seed, i)}
-	changed := float64(d.Size) * (1 - similarity) / (1 + similarity) // shingles that only one of the two has
+	changed := float64(len(text)) * (1 - similarity) / (1 + similarity) // shingles that only one of the two has
 	for range int(math.Round(changed / shinglesPerEdit)) {
 		at, word := r.Below(len(words)), common().draws[r.Next()>>(64-drawBits)]
 		switch kind := r.Below(3); {

@@ -29,7 +29,7 @@ func similarity(a, b []byte, k int) float64 {
 // TestNearDuplicates compares wanted and true similarities, and expects chains and stars.
 func TestNearDuplicates(t *testing.T) {
 	const n, k = 4000, 24
-	d := NearDuplicates{Seed: 7, Share: 0.3, Size: 500}
+	d := NearDuplicates{Seed: 7, Share: 0.3, Least: 0.5, Text: TextsOf(7, 500)}
 	copies, chains, sources := 0, 0, map[int]int{}
 	distance := 0.0
 	for i := range n {
@@ -37,7 +37,7 @@ func TestNearDuplicates(t *testing.T) {
 		if !ok {
 			continue
 		}
-		if source >= i || wanted < nearestSimilarity || wanted > 1 {
+		if source >= i || wanted < d.Least || wanted > 1 {
 			t.Fatalf("document %d is a copy of %d with similarity %g", i, source, wanted)
 		}
 		copies++

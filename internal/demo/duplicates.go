@@ -18,43 +18,20 @@ func CheckShare(share float64) error {
 	return nil
 }
 
-// nearDuplicates generates the texts of a set, and in place of some of them near-duplicates of earlier texts.
+// leastSimilarity is the least similarity of a near-duplicate and its source, about. The operator finds nearly all of them.
+const leastSimilarity = 0.9
+
+// nearDuplicates generates the texts of a set, and near-duplicates of earlier texts in place of some of them.
 type nearDuplicates struct {
 	texts
-	seed  uint64
-	share float64
+	copies corpus.NearDuplicates
 }
 
-func (d *nearDuplicates) text(dst []byte, n int) []byte {
-	r := corpus.Random{State: corpus.Seed(d.seed, n)}
-	if n == 0 || unit(&r) > d.share {
-		return d.texts.text(dst, n)
-	}
-	start := len(dst)
-	dst = d.text(dst, r.Below(n))
-	edit(dst[start:], &r)
-	return dst
+func newNearDuplicates(all texts, seed uint64, share float64) *nearDuplicates {
+	return &nearDuplicates{all, corpus.NearDuplicates{Seed: seed, Share: share, Least: leastSimilarity, Text: all.text}}
 }
 
-// edit changes a few characters of a text, at its end or in its middle, or leaves it as it is.
-func edit(text []byte, r *corpus.Random) {
-	const changed = 4
-	if len(text) < 4*changed {
-		return
-	}
-	at := len(text) - changed
-	switch r.Below(3) {
-	case 0:
-		return
-	case 1:
-		at = len(text) / 2
-	}
-	for i := range text[at : at+changed] {
-		if text[at+i] < 0x80 { // other bytes belong to characters of several bytes
-			text[at+i] = 'a' + byte(r.Below(26))
-		}
-	}
-}
+func (d *nearDuplicates) text(dst []byte, n int) []byte { return d.copies.Append(dst, n) }
 
 // verdicts follows the rule of neardup for the records of all messages, in the order of the stream. Each message waits for its turn.
 type verdicts struct {

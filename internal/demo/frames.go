@@ -77,7 +77,7 @@ func newTexts(seed uint64, f Frames, near float64) texts {
 	if near == 0 {
 		return all
 	}
-	return &nearDuplicates{texts: all, seed: seed, share: near}
+	return newNearDuplicates(all, seed, near)
 }
 
 // framed generates random text for messages of several records. Most records differ in size.

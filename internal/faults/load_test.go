@@ -137,12 +137,15 @@ func (r *rig) stormOf(n int, inputs func(first int) func(i int) *nats.Msg) *onsl
 	return l
 }
 
-// smallInputs returns a function that creates the i-th input from number first on. Inputs have 256 bytes. They use 64
-// subjects, so that every partition has some inputs.
+// loadSubjects is the number of subjects of smallInputs.
+const loadSubjects = 64
+
+// smallInputs returns a function that creates the i-th input from number first on. Inputs have 256 bytes. They use
+// loadSubjects subjects, so that every partition has some inputs.
 func (r *rig) smallInputs(first int) func(i int) *nats.Msg {
 	return func(i int) *nats.Msg {
 		n := first + i
-		return &nats.Msg{Subject: fmt.Sprintf("ingest.load.%d", n%64), Data: r.smallInput(n), Header: nats.Header{"Input": {strconv.Itoa(n)}}}
+		return &nats.Msg{Subject: fmt.Sprintf("ingest.load.%d", n%loadSubjects), Data: r.smallInput(n), Header: nats.Header{"Input": {strconv.Itoa(n)}}}
 	}
 }
 

@@ -24,7 +24,7 @@ func TestDocuments(t *testing.T) {
 	const batch = 1000
 	n := documentCount(t)
 	p := neardup.Parameters{Bands: 20, Rows: 13, K: 24, Seed: 42, Records: n}
-	documents := corpus.NearDuplicates{Seed: 3, Share: 0.3, Size: 500}
+	documents := corpus.NearDuplicates{Seed: 3, Share: 0.3, Text: corpus.TextsOf(3, 500)}
 	signatures := signaturesOf(t, documents, n)
 	got, _, err := neardup.Components(p, batch, signatures)
 	if err != nil {
