@@ -291,12 +291,11 @@ func Specs(ops []operator.Operator) string {
 	return strings.Join(list, ",")
 }
 
-// Parse parses a list of operators that is fixed in a suite's source. For a stateful operator, it returns the kernel. It panics if the list is
-// invalid.
+// Parse parses a list of operators that is fixed in a suite's source. It panics if the list is invalid.
 func Parse(list string) []operator.Operator {
 	ops, err := operator.ParseList(list)
 	if err != nil {
 		panic("bench: " + err.Error())
 	}
-	return operator.Kernels(ops)
+	return ops
 }

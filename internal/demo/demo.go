@@ -16,6 +16,7 @@ import (
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/memory"
 	"millrace/internal/streams"
+	"millrace/internal/textframes"
 )
 
 // Options holds the settings of the demo.
@@ -51,7 +52,7 @@ type Demo struct {
 
 // New connects the producer and the checker to the server.
 func New(o Options) (*Demo, error) {
-	docs := &source{newTexts(o.Seed, o.Frames, o.NearDuplicates), o.Messages, newVerdicts(o.Operators, o.StateRecords)}
+	docs := &source{newTexts(o.Seed, o.Frames, o.NearDuplicates), o.Messages, textframes.NewVerdicts(o.Operators, o.StateRecords)}
 	docs.Split.Framing = o.Frames.Framing
 	in, err := nats.Connect(o.URL, nats.Name("millrace-demo-producer"))
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 type source struct {
 	texts
 	memory.Messages
-	verdicts *verdicts // nil without a stateful operator
+	verdicts *textframes.Verdicts // nil without a stateful operator
 }
 
 // Append appends the uncompressed message i to dst.
@@ -73,12 +73,12 @@ func (s *source) decider(at turn, records [][]byte) textframes.Decide {
 	if s.verdicts == nil {
 		return nil
 	}
-	keys := s.verdicts.keys(records)
+	keys := s.verdicts.Keys(records)
 	return func(t *table.Table, asked []uint32) {
 		if at.before != nil {
 			<-at.before
 		}
-		s.verdicts.put(t, asked, at.sequence, keys)
+		s.verdicts.Put(t, asked, at.sequence, keys)
 		at.known()
 	}
 }

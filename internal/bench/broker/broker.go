@@ -2,7 +2,7 @@
 // another. The workers are Millrace with shared and exclusive delivery, a null worker that computes nothing, and a
 // worker in plain Go with the same operators.
 //
-// Start reading at Bench. rows.go defines the rows and their comparisons, and text.go those with JSON lines. round.go
+// Start reading at Bench. rows.go defines the rows and their comparisons, and text.go and neardup.go those with text. round.go
 // measures one round of a row. pair.go creates the streams of a round, content.go creates their messages, and
 // expected.go checks their results. The workers are in plain.go and millrace.go, and the server is in server.go.
 //
@@ -49,15 +49,16 @@ type Bench struct {
 	server *server // nil before the first row
 
 	// Tests change these.
-	forms      []form        // forms of the rows with frames
-	textForms  []textForm    // forms of the rows with JSON lines
-	frameBytes int           // bytes of a frame before compression
-	pollFirst  time.Duration // pause between two checks for a round's first delivery
+	forms        []form        // forms of the rows with frames
+	textForms    []textForm    // forms of the rows with JSON lines
+	frameBytes   int           // bytes of a frame before compression
+	stateRecords int           // records of a generation of a state
+	pollFirst    time.Duration // pause between two checks for a round's first delivery
 }
 
 // New returns a Bench without starting the server.
 func New(o Options) *Bench {
-	return &Bench{o: o, forms: forms, textForms: textForms, frameBytes: usualFrameBytes, pollFirst: pollFirst}
+	return &Bench{o: o, forms: forms, textForms: textForms, frameBytes: usualFrameBytes, stateRecords: stateRecords, pollFirst: pollFirst}
 }
 
 // Suite returns the suite for `worker bench`.
@@ -70,6 +71,7 @@ func (b *Bench) Suite() bench.Suite {
 			{Rows: rateEntries, Run: b.onServer(b.runRates)},
 			{Rows: frameEntries, Run: b.onServer(b.runFrames)},
 			{Rows: textEntries, Run: b.onServer(b.runText)},
+			{Rows: duplicatesEntries, Run: b.onServer(b.runDuplicates)},
 			{Rows: latencyEntries, Run: b.onServer(b.runLatency)},
 		},
 	}

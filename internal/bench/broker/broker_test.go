@@ -68,6 +68,7 @@ func newBench(t *testing.T, o Options) *Bench {
 	o.Program = []string{os.Args[0], serve}
 	b := New(o)
 	b.forms, b.textForms, b.frameBytes, b.pollFirst = forms[:2], textForms[2:6], 1<<10, 20*time.Millisecond
+	b.stateRecords = 1000
 	t.Cleanup(func() {
 		if err := b.Close(); err != nil {
 			t.Errorf("closing the bench: %v", err)
@@ -124,6 +125,9 @@ func TestEveryRowIsMeasured(t *testing.T) {
 		rowTextNull:      {len(nullForms), rateFigures, frameFigures},
 		rowTextShared:    {text, rateFigures, frameFigures},
 		rowTextExclusive: {text, rateFigures, frameFigures},
+
+		rowDuplicates:          {1, append([]string{figureOverChecksums}, rateFigures...), frameFigures},
+		rowDuplicatesChecksums: {1, rateFigures, frameFigures},
 
 		rowLatency:     {len(operatorLists), []string{figureLatency, figureLatencyP99}, nil},
 		rowLatencyNull: {1, []string{figureLatency, figureLatencyP99}, nil},

@@ -24,34 +24,45 @@ type load struct {
 // content generates the messages of one form and checks their results.
 //
 // A message of one record is random and unique. Frames contain text that compresses about as well as English. They
-// repeat after differentFrames messages, because making and compressing them takes longer than the measured work.
+// repeat after differentFrames messages, because making and compressing them takes longer than the measured work. Only
+// frames with near-duplicates don't repeat.
 type content struct {
 	form
-	seed   uint64
-	frames func() [][]byte // returns the different frames; the first call makes them
+	seed uint64
+
+	mu     sync.Mutex
+	frames [][]byte // the last frames that were made; nil at first
+	first  int      // number of their first
 }
 
-// differentFrames is the number of different frames. Together, they exceed a processor's caches. The number is prime,
-// so messages at the same position in two batches differ.
+// differentFrames is the number of different frames, and the number of frames that are made at a time. Together, they
+// exceed a processor's caches. The number is prime, so messages at the same position in two batches differ.
 const differentFrames = 61
 
 // vocabulary returns the text generator of all frames.
 var vocabulary = sync.OnceValue(func() *corpus.Vocabulary { return corpus.NewVocabulary(1) })
 
 func newContent(f form, seed uint64) *content {
-	c := &content{form: f, seed: seed}
-	c.frames = sync.OnceValue(c.makeFrames)
-	return c
+	return &content{form: f, seed: seed}
 }
 
-// makeFrames returns the different frames. It uses all cores.
-func (c *content) makeFrames() [][]byte {
+// framesFrom returns the frames of the messages [first, first+differentFrames). It uses all cores to make them.
+func (c *content) framesFrom(first int) [][]byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.frames == nil || c.first != first {
+		c.frames, c.first = c.makeFrames(first), first
+	}
+	return c.frames
+}
+
+func (c *content) makeFrames(first int) [][]byte {
 	frames := make([][]byte, differentFrames)
 	var group errgroup.Group
 	group.SetLimit(runtime.GOMAXPROCS(0))
 	for i := range frames {
 		group.Go(func() error {
-			records, _ := c.recordsOf(i)
+			records, _ := c.recordsOf(first + i)
 			body, err := textframes.Append(nil, c.framing, records)
 			frames[i] = new(compression.Compressor).Append(nil, c.encoding, body)
 			return err
@@ -67,6 +78,10 @@ func (c *content) makeFrames() [][]byte {
 func (c *content) recordsOf(i int) (records, inputs [][]byte) {
 	if c.framing == frame.None {
 		records = [][]byte{c.message(i)}
+		return records, records
+	}
+	if c.copies {
+		records = c.copiesOf(i)
 		return records, records
 	}
 	text, set := vocabulary(), corpus.Seed(c.seed, i%differentFrames)
@@ -97,7 +112,11 @@ const minDocument = 32
 // message returns message i. The caller must not change it.
 func (c *content) message(i int) []byte {
 	if c.framing != frame.None {
-		return c.frames()[i%differentFrames]
+		first := 0
+		if c.copies {
+			first = i - i%differentFrames
+		}
+		return c.framesFrom(first)[i%differentFrames]
 	}
 	body := make([]byte, c.size)
 	bench.Document(body, c.seed, i)
@@ -110,7 +129,7 @@ func (c *content) bytes() int {
 		return c.size
 	}
 	sum := 0
-	for _, f := range c.frames() {
+	for _, f := range c.framesFrom(0) {
 		sum += len(f)
 	}
 	return sum / differentFrames

@@ -73,10 +73,13 @@ func (c *content) checker(ops []operator.Operator, n int) func(i int, h nats.Hea
 		null, err := c.nullResult()
 		return func(_ int, h nats.Header, body []byte) error { return cmp.Or(err, null.check(h, body)) }
 	}
-	if c.framing != frame.None {
+	if operator.HasState(ops) {
+		return c.verdictChecker(ops)
+	}
+	if c.framing != frame.None && !c.copies {
 		return c.frameChecker(ops, n)
 	}
-	every := max(n*c.size/sampleBytes, 1)
+	every := max(n*c.records*c.size/sampleBytes, 1)
 	return func(i int, h nats.Header, body []byte) error {
 		if i != 0 && i != n-1 && i%every != 0 {
 			return nil
@@ -85,7 +88,7 @@ func (c *content) checker(ops []operator.Operator, n int) func(i int, h nats.Hea
 	}
 }
 
-// frameChecker implements checker for frames. It compares the results of the first frame and of one other frame with
+// frameChecker implements checker for frames that repeat. It compares the results of the first frame and of one other frame with
 // the reference. Equal frames must have equal results.
 func (c *content) frameChecker(ops []operator.Operator, n int) func(i int, h nats.Header, body []byte) error {
 	different := min(n, differentFrames)
@@ -118,13 +121,18 @@ func (c *content) checkReference(ops []operator.Operator, i int, h nats.Header, 
 
 // reference returns the result of message i, computed with the reference implementations of the operators.
 func (c *content) reference(ops []operator.Operator, i int) (result, error) {
+	return c.decided(ops, i, func([][]byte) textframes.Decide { return nil })
+}
+
+// decided is like reference for any operators. decider returns the function that decides for a stateful one.
+func (c *content) decided(ops []operator.Operator, i int, decider func(inputs [][]byte) textframes.Decide) (result, error) {
 	records, inputs := c.recordsOf(i)
 	message, err := textframes.Append(nil, c.framing, records)
 	if err != nil {
 		return result{}, err
 	}
 	m := c.messages(ops)
-	want, leftOut, err := textframes.Results(&m, message, inputs, nil)
+	want, leftOut, err := textframes.Results(&m, message, inputs, decider(inputs))
 	if err != nil {
 		return result{}, err
 	}

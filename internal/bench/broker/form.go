@@ -20,6 +20,7 @@ type form struct {
 	framing   frame.Framing
 	encoding  compression.Encoding
 	documents bool            // whether each record is a JSON object with a text, as textframes.AppendDocument makes it
+	copies    bool            // whether the records are texts of which some are near-duplicates of others
 	field     string          // member that operators process; empty for whole records
 	format    operator.Format // of results
 	filter    string          // condition of the records in results; empty for all
@@ -30,7 +31,7 @@ type form struct {
 // single returns the form of messages with one record each, without framing. Results are JSON.
 func single(size int) form { return form{size: size, records: 1} }
 
-// These are the maximum numbers of records in a frame, also of documents. The result of such a frame fits into one message. The results of
+// These are the maximum numbers of records in a frame, also of documents and texts with near-duplicates. The result of such a frame fits into one message. The results of
 // the operator quality have about 900 bytes per document in JSON.
 const (
 	maxFrameRecords   = 8192
@@ -40,7 +41,7 @@ const (
 // filled returns the form with records of size bytes. A frame gets as many records as fit into frameBytes, within the limits.
 func (f form) filled(size, frameBytes int) form {
 	f.size, f.records = size, min(max(frameBytes/size, 1), maxFrameRecords)
-	if f.documents {
+	if f.documents || f.copies {
 		f.records = min(f.records, maxFrameDocuments)
 	}
 	return f

@@ -18,9 +18,10 @@ import (
 	"millrace/internal/streams"
 )
 
-// These are the worker's defaults for the bounds of a batch and the linger time. The bounds apply if the configuration
-// has none.
+// These are the worker's defaults for the records of a generation, the bounds of a batch and the linger time. The bounds
+// apply if the configuration has none.
 const (
+	stateRecords  = 1_000_000
 	batchBytes    = 4 << 20
 	batchPayloads = 8192
 	linger        = 2 * time.Millisecond
@@ -44,6 +45,8 @@ type millrace struct {
 	session     *bench.Session
 	ops         []operator.Operator
 	connections int // number of connections to the server
+
+	stateRecords int // records of a generation of a state
 
 	conns []*nats.Conn
 	pipes []*streams.Pipeline
@@ -74,6 +77,9 @@ func (m *millrace) prepare(ctx context.Context, p *pair, l load) (err error) {
 		Logger: quiet, Observer: m.tally, Records: &m.ended,
 	}
 	o.Messages = l.messages(m.ops)
+	if o.State, err = stateOptions(m.ops, m.stateRecords, m.pipes[0]); err != nil {
+		return err
+	}
 	m.w, err = ingest.NewWorker(ctx, m.conns[0], m.pipes, o)
 	return err
 }

@@ -14,6 +14,7 @@ import (
 
 	"millrace/internal/bench"
 	"millrace/internal/ingest/topology"
+	"millrace/internal/operator"
 )
 
 // pair is an input stream with its consumers, a result stream, and the stream of dead letters. Every round has a new
@@ -23,8 +24,8 @@ import (
 // stream with other users of the server, an interrupted run, or another pair.
 type pair struct {
 	*server
-	name      string
-	exclusive bool // whether each partition has a consumer, as for exclusive delivery
+	kind kind // of the worker
+	name string
 }
 
 // The names of streams and the first tokens of subjects begin with these prefixes and end with the name of the pair.
@@ -36,6 +37,8 @@ const (
 	inPrefix   = "millrace-bench-in-"
 	outPrefix  = "millrace-bench-out-"
 	deadPrefix = "millrace-bench-dead-"
+
+	commitPrefix = "millrace-bench-commits-"
 )
 
 // partitions is the number of partitions of exclusive delivery. Each has one consumer.
@@ -52,23 +55,30 @@ const (
 // newPair creates the streams of a pair as MILLRACE_PROVISION does. Then it removes the pairs of earlier rounds and of
 // interrupted runs. The order matters: when an account's last stream is deleted, the server removes the folder of
 // streams. A stream that is created at that moment has no folder.
-func (s *server) newPair(ctx context.Context, exclusive bool) (*pair, error) {
-	p := &pair{server: s, name: rand.Text(), exclusive: exclusive}
+func (s *server) newPair(ctx context.Context, k kind) (*pair, error) {
+	p := &pair{server: s, kind: k, name: rand.Text()}
 	if err := topology.Provision(ctx, s.js, p.topology(), quiet); err != nil {
 		return nil, fmt.Errorf("create streams: %w: the user needs permission to create streams, and space for the payloads of a round (at most %d MiB; a smaller --seconds needs less)", err, maxBytes>>20)
 	}
 	return p, s.removeExcept(ctx, p.name)
 }
 
-// topology returns the topology of a Millrace worker between the two streams. The worker stores no commit markers.
+// topology returns the topology of a Millrace worker between the two streams.
 func (p *pair) topology() topology.Topology {
-	return topology.Topology{
+	t := topology.Topology{
 		Stream: inStream + p.name, Subjects: []string{inPrefix + p.name + ".>"}, Consumer: "millrace-bench", API: p.api,
 		ResultStream: outStream + p.name, ResultPrefix: outPrefix + p.name, DeadLetterPrefix: deadPrefix + p.name,
 		ExactlyOnce: topology.Off, ResultIDs: true, Kept: topology.Kept{Replicas: 1},
-		Exclusive: p.exclusive, Partitions: partitions, MaxDeliver: 10,
+		Exclusive: p.kind.exclusive, Partitions: partitions, MaxDeliver: 10,
 		Storage: p.storage, AckWait: ackWait, MaxAckPending: maxAckPending,
 	}
+	if p.kind.exactlyOnce {
+		t.ExactlyOnce, t.CommitPrefix = topology.Required, commitPrefix+p.name
+	}
+	if operator.HasState(p.kind.ops) {
+		t.Stateful = p.kind.ops[0].Name()
+	}
+	return t
 }
 
 // removeExcept deletes the streams and consumers of all pairs except the pair with the name kept. If kept is empty, it

@@ -58,7 +58,7 @@ func (s *server) round(ctx context.Context, k kind, l load) (r roundFigures, err
 			err = context.Cause(ctx)
 		}
 	}()
-	p, err := s.newPair(ctx, k.exclusive)
+	p, err := s.newPair(ctx, k)
 	if err != nil {
 		return r, err
 	}
@@ -178,7 +178,7 @@ func (p *pair) check(ctx context.Context, ops []operator.Operator, l load) (late
 	if err != nil {
 		return nil, err
 	}
-	consumer, err := stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{})
+	consumer, err := stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{FilterSubjects: []string{outPrefix + p.name + ".>"}})
 	if err != nil {
 		return nil, fmt.Errorf("read results back: %w", err)
 	}
@@ -187,7 +187,7 @@ func (p *pair) check(ctx context.Context, ops []operator.Operator, l load) (late
 		return nil, fmt.Errorf("read results back: %w", err)
 	}
 	defer messages.Stop()
-	stored, seen, right := int(stream.CachedInfo().State.Msgs), make([]bool, l.n), l.checker(ops, l.n)
+	stored, seen, right := int(consumer.CachedInfo().NumPending), make([]bool, l.n), l.checker(ops, l.n)
 	for range stored {
 		m, err := messages.Next(jetstream.NextContext(ctx))
 		if err != nil {

@@ -30,7 +30,7 @@ func newTestPair(t *testing.T, exclusive bool) *pair {
 			t.Error(err)
 		}
 	})
-	p, err := s.newPair(t.Context(), exclusive)
+	p, err := s.newPair(t.Context(), kind{exclusive: exclusive})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func TestWhatIsWrongIsFound(t *testing.T) {
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p, err := s.newPair(t.Context(), false)
+			p, err := s.newPair(t.Context(), kind{})
 			if err != nil {
 				t.Fatal(err)
 			}

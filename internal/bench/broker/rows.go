@@ -29,6 +29,9 @@ const (
 	rowTextShared    = "text-shared"
 	rowTextExclusive = "text-exclusive"
 
+	rowDuplicates          = "neardup-exclusive"
+	rowDuplicatesChecksums = "neardup-crc32c"
+
 	rowLatency     = "latency"
 	rowLatencyNull = "latency-null"
 )
@@ -56,6 +59,12 @@ var textEntries = []bench.Entry{
 	{Name: rowTextExclusive, Shows: "the same with millrace-exclusive"},
 }
 
+// duplicatesEntries are the rows that measure the rates of workers with near-duplicates.
+var duplicatesEntries = []bench.Entry{
+	{Name: rowDuplicatesChecksums, Shows: "millrace-exclusive with crc32c and commit markers, and the messages of neardup-exclusive"},
+	{Name: rowDuplicates, Shows: "millrace-exclusive with neardup and messages of 512 KiB that hold texts of 512 bytes: exactly once, with the log of the states"},
+}
+
 // latencyEntries are the rows that measure the latency of a payload at a low rate.
 var latencyEntries = []bench.Entry{
 	{Name: rowLatency, Shows: "millrace-shared with 1,000 payloads of 1 KiB per second: from when a payload is stored until its result is"},
@@ -77,6 +86,8 @@ const (
 
 	figureOverLines = "records a second over whole lines"
 	figureOverArrow = "records a second over all records in arrow"
+
+	figureOverChecksums = "records a second over crc32c"
 
 	figureLatency    = "stored to stored"
 	figureLatencyP99 = "stored to stored p99"
@@ -104,6 +115,7 @@ var columns = []bench.Column{
 	{Title: "x uncompressed", Legend: "records/s over those of the same worker with uncompressed frames", Cell: bench.FigureCell(figureOverUncompressed, bench.Number)},
 	{Title: "x lines", Legend: "records/s over those of the same worker with whole lines as records", Cell: bench.FigureCell(figureOverLines, bench.Number)},
 	{Title: "x arrow", Legend: "records/s over those of the same worker with the results of all records in Arrow", Cell: bench.FigureCell(figureOverArrow, bench.Number)},
+	{Title: "x crc32c", Legend: "records/s over those of crc32c with the same messages", Cell: bench.FigureCell(figureOverChecksums, bench.Number)},
 	{Title: "p50 us", Legend: "from when the server has stored a payload until it has stored the result", Cell: bench.FigureCell(figureLatency, bench.Micros)},
 	{Title: "p99 us", Cell: bench.FigureCell(figureLatencyP99, bench.Micros)},
 }
@@ -285,11 +297,12 @@ func (s *server) latency(session *bench.Session, k kind) *bench.Case {
 
 // kind is a kind of worker with one list of operators.
 type kind struct {
-	name      string
-	exclusive bool                // whether the streams are partitioned, as for exclusive delivery
-	ops       []operator.Operator // nil for a worker that computes nothing
-	device    bool                // whether the worker uses the devices
-	make      func() worker       // creates the worker of one round
+	name        string
+	exclusive   bool                // whether the streams are partitioned, as for exclusive delivery
+	exactlyOnce bool                // whether the worker stores commit markers
+	ops         []operator.Operator // nil for a worker that computes nothing
+	device      bool                // whether the worker uses the devices
+	make        func() worker       // creates the worker of one round
 }
 
 // newCase returns the case of a row of kind k. size is the size of a payload in bytes, and measure runs one round. The
@@ -308,7 +321,7 @@ func (k kind) newCase(session *bench.Session, size int, measure func(context.Con
 // millraceKind returns the kind that runs Millrace with shared or exclusive delivery.
 func (b *Bench) millraceKind(session *bench.Session, name string, exclusive bool, ops []operator.Operator) kind {
 	return kind{name: name, exclusive: exclusive, ops: ops, device: true, make: func() worker {
-		return &millrace{session: session, ops: ops, connections: b.connections(exclusive)}
+		return &millrace{session: session, ops: ops, stateRecords: b.stateRecords, connections: b.connections(exclusive)}
 	}}
 }
 
