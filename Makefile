@@ -142,7 +142,7 @@ gpu-bundle: ## Build everything that a GPU machine without Go needs into .gpu/
 	done
 	if [ -f kernels/build/libmillrace.so ]; then cp kernels/build/libmillrace.so $(wildcard kernels/build/libmillrace-faulty.so kernels/build/above_mean.so kernels/build/yardstick) $(BUNDLE)/; \
 	else echo "kernels/build/libmillrace.so is missing (make kernels): the bundle is built without it" >&2; fi
-	cd $(BUNDLE) && tar -czf bundle.tar.gz * && find . -type f ! -name bundle.tar.gz -delete
+	cd $(BUNDLE) && XZ_OPT=-T0 tar -cJf bundle.tar.xz * && find . -type f ! -name bundle.tar.xz -delete
 	@du -sh $(BUNDLE); test $$(du -sm $(BUNDLE) | cut -f1) -le $(BUNDLE_MIB) || \
 		{ echo "$(BUNDLE) is over $(BUNDLE_MIB) MiB" >&2; exit 1; }
 
