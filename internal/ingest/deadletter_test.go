@@ -18,8 +18,8 @@ import (
 	"millrace/internal/compression"
 	"millrace/internal/ingest/embedded"
 	"millrace/internal/ingest/inflight"
-	"millrace/internal/ingest/publisher"
 	"millrace/internal/ingest/results"
+	"millrace/internal/ingest/store"
 	"millrace/internal/operator"
 	"millrace/internal/record"
 	"millrace/internal/streams"
@@ -62,7 +62,7 @@ func TestAnInputThatCannotBeProcessedIsADeadLetter(t *testing.T) {
 					t.Errorf("the dead letter has %d bytes and the error %q, want the payload and %q", len(m.Data()), says, c.says)
 				}
 				want := strings.Replace(c.m.Subject, "ingest", "deadletter", 1)
-				if got := m.Subject(); got != want && (c.m.Subject != long || len(got) > publisher.MaxSubject || !strings.HasPrefix(got, want[:100])) {
+				if got := m.Subject(); got != want && (c.m.Subject != long || len(got) > store.MaxSubject || !strings.HasPrefix(got, want[:100])) {
 					t.Errorf("the dead letter is on %q of %d bytes, want %q, shortened if it is too long", got, len(got), want)
 				}
 				if got := r.stored("results.>"); len(got) != 2 || len(got[1]) != 1 || len(got[3]) != 1 {

@@ -12,8 +12,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/frame"
-	"millrace/internal/ingest/commit"
 	"millrace/internal/ingest/results"
+	"millrace/internal/ingest/store"
 	"millrace/internal/streams"
 )
 
@@ -133,8 +133,8 @@ func TestExactlyOnceWithoutIDs(t *testing.T) {
 	for _, stored := range []map[uint64][]jetstream.Msg{r.stored("results.>"), r.deadLetters()} {
 		for input, messages := range stored {
 			h := messages[0].Headers()
-			if id := h.Get(jetstream.MsgIDHeader); id != "" || !strings.HasPrefix(h.Get(commit.HeaderID), fmt.Sprintf("INGEST:%d:", input)) {
-				t.Fatalf("the message of input %d has the ids %q and %q", input, id, h.Get(commit.HeaderID))
+			if id := h.Get(jetstream.MsgIDHeader); id != "" || !strings.HasPrefix(h.Get(store.HeaderID), fmt.Sprintf("INGEST:%d:", input)) {
+				t.Fatalf("the message of input %d has the ids %q and %q", input, id, h.Get(store.HeaderID))
 			}
 		}
 	}

@@ -44,7 +44,7 @@ type Options struct {
 	// may be nil.
 	settled func(sequence uint64, stored time.Time)
 
-	// publishTimeout is the time after which a published result without a response is considered lost. 0 means publisher.Timeout.
+	// publishTimeout is the time after which a published result without a response is considered lost. 0 means store.Timeout.
 	// It is for tests.
 	publishTimeout time.Duration
 }

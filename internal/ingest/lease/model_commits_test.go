@@ -10,9 +10,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"millrace/internal/ingest/commit"
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/results"
+	"millrace/internal/ingest/store"
 )
 
 // In two thirds of the runs, the streams of results and dead letters accept commit markers. The leases then store
@@ -47,7 +47,7 @@ type modelStoredMessage struct {
 	subject string
 	header  nats.Header
 	data    []byte // only of log entries
-	marker  *commit.Marker
+	marker  *store.Marker
 	until   uint64 // last input of the fast batch that this message begins; otherwise 0
 }
 
@@ -79,8 +79,8 @@ func (e *modelLease) openCommits(ctx context.Context, p results.Partition) (leas
 	if !m.once {
 		return nil, nil
 	}
-	o := commit.Options{Owner: fmt.Sprint(e.w.id, " ", e.n), Created: time.Unix(1, 0), Way: m.way, Again: func(context.Context, commit.Store, int, error) bool { return true }, Start: commit.Position{Sequence: p.Floor}, LookUp: p.Delivered, Entry: m.entry()}
-	of, letters, err := commit.Open(ctx, o, &modelStore{e: e, chain: &m.server.chains[0]}, &modelStore{e: e, chain: &m.server.chains[1]})
+	o := store.ChainOptions{Owner: fmt.Sprint(e.w.id, " ", e.n), Created: time.Unix(1, 0), Way: m.way, Again: func(context.Context, store.Markers, int, error) bool { return true }, Start: store.Position{Sequence: p.Floor}, LookUp: p.Delivered, Entry: m.entry()}
+	of, letters, err := store.OpenChains(ctx, o, &modelStore{e: e, chain: &m.server.chains[0]}, &modelStore{e: e, chain: &m.server.chains[1]})
 	if err != nil {
 		return nil, err
 	}
@@ -99,11 +99,11 @@ type modelStore struct {
 	chain *modelChain
 }
 
-func (s *modelStore) Write(ctx context.Context, way commit.Way, expected uint64, msgs []*nats.Msg, marker *commit.Marker) (at uint64, err error) {
+func (s *modelStore) Write(ctx context.Context, way store.Way, expected uint64, msgs []*nats.Msg, marker *store.Marker) (at uint64, err error) {
 	copied, c, m, first := *marker, s.chain, s.e.w.m, s.e.storing(msgs)
 	var messages []modelBatchMessage
 	for _, each := range modelSent(msgs) {
-		last := each.Header.Get(commit.HeaderPart) != "" && !strings.Contains(commit.ID(each.Header), "/")
+		last := each.Header.Get(store.HeaderPart) != "" && !strings.Contains(store.IDOf(each.Header), "/")
 		messages = append(messages, modelBatchMessage{confirm: last, store: func() uint64 {
 			if each.Subject == modelLog {
 				return c.append(modelStoredMessage{subject: each.Subject, header: each.Header, data: each.Data})
@@ -114,7 +114,7 @@ func (s *modelStore) Write(ctx context.Context, way commit.Way, expected uint64,
 		}})
 	}
 	last := modelBatchMessage{store: func() uint64 { return c.append(modelStoredMessage{marker: &copied}) }}
-	if way != commit.Fast {
+	if way != store.Fast {
 		return s.send(ctx, way, modelOpenBatch{marker: expected, rest: append(messages, last)})
 	}
 	if len(msgs) > 0 {
@@ -127,13 +127,13 @@ func (s *modelStore) Write(ctx context.Context, way commit.Way, expected uint64,
 }
 
 // send sends a batch and returns the sequence of its last message.
-func (s *modelStore) send(ctx context.Context, way commit.Way, batch modelOpenBatch) (at uint64, err error) {
+func (s *modelStore) send(ctx context.Context, way store.Way, batch modelOpenBatch) (at uint64, err error) {
 	err = s.call(ctx, commitCall, func(m *leaseModel) error {
 		if s.chain.isFull(m, "a "+commitCall) {
 			return errModelFull
 		}
 		c, all := s.chain, len(batch.rest)
-		if way == commit.Fast && c.endBatch(batch.marker) {
+		if way == store.Fast && c.endBatch(batch.marker) {
 			m.did("batch ended by another")
 			if all > 1 {
 				m.violate("two batches have the id %d in %s", batch.marker, c.name)
@@ -144,10 +144,10 @@ func (s *modelStore) send(ctx context.Context, way commit.Way, batch modelOpenBa
 		}
 		if last := c.last(); last != batch.marker {
 			m.did("commit refused")
-			return &commit.WrongLastError{Last: last}
+			return &store.WrongLastError{Last: last}
 		}
 		at, err = batch.arrive(m, way)
-		if left := len(batch.rest); err != nil && way == commit.Fast && left > 0 && left < all && m.random.IntN(4) > 0 {
+		if left := len(batch.rest); err != nil && way == store.Fast && left > 0 && left < all && m.random.IntN(4) > 0 {
 			batch.slow = m.random.IntN(3) == 0
 			c.open = append(c.open, batch)
 			return errModelSilent
@@ -161,7 +161,7 @@ func (s *modelStore) send(ctx context.Context, way commit.Way, batch modelOpenBa
 }
 
 // arrive stores a batch. With a fault it stores only some messages.
-func (b *modelOpenBatch) arrive(m *leaseModel, way commit.Way) (at uint64, err error) {
+func (b *modelOpenBatch) arrive(m *leaseModel, way store.Way) (at uint64, err error) {
 	maximum, all := len(b.rest), len(b.rest)
 	switch {
 	case !m.faults:
@@ -172,7 +172,7 @@ func (b *modelOpenBatch) arrive(m *leaseModel, way commit.Way) (at uint64, err e
 		maximum = m.random.IntN(maximum)
 		m.did("batch cut")
 	}
-	if way != commit.Fast && maximum < all {
+	if way != store.Fast && maximum < all {
 		return 0, errModelCut
 	}
 	for i := range maximum {
@@ -180,7 +180,7 @@ func (b *modelOpenBatch) arrive(m *leaseModel, way commit.Way) (at uint64, err e
 		case err != nil && b.rest[0].confirm:
 			b.rest = nil
 			return 0, err
-		case way == commit.Fast && m.refuses():
+		case way == store.Fast && m.refuses():
 			err = errModelRefused
 		default:
 			at = b.rest[0].store()
@@ -260,15 +260,15 @@ var errModelRefused = errors.New("the stream has no room")
 // during that time.
 var errModelSilent = errors.New("the batch is under way")
 
-func (s *modelStore) Last(ctx context.Context) (last commit.StoredMarker, err error) {
+func (s *modelStore) Last(ctx context.Context) (last store.StoredMarker, err error) {
 	err = s.call(ctx, "last marker of ", func(*leaseModel) error {
 		if at := s.chain.last(); at > 0 {
-			last = commit.StoredMarker{Marker: *s.chain.messages[at-1].marker, At: at}
+			last = store.StoredMarker{Marker: *s.chain.messages[at-1].marker, At: at}
 		}
 		return nil
 	})
 	if err != nil {
-		return commit.StoredMarker{}, err
+		return store.StoredMarker{}, err
 	}
 	return last, nil
 }

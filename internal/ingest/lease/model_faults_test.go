@@ -9,8 +9,8 @@ import (
 
 	"millrace/internal/device"
 	"millrace/internal/frame"
-	"millrace/internal/ingest/commit"
 	"millrace/internal/ingest/pull"
+	"millrace/internal/ingest/store"
 )
 
 // This file has the lease model's actions on workers. They assign the partition, withdraw it, and inject faults.
@@ -259,8 +259,8 @@ func (m *leaseModel) ended(e *modelLease, err error) {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return
 	}
-	if errors.Is(err, commit.ErrFenced) {
-		err = commit.ErrFenced
+	if errors.Is(err, store.ErrFenced) {
+		err = store.ErrFenced
 	}
 	m.did(err.Error())
 	m.notes.Lock()

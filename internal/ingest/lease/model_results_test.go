@@ -14,11 +14,10 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest/commit"
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/lookup"
-	"millrace/internal/ingest/publisher"
 	"millrace/internal/ingest/results"
+	"millrace/internal/ingest/store"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/operator"
 	"millrace/internal/record"
@@ -68,7 +67,7 @@ func (w *leaseWorker) isDead() bool {
 	return w.dead
 }
 
-// modelPublisher implements publisher.Publisher, and looks messages up.
+// modelPublisher implements store.Publisher, and looks messages up.
 type modelPublisher struct {
 	w *leaseWorker
 	e *modelLease // nil with shared delivery
@@ -79,15 +78,15 @@ var (
 	errModelFull    = &jetstream.APIError{ErrorCode: 10077, Description: "the stream has no room"}
 )
 
-// Publish implements publisher.Publisher. Messages that are too long in transit are lost, because package results assumes that.
-func (p *modelPublisher) Publish(ctx context.Context, msgs []*nats.Msg, dst []publisher.Answer) []publisher.Answer {
+// Publish implements store.Publisher. Messages that are too long in transit are lost, because package results assumes that.
+func (p *modelPublisher) Publish(ctx context.Context, msgs []*nats.Msg, dst []store.Answer) []store.Answer {
 	if len(msgs) == 0 {
 		return dst
 	}
 	m, sent, arrival := p.w.m, modelSent(msgs), time.Now().Add(p.w.m.window-topology.PublishFor(p.w.m.window))
-	err, answers, first := context.DeadlineExceeded, make([]publisher.Answer, len(msgs)), p.e.storing(msgs)
+	err, answers, first := context.DeadlineExceeded, make([]store.Answer, len(msgs)), p.e.storing(msgs)
 	if deadline, ok := ctx.Deadline(); !ok || time.Now().Before(deadline) {
-		err = p.w.call(ctx, "publish "+commit.ID(msgs[0].Header), false, func() error {
+		err = p.w.call(ctx, "publish "+store.IDOf(msgs[0].Header), false, func() error {
 			if time.Now().After(arrival) {
 				m.did("request lost")
 				return errModelPublish
@@ -100,13 +99,13 @@ func (p *modelPublisher) Publish(ctx context.Context, msgs []*nats.Msg, dst []pu
 		})
 	}
 	if err != nil { // a late request may still write to answers
-		return append(dst, slices.Repeat([]publisher.Answer{{Err: err}}, len(msgs))...)
+		return append(dst, slices.Repeat([]store.Answer{{Err: err}}, len(msgs))...)
 	}
 	return append(dst, answers...)
 }
 
 // arrive stores a message. It loses some messages and some answers.
-func (p *modelPublisher) arrive(msg *nats.Msg) (a publisher.Answer) {
+func (p *modelPublisher) arrive(msg *nats.Msg) (a store.Answer) {
 	m := p.w.m
 	c := &m.server.chains[0]
 	if isLetter(msg) {
@@ -114,10 +113,10 @@ func (p *modelPublisher) arrive(msg *nats.Msg) (a publisher.Answer) {
 	}
 	switch {
 	case c.isFull(m, "a message for "):
-		return publisher.Answer{Err: errModelFull}
+		return store.Answer{Err: errModelFull}
 	case m.faults && m.random.IntN(12) == 0:
 		m.did("result lost")
-		return publisher.Answer{Err: errModelPublish}
+		return store.Answer{Err: errModelPublish}
 	}
 	a.Duplicate = m.server.receive(p.w, c, msg)
 	if m.faults && m.random.IntN(12) == 0 {
@@ -189,7 +188,7 @@ func isLetter(msg *nats.Msg) bool { return strings.HasPrefix(msg.Subject, modelL
 // receive stores a result or a dead letter in c. It returns true if c drops the message because of its id.
 func (s *modelServer) receive(w *leaseWorker, c *modelChain, msg *nats.Msg) (duplicate bool) {
 	sequence, _ := strconv.ParseUint(msg.Header.Get(results.HeaderSequence), 10, 64)
-	id := commit.ID(msg.Header)
+	id := store.IDOf(msg.Header)
 	at, known := c.ids[id]
 	duplicate = known && !s.m.once && time.Since(at) < s.m.window
 	switch {

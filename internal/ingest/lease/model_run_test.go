@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"millrace/internal/history"
-	"millrace/internal/ingest/commit"
 	"millrace/internal/ingest/pull"
+	"millrace/internal/ingest/store"
 )
 
 // TestModelOfTheLease runs random histories. If MILLRACE_MODEL_HISTORY is set, it runs only that history, with a
@@ -44,7 +44,7 @@ var modelMustHappen = []string{
 	"lease begun", errPinLost.Error(), pull.ErrSilent.Error(),
 	"killed by an input", "dead letter", "replaced with a payload alone",
 	"replaced with a record alone", "record letter", "record condemned", "spread over batches", "operator failed", "computed again", "broken frame",
-	"committed", "commit refused", "batch cut", "batch proceeded", "message refused in a batch", "batch ended by another", "crashed during a batch", "frozen during a batch", "leader changed", "batch hit by a change of the leader", "read back", "settled by an earlier lease", commit.ErrFenced.Error(),
+	"committed", "commit refused", "batch cut", "batch proceeded", "message refused in a batch", "batch ended by another", "crashed during a batch", "frozen during a batch", "leader changed", "batch hit by a change of the leader", "read back", "settled by an earlier lease", store.ErrFenced.Error(),
 	"part", "found by a lookup", "log entry read", "log trimmed", "near-duplicate", "generation", "no room for a message for results", "no room for a message for dead letters",
 	"no room for a commit to results", "no room for a commit to dead letters",
 }

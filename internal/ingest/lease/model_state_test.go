@@ -13,9 +13,9 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"millrace/internal/device"
-	"millrace/internal/ingest/commit"
 	"millrace/internal/ingest/results"
 	"millrace/internal/ingest/statelog"
+	"millrace/internal/ingest/store"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/operator"
 	"millrace/internal/operator/neardup"
@@ -59,7 +59,7 @@ func (w *leaseWorker) newStates() *states {
 		StateOptions: &StateOptions{Operator: op, Records: modelGeneration, Standby: w.m.random.IntN(2) == 0},
 		o:            &Options{Topology: topology.Topology{Partitions: 1}, Observer: &modelLease{w: w}}, pipes: []*streams.Pipeline{w.device.pipe}, spec: "a state", most: 1, log: w.m.log,
 		source:     func(int) statelog.Source { return log },
-		lastMarker: func(ctx context.Context, _ int) (commit.StoredMarker, error) { return log.Last(ctx) },
+		lastMarker: func(ctx context.Context, _ int) (store.StoredMarker, error) { return log.Last(ctx) },
 		copies:     map[int]*replica{}, freed: make(chan struct{}),
 	}
 }
@@ -130,7 +130,7 @@ func (m *leaseModel) keys(records [][]byte) (keys []byte) {
 // undisturbed decides on records with the reference.
 type undisturbed struct {
 	*neardup.Reference
-	commit.State // after the records so far
+	store.State // after the records so far
 }
 
 func (m *leaseModel) newUndisturbed() *undisturbed {
@@ -204,11 +204,11 @@ func (m *leaseModel) modelText(n int) string {
 }
 
 // entry is the Options.Entry of chains.
-func (m *leaseModel) entry() func(behind uint64, state *commit.State, entry []byte) *nats.Msg {
+func (m *leaseModel) entry() func(behind uint64, state *store.State, entry []byte) *nats.Msg {
 	if m.stateful() == nil {
 		return nil
 	}
-	return func(behind uint64, state *commit.State, entry []byte) *nats.Msg {
+	return func(behind uint64, state *store.State, entry []byte) *nats.Msg {
 		return statelog.Message(modelMarkers, false, behind, state, entry)
 	}
 }

@@ -13,10 +13,10 @@ import (
 	"time"
 
 	"millrace/internal/history"
-	"millrace/internal/ingest/commit"
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/quarantine"
 	"millrace/internal/ingest/retry"
+	"millrace/internal/ingest/store"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/memory"
 	"millrace/internal/operator"
@@ -79,7 +79,7 @@ type leaseModel struct {
 	chaos     bool          // whether the run has its first part
 	once      bool          // whether the streams accept commit markers
 	window    time.Duration // the streams' duplicate window
-	way       commit.Way
+	way       store.Way
 	narrow    bool // whether the result stream has little space, so order may be lost
 	resetting bool // whether an administrator often resets the consumer, because few resets need a repair
 	burst     int  // number of deliveries at once
@@ -212,11 +212,11 @@ func (m *leaseModel) stop() {
 // run executes one run with its three parts.
 func (m *leaseModel) run() {
 	m.framed, m.chaos = m.random.IntN(2) == 0, true
-	m.once, m.way = m.random.IntN(3) > 0, []commit.Way{commit.Atomic, commit.Fast}[m.random.IntN(2)]
+	m.once, m.way = m.random.IntN(3) > 0, []store.Way{store.Atomic, store.Fast}[m.random.IntN(2)]
 	if m.once && m.random.IntN(3) == 0 {
 		m.operators = m.withState
 	}
-	m.narrow, m.cutting = m.way == commit.Fast && m.random.IntN(2) == 0, m.way == commit.Fast && m.random.IntN(2) == 0
+	m.narrow, m.cutting = m.way == store.Fast && m.random.IntN(2) == 0, m.way == store.Fast && m.random.IntN(2) == 0
 	if m.random.IntN(3) == 0 {
 		m.chaos = m.random.IntN(2) == 0
 		m.poison = 1 + m.random.IntN(modelInputs)
@@ -263,7 +263,7 @@ func (m *leaseModel) newWorker(slot int) {
 		w.maxPayload *= 2 // for log entries
 	}
 	if !m.shared {
-		w.maxPayload += int64(commit.HeaderBytes)
+		w.maxPayload += int64(store.HeaderBytes)
 	}
 	w.newPool()
 	w.states = w.newStates()

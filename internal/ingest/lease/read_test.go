@@ -11,10 +11,10 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest/commit"
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/natstest"
 	"millrace/internal/ingest/results"
+	"millrace/internal/ingest/store"
 	"millrace/internal/ingest/topology"
 )
 
@@ -74,8 +74,8 @@ type foundCommits struct {
 	found, beyond uint64 // 0 means no marker
 }
 
-func (f foundCommits) Found() (commit.Position, bool) {
-	return commit.Position{Sequence: f.found}, f.found > 0
+func (f foundCommits) Found() (store.Position, bool) {
+	return store.Position{Sequence: f.found}, f.found > 0
 }
 func (f foundCommits) Beyond() uint64 { return f.beyond }
 

@@ -10,10 +10,10 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest/commit"
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/quarantine"
 	"millrace/internal/ingest/results"
+	"millrace/internal/ingest/store"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/streams"
 	"millrace/internal/wildcard"
@@ -53,7 +53,7 @@ type leaseCommits interface {
 
 	// Found returns the position up to which earlier leases have stored all results. ok is false if the position isn't
 	// known.
-	Found() (p commit.Position, ok bool)
+	Found() (p store.Position, ok bool)
 
 	// Beyond returns the last input for which earlier leases may have stored a message.
 	Beyond() uint64

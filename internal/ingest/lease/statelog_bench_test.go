@@ -12,9 +12,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/synadia-io/orbit.go/jetstreamext"
 
-	"millrace/internal/ingest/commit"
 	"millrace/internal/ingest/natstest"
 	"millrace/internal/ingest/statelog"
+	"millrace/internal/ingest/store"
 )
 
 // BenchmarkReadStateLog reads the log of a state from a file stream, without replaying it: with stateLog, an ordered consumer, and batches of
@@ -25,7 +25,7 @@ func BenchmarkReadStateLog(b *testing.B) {
 		r := natstest.New(b)
 		r.Create(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"commits.>"}, AllowDirect: true})
 		n, entry := min(20_000, 256<<20/size), make([]byte, size)
-		r.Publish(0, n, func(i int) *nats.Msg { return statelog.Message(markers, false, uint64(i+1), &commit.State{}, entry) })
+		r.Publish(0, n, func(i int) *nats.Msg { return statelog.Message(markers, false, uint64(i+1), &store.State{}, entry) })
 		subject := statelog.Subject(markers)
 		ways := []struct {
 			name string

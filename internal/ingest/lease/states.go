@@ -13,10 +13,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/device"
-	"millrace/internal/ingest/commit"
 	"millrace/internal/ingest/results"
 	"millrace/internal/ingest/retry"
 	"millrace/internal/ingest/statelog"
+	"millrace/internal/ingest/store"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/streams"
 )
@@ -26,7 +26,7 @@ type states struct {
 	*StateOptions
 	o     *Options
 	pipes []*streams.Pipeline // that of partition p is pipes[p%len(pipes)]
-	spec  string              // identifies the states; see commit.State
+	spec  string              // identifies the states; see store.State
 	most  int                 // maximum number of replicas
 	log   *slog.Logger
 
@@ -34,8 +34,8 @@ type states struct {
 	decided, hits uint64
 
 	// The model test simulates these two functions.
-	source     func(p int) statelog.Source                                            // log of a partition's state
-	lastMarker func(ctx context.Context, p int) (last commit.StoredMarker, err error) // of a partition
+	source     func(p int) statelog.Source                                           // log of a partition's state
+	lastMarker func(ctx context.Context, p int) (last store.StoredMarker, err error) // of a partition
 
 	mu     sync.Mutex
 	copies map[int]*replica // by partition
@@ -83,7 +83,7 @@ func newStates(o *Options) (*states, error) {
 	s := &states{
 		StateOptions: o.State, o: o, pipes: o.Pipes, log: o.Log, copies: map[int]*replica{}, freed: make(chan struct{}),
 		spec: fmt.Sprintf("%v of %d records in each of %d partitions", o.State.Operator, o.State.Records, o.Topology.Partitions),
-		lastMarker: func(ctx context.Context, p int) (commit.StoredMarker, error) {
+		lastMarker: func(ctx context.Context, p int) (store.StoredMarker, error) {
 			return results.LastMarker(ctx, o.Results, p)
 		},
 	}

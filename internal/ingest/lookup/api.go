@@ -12,8 +12,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest/commit"
 	"millrace/internal/ingest/jsapi"
+	"millrace/internal/ingest/store"
 )
 
 const (
@@ -129,6 +129,6 @@ func (r *Results) bound(ctx context.Context, inputs []Wanted, oldest time.Time) 
 // before reports whether a message is the result of an earlier input than in, and was stored soon after the first
 // delivery of its input.
 func before(m *jetstream.RawStreamMsg, in Input, o Options) bool {
-	of, ok := parse(commit.ID(m.Header), o.Input)
+	of, ok := parse(store.IDOf(m.Header), o.Input)
 	return ok && of.Sequence < in.Sequence && m.Header.Get(o.Deliveries) == ""
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest/commit"
 	"millrace/internal/ingest/jsapi"
 	"millrace/internal/ingest/pull"
+	"millrace/internal/ingest/store"
 )
 
 const (
@@ -207,7 +207,7 @@ func (p *progress) done() {
 
 // enter records the input that a message belongs to. It drops entries if there is no space.
 func (r *Results) enter(m *pull.Message, wanted []Input) {
-	id := commit.ID(m.Headers())
+	id := store.IDOf(m.Headers())
 	in, ok := parse(id, r.o.Input)
 	switch {
 	case !ok:

@@ -6,7 +6,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"millrace/internal/ingest/inflight"
-	"millrace/internal/ingest/publisher"
+	"millrace/internal/ingest/store"
 	"millrace/internal/memory"
 )
 
@@ -24,8 +24,8 @@ type Buffers struct {
 	results  []nats.Msg
 	msgs     []*nats.Msg          // pointers into results, in the order of left
 	ends     []int                // for each delivery of a write, the end of its messages in msgs
-	answers  []publisher.Answer   // the answers to msgs
-	outcomes []publisher.Answer   // one answer for each delivery of a write
+	answers  []store.Answer       // the answers to msgs
+	outcomes []store.Answer       // one answer for each delivery of a write
 	stored   []*inflight.Delivery // argument of Sink.Stored
 	partial  partials             // ids of stored messages of unfinished inputs
 	kept     int64                // bytes that the pool counts for these buffers

@@ -9,10 +9,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest/commit"
 	"millrace/internal/ingest/inflight"
-	"millrace/internal/ingest/publisher"
 	"millrace/internal/ingest/statelog"
+	"millrace/internal/ingest/store"
 	"millrace/internal/ingest/topology"
 )
 
@@ -22,14 +21,14 @@ type Commits struct {
 	*Writer
 	kind topology.Commits // kind of commits at the start of the lease
 
-	earlier   commit.Letters    // dead letters stored by earlier leases
-	leftovers *commit.Leftovers // results stored by earlier leases after their last marker
+	earlier   store.Letters    // dead letters stored by earlier leases
+	leftovers *store.Leftovers // results stored by earlier leases after their last marker
 
 	busy    chan struct{} // holds a token during requests of the chains
-	results *commit.Chain
-	letters *commit.Chain   // nil if dead letters have ids but no markers
-	settled commit.Position // position up to which all results are stored
-	state   *decider        // nil without a stateful operator
+	results *store.Chain
+	letters *store.Chain   // nil if dead letters have ids but no markers
+	settled store.Position // position up to which all results are stored
+	state   *decider       // nil without a stateful operator
 
 	resultAge, letterAge markerAge
 }
@@ -43,7 +42,7 @@ type markerAge struct {
 func (a *markerAge) isDue() bool { return a.max > 0 && time.Since(a.stored) >= a.max/4 }
 
 // NewCommits returns a Commits of w that stores to the chains results and letters. letters may be nil.
-func NewCommits(w *Writer, results, letters *commit.Chain) *Commits {
+func NewCommits(w *Writer, results, letters *store.Chain) *Commits {
 	c := &Commits{
 		Writer: w, kind: topology.Commits(w.way.Load()), busy: make(chan struct{}, 1),
 		results: results, letters: letters, leftovers: results.Leftovers(), settled: results.At(),
@@ -62,7 +61,7 @@ func (c *Commits) lock() (unlock func()) {
 }
 
 // Found returns the position p up to which earlier leases have settled all inputs. ok is false if the position isn't known.
-func (c *Commits) Found() (p commit.Position, ok bool) { return c.results.Found() }
+func (c *Commits) Found() (p store.Position, ok bool) { return c.results.Found() }
 
 // Beyond returns the sequence of the last input for which earlier leases may have stored a message. It may exceed the position
 // that Found returns.
@@ -74,8 +73,8 @@ func (c *Commits) Beyond() uint64 {
 	return last
 }
 
-func position(d *inflight.Delivery) commit.Position {
-	return commit.Position{Sequence: d.Sequence, Stored: d.Stored.UnixNano()}
+func position(d *inflight.Delivery) store.Position {
+	return store.Position{Sequence: d.Sequence, Stored: d.Stored.UnixNano()}
 }
 
 // Settled reports whether an earlier lease has settled d, so that nothing must be computed for it. It sets d.Parts to the ids of the
@@ -86,7 +85,7 @@ func (c *Commits) Settled(ctx context.Context, d *inflight.Delivery) (bool, erro
 	if at, ok := c.results.Found(); ok && at.Covers(in) {
 		return true, nil
 	}
-	if c.earlier.Has(commit.Letter{Input: in, Record: commit.WholeMessage}) {
+	if c.earlier.Has(store.Letter{Input: in, Record: store.WholeMessage}) {
 		d.Done = c.earlier.IsDecided(in)
 		return !d.Done, nil
 	}
@@ -98,7 +97,7 @@ func (c *Commits) Settled(ctx context.Context, d *inflight.Delivery) (bool, erro
 
 // commit stores b with its marker. Without an error, all of b is stored, and otherwise, stored reports for each of its messages whether
 // it is.
-func (c *Commits) commit(ctx context.Context, b commit.Batch) (stored []bool, err error) {
+func (c *Commits) commit(ctx context.Context, b store.Batch) (stored []bool, err error) {
 	defer c.lock()()
 	for _, m := range b.Messages {
 		c.ownID(m)
@@ -127,7 +126,7 @@ func (c *Commits) commit(ctx context.Context, b commit.Batch) (stored []bool, er
 func (c *Commits) Restore(ctx context.Context, r *statelog.Replica, batch int, begin bool) error {
 	at, state := c.results.Last()
 	if state == nil || begin {
-		state = &commit.State{Spec: r.Spec(), Begins: at}
+		state = &store.State{Spec: r.Spec(), Begins: at}
 	}
 	if err := r.CatchUp(ctx, at, state); err != nil {
 		return err
@@ -151,7 +150,7 @@ func (c *Commits) Keep(ctx context.Context) error {
 	}
 	if c.resultAge.isDue() {
 		c.resultAge.stored = time.Now()
-		if _, err := c.results.Commit(ctx, commit.Batch{At: c.settled}); commit.Over(err) {
+		if _, err := c.results.Commit(ctx, store.Batch{At: c.settled}); store.EndsChain(err) {
 			return err
 		}
 	}
@@ -165,16 +164,16 @@ func (c *Commits) keepLetters(ctx context.Context) error {
 		return nil
 	}
 	c.letterAge.stored = time.Now()
-	if err := c.letters.CommitLetters(ctx, nil, nil, c.settled); commit.Over(err) {
+	if err := c.letters.CommitLetters(ctx, nil, nil, c.settled); store.EndsChain(err) {
 		return err
 	}
 	return nil // after any other error, the chain has stored a fence
 }
 
-// ownID moves the id of m from the server's id header to commit.HeaderID, unless Options.ResultIDs is set.
+// ownID moves the id of m from the server's id header to store.HeaderID, unless Options.ResultIDs is set.
 func (c *Commits) ownID(m *nats.Msg) {
 	if !c.o.ResultIDs {
-		m.Header[commit.HeaderID] = m.Header[jetstream.MsgIDHeader]
+		m.Header[store.HeaderID] = m.Header[jetstream.MsgIDHeader]
 		delete(m.Header, jetstream.MsgIDHeader)
 	}
 }
@@ -195,7 +194,7 @@ type Partition struct {
 // or because a worker without commit markers had the partition. A purge moves the floor of a consumer without pending messages, so
 // the floor alone doesn't prove an acknowledgement.
 func (p *Partition) IsBeyond(ctx context.Context, c interface {
-	Found() (commit.Position, bool)
+	Found() (store.Position, bool)
 	Beyond() uint64
 }) bool {
 	_, ok := c.Found()
@@ -221,15 +220,15 @@ func OpenCommits(ctx context.Context, w *Writer, p Partition) (*Commits, error) 
 	if err != nil {
 		return nil, fmt.Errorf("look up the input stream %q: %w", w.o.Stream, err)
 	}
-	o := commit.Options{
+	o := store.ChainOptions{
 		Owner: p.Owner, Created: inputs.CachedInfo().Created, Way: chainWay(way),
-		Start: commit.Position{Sequence: p.Floor}, LookUp: p.Delivered, Loose: p.Loose,
+		Start: store.Position{Sequence: p.Floor}, LookUp: p.Delivered, Loose: p.Loose,
 	}
 	c := stored.CachedInfo().Config
-	store := commitStream(w, c, p.Number)
+	stream := commitStream(w, c, p.Number)
 	if w.stateful >= 0 {
-		o.Entry = func(behind uint64, state *commit.State, entry []byte) *nats.Msg {
-			return statelog.Message(store.Subject, c.AllowMsgTTL, behind, state, entry)
+		o.Entry = func(behind uint64, state *store.State, entry []byte) *nats.Msg {
+			return statelog.Message(stream.Subject, c.AllowMsgTTL, behind, state, entry)
 		}
 	}
 	dead, kept, err := letterStore(ctx, w, p.Number)
@@ -237,7 +236,7 @@ func OpenCommits(ctx context.Context, w *Writer, p Partition) (*Commits, error) 
 		return nil, err
 	}
 	o.Again = waitsFor(w, p.Number, dead)
-	results, letters, err := commit.Open(ctx, o, store, dead)
+	results, letters, err := store.OpenChains(ctx, o, stream, dead)
 	if err != nil {
 		return nil, err
 	}
@@ -268,11 +267,11 @@ func awaitResultStream(ctx context.Context, w *Writer) (jetstream.Stream, error)
 // lookEvery is the number of attempts to store a marker between two queries of the stream's settings.
 const lookEvery = 5
 
-// waitsFor returns the function commit.Options.Again for a partition. letters is the stream of its dead letters, or nil. The
+// waitsFor returns the function store.ChainOptions.Again for a partition. letters is the stream of its dead letters, or nil. The
 // function returns true for a retry while a stream is full, missing or unreachable. It returns false to end the lease if the
 // stream no longer supports commit markers. The next lease stores without markers.
-func waitsFor(w *Writer, partition int, letters commit.Store) func(context.Context, commit.Store, int, error) bool {
-	return func(ctx context.Context, s commit.Store, attempts int, err error) bool {
+func waitsFor(w *Writer, partition int, letters store.Markers) func(context.Context, store.Markers, int, error) bool {
+	return func(ctx context.Context, s store.Markers, attempts int, err error) bool {
 		stream, commitsOf := w.o.ResultStream, w.o.CommitsOf
 		if s == letters {
 			stream, commitsOf = w.clearance.letters, w.o.LetterCommitsOf
@@ -280,7 +279,7 @@ func waitsFor(w *Writer, partition int, letters commit.Store) func(context.Conte
 		} else {
 			warnUnstored(w, attempts, err)
 		}
-		if attempts%lookEvery != 0 || !errors.Is(err, jetstream.ErrNoStreamResponse) && !publisher.Unstorable(err) {
+		if attempts%lookEvery != 0 || !errors.Is(err, jetstream.ErrNoStreamResponse) && !store.Unstorable(err) {
 			return true
 		}
 		stored, err := w.js.Stream(ctx, stream)
@@ -298,7 +297,7 @@ func warnUnstored(w *Writer, attempt int, err error) {
 
 // letterStore returns the stream of dead letters and its MaxAge. It returns nil, 0, nil if that stream supports no commit markers,
 // or is also the result stream.
-func letterStore(ctx context.Context, w *Writer, partition int) (s commit.Store, kept time.Duration, err error) {
+func letterStore(ctx context.Context, w *Writer, partition int) (s store.Markers, kept time.Duration, err error) {
 	if !w.clearance.apart {
 		return nil, 0, nil
 	}
@@ -314,8 +313,8 @@ func letterStore(ctx context.Context, w *Writer, partition int) (s commit.Store,
 }
 
 // commitStream returns the stream with settings c as the store of a partition's commit markers.
-func commitStream(w *Writer, c jetstream.StreamConfig, partition int) *commit.Stream {
-	return &commit.Stream{
+func commitStream(w *Writer, c jetstream.StreamConfig, partition int) *store.Stream {
+	return &store.Stream{
 		Name: c.Name, Subject: commitSubject(w, c.Name, partition),
 		Rollup: c.Retention == jetstream.WorkQueuePolicy && c.AllowRollup, Publisher: w.singles, JS: w.js,
 	}
@@ -327,14 +326,14 @@ func commitSubject(w *Writer, stream string, partition int) string {
 }
 
 // LastMarker returns the last commit marker of a partition in the result stream.
-func LastMarker(ctx context.Context, w *Writer, partition int) (commit.StoredMarker, error) {
-	s := commit.Stream{Name: w.o.ResultStream, Subject: commitSubject(w, w.o.ResultStream, partition), JS: w.js}
+func LastMarker(ctx context.Context, w *Writer, partition int) (store.StoredMarker, error) {
+	s := store.Stream{Name: w.o.ResultStream, Subject: commitSubject(w, w.o.ResultStream, partition), JS: w.js}
 	return s.Last(ctx)
 }
 
-func chainWay(way topology.Commits) commit.Way {
+func chainWay(way topology.Commits) store.Way {
 	if way == topology.FastCommits {
-		return commit.Fast
+		return store.Fast
 	}
-	return commit.Atomic
+	return store.Atomic
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest/commit"
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/natstest"
+	"millrace/internal/ingest/store"
 	"millrace/internal/ingest/topology"
 )
 
@@ -52,7 +52,7 @@ func TestMarkersAreStoredAgainBeforeTheyAge(t *testing.T) {
 			}
 			for n := range 3 { // later rounds are too early in any case
 				if busy && n < 2 {
-					natstest.Must(commits.commit(r.Ctx(), commit.Batch{}))(t)
+					natstest.Must(commits.commit(r.Ctx(), store.Batch{}))(t)
 				} else {
 					natstest.OK(t, commits.Keep(r.Ctx()))
 				}
@@ -113,21 +113,21 @@ func TestANewLeaseKnowsTheDeadLettersOfRecords(t *testing.T) {
 	}
 }
 
-// keptStream is a stream with commit markers and fast batches. It implements commit.Store.
+// keptStream is a stream with commit markers and fast batches. It implements store.Markers.
 type keptStream struct {
 	stored []*nats.Msg // messages from sequence 1 on; nil for a marker
-	last   commit.StoredMarker
+	last   store.StoredMarker
 	tries  int // number of messages that the stream has got
 	// refuse returns the reason for which the stream refuses a message and all later ones of its batch. If refuse is
 	// nil, the stream accepts all messages.
 	refuse func(*nats.Msg) error
 }
 
-func (s *keptStream) Last(context.Context) (commit.StoredMarker, error) { return s.last, nil }
+func (s *keptStream) Last(context.Context) (store.StoredMarker, error) { return s.last, nil }
 
-func (s *keptStream) Write(_ context.Context, _ commit.Way, expected uint64, msgs []*nats.Msg, m *commit.Marker) (uint64, error) {
+func (s *keptStream) Write(_ context.Context, _ store.Way, expected uint64, msgs []*nats.Msg, m *store.Marker) (uint64, error) {
 	if expected != s.last.At {
-		return 0, &commit.WrongLastError{Last: s.last.At}
+		return 0, &store.WrongLastError{Last: s.last.At}
 	}
 	for _, each := range msgs {
 		s.tries++
@@ -140,7 +140,7 @@ func (s *keptStream) Write(_ context.Context, _ commit.Way, expected uint64, msg
 		s.stored = append(s.stored, &kept)
 	}
 	s.stored = append(s.stored, nil)
-	s.last = commit.StoredMarker{Marker: *m, At: uint64(len(s.stored))}
+	s.last = store.StoredMarker{Marker: *m, At: uint64(len(s.stored))}
 	return s.last.At, nil
 }
 
@@ -158,7 +158,7 @@ func (s *keptStream) Next(_ context.Context, behind uint64, subject string) (uin
 func (s *keptStream) ids() (ids []string) {
 	for _, m := range s.stored {
 		if m != nil {
-			ids = append(ids, commit.ID(m.Header))
+			ids = append(ids, store.IDOf(m.Header))
 		}
 	}
 	return ids
@@ -167,9 +167,9 @@ func (s *keptStream) ids() (ids []string) {
 // commits returns a Commits that stores fast batches in s.
 func (r *rig) commits(w *Writer, s *keptStream) *Commits {
 	r.Helper()
-	again := func(context.Context, commit.Store, int, error) bool { return true }
-	o := commit.Options{Owner: "owner", Created: time.Unix(1, 0), Way: commit.Fast, Again: again}
-	results, _, err := commit.Open(r.Ctx(), o, s, nil)
+	again := func(context.Context, store.Markers, int, error) bool { return true }
+	o := store.ChainOptions{Owner: "owner", Created: time.Unix(1, 0), Way: store.Fast, Again: again}
+	results, _, err := store.OpenChains(r.Ctx(), o, s, nil)
 	natstest.OK(r, err)
 	c := NewCommits(w, results, nil)
 	c.Writer = w
@@ -205,7 +205,7 @@ func TestPartsBeforeAnErrorAreStoredOnce(t *testing.T) {
 	var want []string
 	for n := range f.Parts {
 		m := w.part(&b.Items[0], n)
-		want = append(want, commit.ID(m.Header))
+		want = append(want, store.IDOf(m.Header))
 	}
 	if got := s.ids(); len(want) < 5 || refused != 1 || !slices.Equal(got, want) {
 		t.Errorf("a stream that refused %d parts has %q, want each part once: %q", refused, got, want)

@@ -10,10 +10,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest/commit"
 	"millrace/internal/ingest/inflight"
-	"millrace/internal/ingest/publisher"
 	"millrace/internal/ingest/retry"
+	"millrace/internal/ingest/store"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/operator"
 )
@@ -48,7 +47,7 @@ func (c *Commits) PublishDeadLetter(ctx context.Context, d *inflight.Delivery, w
 		}
 		return err
 	}
-	_, err := c.commit(ctx, commit.Batch{At: position(d)})
+	_, err := c.commit(ctx, store.Batch{At: position(d)})
 	return err
 }
 
@@ -116,7 +115,7 @@ func (w *Writer) publishLetters(ctx context.Context, letters []*deadLetter, know
 		switch {
 		case len(letters) == 0:
 			return nil, nil
-		case publisher.Unstorable(err), errors.Is(err, jetstream.ErrNoStreamResponse), attempt >= deadLetterAttempts,
+		case store.Unstorable(err), errors.Is(err, jetstream.ErrNoStreamResponse), attempt >= deadLetterAttempts,
 			!retry.Sleep(ctx, retry.Delay(attempt)):
 			return letters, fmt.Errorf("dead letter on %q: %w", letters[0].subject, err)
 		}
@@ -156,7 +155,7 @@ func (w *Writer) sendLetters(ctx context.Context, letters []*deadLetter) (left [
 	for _, l := range letters {
 		var err error
 		if l.form == whole {
-			if err, answers = answers[0].Err, answers[1:]; publisher.Unstorable(err) {
+			if err, answers = answers[0].Err, answers[1:]; store.Unstorable(err) {
 				l.form++
 			}
 		}
@@ -173,8 +172,8 @@ func (w *Writer) sendLetters(ctx context.Context, letters []*deadLetter) (left [
 }
 
 // letter returns the marker's entry for the dead letter.
-func (l *deadLetter) letter() commit.Letter {
-	return commit.Letter{Input: position(l.d), Record: l.record, Decided: l.isDecided()}
+func (l *deadLetter) letter() store.Letter {
+	return store.Letter{Input: position(l.d), Record: l.record, Decided: l.isDecided()}
 }
 
 // isDecided reports whether the state of a stateful operator has taken records of the message, which has a dead letter as a whole.
@@ -215,7 +214,7 @@ func (c *Commits) commitLetters(ctx context.Context, letters []*deadLetter) (uns
 		}
 		return nil, nil
 	}
-	if !publisher.Unstorable(err) && !publisher.IncompleteBatch(err) {
+	if !store.Unstorable(err) && !store.IncompleteBatch(err) {
 		return letters, err
 	}
 	for n, l := range letters {
@@ -230,7 +229,7 @@ func (c *Commits) commitLetters(ctx context.Context, letters []*deadLetter) (uns
 // writeLetters stores msgs, the messages of letters, in one commit. It makes at most deadLetterAttempts attempts.
 func (c *Commits) writeLetters(ctx context.Context, letters []*deadLetter, msgs []*nats.Msg) (err error) {
 	defer c.lock()()
-	ids := make([]commit.Letter, len(letters))
+	ids := make([]store.Letter, len(letters))
 	for i, l := range letters {
 		ids[i] = l.letter()
 		c.ownID(msgs[i])
@@ -241,7 +240,7 @@ func (c *Commits) writeLetters(ctx context.Context, letters []*deadLetter, msgs 
 		case err == nil:
 			c.letterAge.stored = time.Now()
 			return nil
-		case commit.Over(err), publisher.Unstorable(err), publisher.IncompleteBatch(err) && len(msgs) > 1, errors.Is(err, jetstream.ErrNoStreamResponse), attempt >= deadLetterAttempts,
+		case store.EndsChain(err), store.Unstorable(err), store.IncompleteBatch(err) && len(msgs) > 1, errors.Is(err, jetstream.ErrNoStreamResponse), attempt >= deadLetterAttempts,
 			!retry.Sleep(ctx, retry.Delay(attempt)):
 			return err
 		}

@@ -8,9 +8,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest/commit"
 	"millrace/internal/ingest/inflight"
-	"millrace/internal/ingest/publisher"
+	"millrace/internal/ingest/store"
 )
 
 // form is the division of a dead letter into messages. The worker uses the first form that the server accepts.
@@ -51,7 +50,7 @@ const noRecord = -1
 func (l *deadLetter) publishAlone(ctx context.Context) error {
 	for {
 		err := l.publish(ctx)
-		if !publisher.Unstorable(err) || l.form == bare {
+		if !store.Unstorable(err) || l.form == bare {
 			return err
 		}
 		l.form++
@@ -76,7 +75,7 @@ func (l *deadLetter) publish(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if err = l.send(ctx, true, l.form.omitted(), nil); publisher.Unstorable(err) {
+	if err = l.send(ctx, true, l.form.omitted(), nil); store.Unstorable(err) {
 		err = l.send(ctx, false, l.form.omitted()+","+ownOnly.omitted(), nil)
 	}
 	return err
@@ -161,7 +160,7 @@ func (l *deadLetter) storeInput(ctx context.Context) (err error) {
 	f := l.d.Frame
 	if f.StoredApart == 0 {
 		f.StoredApart, err = l.w.server.StoreApart(ctx, l.input())
-		if publisher.Unstorable(err) {
+		if store.Unstorable(err) {
 			f.StoredApart, err = l.w.server.StoreApart(ctx, &nats.Msg{Subject: l.subject, Data: l.d.Msg.Data()})
 		}
 	}
@@ -175,7 +174,7 @@ func (l *deadLetter) input() *nats.Msg {
 	h := inputHeader(l.d)
 	id := jetstream.MsgIDHeader
 	if !l.w.o.ResultIDs {
-		id = commit.HeaderID
+		id = store.HeaderID
 	}
 	h[id] = []string{inputID(l.d)}
 	return &nats.Msg{Subject: l.subject, Header: h, Data: l.d.Msg.Data()}

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"millrace/internal/ingest/inflight"
-	"millrace/internal/ingest/publisher"
+	"millrace/internal/ingest/store"
 	"millrace/internal/record"
 )
 
@@ -19,7 +19,7 @@ func (t *task) settleDecided(ctx context.Context) error {
 	for attempt := 1; ; attempt++ {
 		known, err := t.lookUp(ctx, t.mayBeDecided)
 		if err == nil && t.state() == nil {
-			t.settle(ctx, known, slices.Repeat([]publisher.Answer{{Duplicate: true}}, len(known)))
+			t.settle(ctx, known, slices.Repeat([]store.Answer{{Duplicate: true}}, len(known)))
 			return nil
 		}
 		if err == nil {

@@ -18,7 +18,7 @@ import (
 	"millrace/internal/corpus"
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/natstest"
-	"millrace/internal/ingest/publisher"
+	"millrace/internal/ingest/store"
 	"millrace/internal/record"
 	"millrace/internal/table"
 )
@@ -292,10 +292,10 @@ type modelStored struct {
 
 var errModelPublish = errors.New("no answer")
 
-// Publish implements publisher.Publisher.
-func (s *modelStream) Publish(ctx context.Context, msgs []*nats.Msg, dst []publisher.Answer) []publisher.Answer {
+// Publish implements store.Publisher.
+func (s *modelStream) Publish(ctx context.Context, msgs []*nats.Msg, dst []store.Answer) []store.Answer {
 	for _, msg := range msgs {
-		a := publisher.Answer{Err: ctx.Err()}
+		a := store.Answer{Err: ctx.Err()}
 		switch {
 		case a.Err != nil:
 		case msg.Size()-len(msg.Subject) > modelMaxPayload && !isLetter(msg):

@@ -16,7 +16,7 @@ import (
 	"millrace/client"
 	"millrace/internal/compression"
 	"millrace/internal/ingest/inflight"
-	"millrace/internal/ingest/publisher"
+	"millrace/internal/ingest/store"
 	"millrace/internal/ingest/unpack"
 	"millrace/internal/operator"
 	"millrace/internal/table"
@@ -323,12 +323,12 @@ func headerText(err error) string {
 	return string(text[:min(len(text), limit)])
 }
 
-// shortSubject truncates a dead letter's subject to publisher.MaxSubject. The headers have the input's whole subject.
+// shortSubject truncates a dead letter's subject to store.MaxSubject. The headers have the input's whole subject.
 func shortSubject(subject string) string {
-	if len(subject) <= publisher.MaxSubject {
+	if len(subject) <= store.MaxSubject {
 		return subject
 	}
-	return strings.TrimRight(subject[:publisher.MaxSubject], ".")
+	return strings.TrimRight(subject[:store.MaxSubject], ".")
 }
 
 // digest returns the value of HeaderPayloadDigest: "SHA-256=" and the hash in URL-safe base64, as in NATS's object store.

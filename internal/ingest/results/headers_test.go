@@ -20,7 +20,7 @@ import (
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/natsconn"
 	"millrace/internal/ingest/natstest"
-	"millrace/internal/ingest/publisher"
+	"millrace/internal/ingest/store"
 	"millrace/internal/operator"
 )
 
@@ -188,7 +188,7 @@ func TestAResultDescribesItsOwnBody(t *testing.T) {
 
 func TestShortSubject(t *testing.T) {
 	t.Parallel()
-	whole := strings.Repeat("x", publisher.MaxSubject)
+	whole := strings.Repeat("x", store.MaxSubject)
 	for subject, want := range map[string]string{
 		"a.b.": "a.b.", whole: whole, whole + "y": whole, whole[1:] + ".z": whole[1:],
 	} {

@@ -16,9 +16,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest/commit"
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/natstest"
+	"millrace/internal/ingest/store"
 	"millrace/internal/operator"
 )
 
@@ -45,7 +45,7 @@ func TestAKeptInputHasAnID(t *testing.T) {
 	d := r.input(1, []byte("compressed"))
 	for _, w.o.ResultIDs = range []bool{true, false} {
 		h := w.newDeadLetter(&d, TooLarge, errors.New("too large")).input().Header
-		if got := h[jetstream.MsgIDHeader] != nil; commit.ID(h) != inputID(&d) || got != w.o.ResultIDs {
+		if got := h[jetstream.MsgIDHeader] != nil; store.IDOf(h) != inputID(&d) || got != w.o.ResultIDs {
 			t.Errorf("ids are remembered: %v; the headers are %v", w.o.ResultIDs, h)
 		}
 	}
@@ -60,7 +60,7 @@ func TestTheWindowOfDeadLettersIsThatOfTheirStream(t *testing.T) {
 	w, d := r.writer(func(*Options) {}), r.input(1, []byte("payload"))
 	d.Cleared, d.Stored = time.Now().Add(-10*time.Minute), time.Now().Add(-10*time.Minute)
 	// The server has forgotten the id.
-	r.Put(&nats.Msg{Subject: "deadletter.web.0", Header: nats.Header{commit.HeaderID: {DeadLetterID(&d, TooLarge)}}})
+	r.Put(&nats.Msg{Subject: "deadletter.web.0", Header: nats.Header{store.HeaderID: {DeadLetterID(&d, TooLarge)}}})
 	natstest.OK(t, w.PublishDeadLetter(r.Ctx(), &d, TooLarge, errors.New("too large")))
 	if n := len(r.Stored("DEAD")); n != 1 {
 		t.Errorf("%d dead letters are stored, want 1", n)

@@ -17,10 +17,9 @@ import (
 
 	"millrace/internal/compression"
 	"millrace/internal/filter"
-	"millrace/internal/ingest/commit"
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/lookup"
-	"millrace/internal/ingest/publisher"
+	"millrace/internal/ingest/store"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/operator"
 )
@@ -35,7 +34,7 @@ type Options struct {
 	Filter     *filter.Filter       // which records are in results; nil means all
 	Encoding   compression.Encoding // compression of result bodies
 	AckWait    time.Duration        // the consumer's AckWait
-	Timeout    time.Duration        // time limit for the server's answer to a publish; 0 means publisher.Timeout
+	Timeout    time.Duration        // time limit for the server's answer to a publish; 0 means store.Timeout
 
 	Log      *slog.Logger
 	Observer Observer
@@ -49,7 +48,7 @@ type Options struct {
 // Server has the requests of a Writer to the server. NewWriter sets the functions to those of real connections, and models of the server
 // set their own.
 type Server struct {
-	First, Again   publisher.Publisher            // First is for first attempts, and Again for further attempts and for dead letters
+	First, Again   store.Publisher                // First is for first attempts, and Again for further attempts and for dead letters
 	MaxPayload     func() int64                   // the server's max_payload, as far as the client knows it
 	Closed         func() bool                    // whether a connection is closed permanently
 	AwaitConnected func(ctx context.Context) bool // waits until a connection for results is up
@@ -108,7 +107,7 @@ func commitBytes(t topology.Topology) int {
 	if !t.Exclusive || t.ExactlyOnce == topology.Off {
 		return 0
 	}
-	return commit.HeaderBytes
+	return store.HeaderBytes
 }
 
 // Warnings about results and dead letters that are not stored yet.

@@ -11,9 +11,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest/commit"
 	"millrace/internal/ingest/inflight"
-	"millrace/internal/ingest/publisher"
+	"millrace/internal/ingest/store"
 	"millrace/internal/ingest/topology"
 )
 
@@ -78,8 +77,8 @@ func (p window) writeParts(ctx context.Context, s *Buffers, attempt int) {
 	for _, end := range s.ends {
 		n := end - 1 - first
 		s.answers = append(s.answers, stored[:n]...)
-		last := publisher.Answer{}
-		if slices.ContainsFunc(stored[:n], func(a publisher.Answer) bool { return a.Err != nil }) {
+		last := store.Answer{}
+		if slices.ContainsFunc(stored[:n], func(a store.Answer) bool { return a.Err != nil }) {
 			last.Err = errPartMissing
 		} else {
 			lasts = append(lasts, s.msgs[end-1])
@@ -98,7 +97,7 @@ func (p window) writeParts(ctx context.Context, s *Buffers, attempt int) {
 func (p window) recover(t *task, _ error) (r recovery) {
 	r.limit = len(t.b.Items)
 	for k, a := range t.s.outcomes {
-		if publisher.Unstorable(a.Err) {
+		if store.Unstorable(a.Err) {
 			r.unstorable = append(r.unstorable, unstorable{t.items[k], a.Err})
 		} else if a.Err != nil {
 			r.pause = true
@@ -149,7 +148,7 @@ func (p *chain) state() *decider { return p.Commits.state }
 
 func (p *chain) limits() (messages, bytes int) {
 	messages = maxAtomic
-	if p.results.Way == commit.Fast {
+	if p.results.Way == store.Fast {
 		messages = maxFast
 	}
 	if p.Commits.state != nil {
@@ -173,11 +172,11 @@ func (p *chain) write(ctx context.Context, t *task, attempt int) error {
 	p.checked = attempt > 1 && len(t.items) == 1
 	stored, err := make([]bool, len(t.s.msgs)), p.checkCurrent(ctx)
 	if err == nil {
-		stored, err = p.commit(ctx, commit.Batch{Messages: t.s.msgs, At: position(&t.b.Items[last]), Checked: p.checked})
+		stored, err = p.commit(ctx, store.Batch{Messages: t.s.msgs, At: position(&t.b.Items[last]), Checked: p.checked})
 	}
 	p.progressed = slices.Contains(stored, true)
 	for _, ok := range stored {
-		a := publisher.Answer{}
+		a := store.Answer{}
 		if !ok {
 			a.Err = err
 		}
@@ -215,12 +214,12 @@ const (
 func (p *chain) recover(t *task, err error) recovery {
 	all, n := len(t.b.Items), len(t.items)
 	var refused *jetstream.APIError
-	never, incomplete := publisher.Unstorable(err), publisher.IncompleteBatch(err) && !p.checked // never: no retry stores all of t.items
+	never, incomplete := store.Unstorable(err), store.IncompleteBatch(err) && !p.checked // never: no retry stores all of t.items
 	if errors.As(err, &refused) {
 		never = never || incomplete || refused.ErrorCode == codeTooMany
 	}
 	switch {
-	case commit.Over(err), errors.Is(err, errSettingsChanged):
+	case store.EndsChain(err), errors.Is(err, errSettingsChanged):
 		return recovery{over: fmt.Errorf("store results of a partition: %w", err)}
 	case never && n == 1 && incomplete:
 		return recovery{limit: 1} // the next commit is checked

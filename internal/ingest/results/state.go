@@ -7,9 +7,9 @@ import (
 	"sort"
 
 	"millrace/internal/device"
-	"millrace/internal/ingest/commit"
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/statelog"
+	"millrace/internal/ingest/store"
 	"millrace/internal/operator"
 )
 
@@ -23,7 +23,7 @@ type decider struct {
 	entry   int // maximum size of a log entry, in bytes
 
 	// stored describes the state in the last marker, and next the state in the marker of the commit that is being written.
-	stored, next commit.State
+	stored, next store.State
 
 	positions []device.Position // of the last call of Apply
 	keys      []byte            // for the last call of Apply
@@ -122,7 +122,7 @@ func (s *decider) apply(deliveries []*inflight.Delivery) (err error) {
 
 // commitLog adds the log entries of all decisions up to b.At to a commit, and the state after them. If they are too many, it stores the
 // first ones in commits of their own, which don't change the position.
-func (s *decider) commitLog(ctx context.Context, c *commit.Chain, b *commit.Batch) error {
+func (s *decider) commitLog(ctx context.Context, c *store.Chain, b *store.Batch) error {
 	s.covered = sort.Search(len(s.positions), func(i int) bool { return s.positions[i].Sequence > b.At.Sequence })
 	s.behind, _ = c.Last()
 	s.next = s.stored
@@ -148,7 +148,7 @@ func (s *decider) commitLog(ctx context.Context, c *commit.Chain, b *commit.Batc
 		s.bytes += len(entry)
 	}
 	for n := fitting(b.Log); n < len(b.Log); n = fitting(b.Log) {
-		if _, err := c.Commit(ctx, commit.Batch{At: c.At(), Log: b.Log[:n]}); err != nil {
+		if _, err := c.Commit(ctx, store.Batch{At: c.At(), Log: b.Log[:n]}); err != nil {
 			return err
 		}
 		b.Log = b.Log[n:]
@@ -168,7 +168,7 @@ func fitting(log [][]byte) (n int) {
 }
 
 // committed records that the last commit of commitLog is stored.
-func (s *decider) committed(c *commit.Chain) {
+func (s *decider) committed(c *store.Chain) {
 	s.stored, s.logged, s.earlier, s.before = s.next, s.covered, nil, 0
 	if s.logged == len(s.positions) {
 		s.decisions = nil

@@ -11,10 +11,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/client"
-	"millrace/internal/ingest/commit"
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/lookup"
-	"millrace/internal/ingest/publisher"
+	"millrace/internal/ingest/store"
 	"millrace/internal/ingest/topology"
 )
 
@@ -241,7 +240,7 @@ func (t *task) ended(ctx context.Context) error {
 func (t *task) settleKnown(ctx context.Context) error {
 	now := time.Now()
 	known, err := t.lookUp(ctx, func(d *inflight.Delivery) bool { return t.isUncertain(d, now) })
-	t.settle(ctx, known, slices.Repeat([]publisher.Answer{{Duplicate: true}}, len(known)))
+	t.settle(ctx, known, slices.Repeat([]store.Answer{{Duplicate: true}}, len(known)))
 	return err
 }
 
@@ -389,7 +388,7 @@ func (t *task) appendMessages(i int) {
 		return
 	}
 	for n := range d.Frame.Parts {
-		if part := t.part(d, n); !t.s.partial.has(commit.ID(part.Header)) {
+		if part := t.part(d, n); !t.s.partial.has(store.IDOf(part.Header)) {
 			t.s.results = append(t.s.results, part)
 		}
 	}
@@ -402,7 +401,7 @@ func (t *task) combineAnswers(err error) {
 	s.outcomes = s.outcomes[:0]
 	for _, end := range s.ends {
 		if first == end {
-			s.outcomes = append(s.outcomes, publisher.Answer{Duplicate: true, Err: err})
+			s.outcomes = append(s.outcomes, store.Answer{Duplicate: true, Err: err})
 			continue
 		}
 		a := s.answers[end-1]
@@ -414,7 +413,7 @@ func (t *task) combineAnswers(err error) {
 		}
 		for n := first; n < end && a.Err != nil; n++ {
 			if s.answers[n].Err == nil {
-				s.partial.add(lookup.Partial{ID: commit.ID(s.msgs[n].Header)})
+				s.partial.add(lookup.Partial{ID: store.IDOf(s.msgs[n].Header)})
 			}
 		}
 		s.outcomes, first = append(s.outcomes, a), end
@@ -422,7 +421,7 @@ func (t *task) combineAnswers(err error) {
 }
 
 // settle settles those of items whose answer has no error, and returns their number.
-func (t *task) settle(ctx context.Context, items []int, answers []publisher.Answer) int {
+func (t *task) settle(ctx context.Context, items []int, answers []store.Answer) int {
 	s, now := t.s, time.Now()
 	headroom := t.b.Headroom(now, t.o.AckWait)
 	s.stored = s.stored[:0]

@@ -12,7 +12,7 @@ import (
 
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/natstest"
-	"millrace/internal/ingest/publisher"
+	"millrace/internal/ingest/store"
 	"millrace/internal/memory"
 )
 
@@ -39,9 +39,9 @@ type refusing struct {
 	puts  int // number of messages so far
 }
 
-func (p *refusing) Publish(_ context.Context, msgs []*nats.Msg, dst []publisher.Answer) []publisher.Answer {
+func (p *refusing) Publish(_ context.Context, msgs []*nats.Msg, dst []store.Answer) []store.Answer {
 	p.puts += len(msgs)
-	dst = append(dst, make([]publisher.Answer, len(msgs))...)
+	dst = append(dst, make([]store.Answer, len(msgs))...)
 	for i := range p.first {
 		dst[i].Err = nats.ErrMaxPayload
 	}
@@ -72,7 +72,7 @@ func TestADeadLetterThatIsNotStoredEndsItsInput(t *testing.T) {
 // lastFails is a publisher whose stream refuses the first message as too large. It gives no answer to the last one.
 type lastFails struct{ refusing }
 
-func (p *lastFails) Publish(ctx context.Context, msgs []*nats.Msg, dst []publisher.Answer) []publisher.Answer {
+func (p *lastFails) Publish(ctx context.Context, msgs []*nats.Msg, dst []store.Answer) []store.Answer {
 	dst = p.refusing.Publish(ctx, msgs, dst)
 	dst[len(dst)-1].Err = errors.New("no answer")
 	return dst

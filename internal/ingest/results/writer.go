@@ -10,8 +10,8 @@ import (
 
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/natsconn"
-	"millrace/internal/ingest/publisher"
 	"millrace/internal/ingest/retry"
+	"millrace/internal/ingest/store"
 	"millrace/internal/ingest/topology"
 )
 
@@ -24,7 +24,7 @@ type Writer struct {
 
 	nc      *nats.Conn // this and the following fields are nil in models of the server
 	js      jetstream.JetStream
-	singles *publisher.Windowed
+	singles *store.Windowed
 }
 
 // NewWriter returns a Writer over conns, which the caller still owns. It queries the result stream's settings, and logs the way in
@@ -35,7 +35,7 @@ func NewWriter(ctx context.Context, conns natsconn.Connections, o Options) (*Wri
 		return nil, err
 	}
 	forResults := conns.ForResults(o.Exclusive)
-	singles, err := publisher.NewWindowed(o.API, o.Timeout, forResults...)
+	singles, err := store.NewWindowed(o.API, o.Timeout, forResults...)
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +46,7 @@ func NewWriter(ctx context.Context, conns natsconn.Connections, o Options) (*Wri
 	w := newWriter(s, o)
 	w.nc, w.js, w.singles = conns[0], js, singles
 	s.Find = w.clearance.open(ctx, js).Find
-	first, err := publisher.Open(ctx, singles, publisher.Options{
+	first, err := store.Follow(ctx, singles, store.FollowOptions{
 		Stream: o.ResultStream, Changed: w.logCapability, Trouble: w.logFailedBatch, Read: w.sawStream,
 	})
 	if err != nil {
@@ -79,7 +79,7 @@ func (w *Writer) sawStream(info *jetstream.StreamInfo, asked time.Time) {
 }
 
 // logCapability logs c, unless results are stored with commit markers. sawStream logs commit markers.
-func (w *Writer) logCapability(c publisher.Capability) {
+func (w *Writer) logCapability(c store.Capability) {
 	if topology.Commits(w.way.Load()) != topology.NoCommits {
 		return
 	}
@@ -94,7 +94,7 @@ func (w *Writer) logFailedBatch(err error) {
 // publishAttempt publishes msgs and appends the server's answers to answers. After the first attempt, it publishes one by one,
 // because in a batch the server drops a duplicate without reporting it. With replicas, the first copy might also not be replicated
 // yet.
-func (w *Writer) publishAttempt(ctx context.Context, attempt int, msgs []*nats.Msg, answers []publisher.Answer) []publisher.Answer {
+func (w *Writer) publishAttempt(ctx context.Context, attempt int, msgs []*nats.Msg, answers []store.Answer) []store.Answer {
 	if attempt > 1 {
 		return w.server.Again.Publish(ctx, msgs, answers)
 	}

@@ -12,15 +12,15 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"millrace/internal/device"
-	"millrace/internal/ingest/commit"
+	"millrace/internal/ingest/store"
 )
 
-// modelStream is a result stream that injects faults. It implements commit.Store and Source. A result in it names the decisions on the
+// modelStream is a result stream that injects faults. It implements store.Markers and Source. A result in it names the decisions on the
 // records of an input.
 type modelStream struct {
 	t      *testing.T
 	random *rand.Rand
-	way    commit.Way
+	way    store.Way
 	faults bool
 	stored []modelMessage // the message with sequence n is stored[n-1]
 	late   []func()       // requests that arrive later
@@ -37,7 +37,7 @@ type modelMessage struct {
 	header  nats.Header
 	data    []byte
 	purged  bool
-	marker  *commit.Marker
+	marker  *store.Marker
 	covers  []int // with a marker: numbers of the results of the commit
 }
 
@@ -64,7 +64,7 @@ func (s *modelStream) last() (at uint64) {
 }
 
 type write struct {
-	way      commit.Way
+	way      store.Way
 	expected uint64
 	messages []modelMessage
 }
@@ -74,13 +74,13 @@ type write struct {
 func (s *modelStream) apply(w write, arriving int) (uint64, error) {
 	switch last := s.last(); {
 	case last != w.expected:
-		return 0, &commit.WrongLastError{Last: last}
-	case w.way != commit.Fast && arriving < len(w.messages):
+		return 0, &store.WrongLastError{Last: last}
+	case w.way != store.Fast && arriving < len(w.messages):
 		return 0, errModel
 	}
 	refused := false
 	for _, m := range w.messages[:arriving] {
-		if s.faults && w.way == commit.Fast && s.random.IntN(16) == 0 {
+		if s.faults && w.way == store.Fast && s.random.IntN(16) == 0 {
 			refused = true
 			continue
 		}
@@ -111,8 +111,8 @@ func (s *modelStream) proceed() {
 	}
 }
 
-// Write implements commit.Store.
-func (s *modelStream) Write(_ context.Context, way commit.Way, expected uint64, msgs []*nats.Msg, m *commit.Marker) (uint64, error) {
+// Write implements store.Markers.
+func (s *modelStream) Write(_ context.Context, way store.Way, expected uint64, msgs []*nats.Msg, m *store.Marker) (uint64, error) {
 	copied := *m
 	marker, batch := modelMessage{subject: markers, marker: &copied}, []modelMessage(nil)
 	for _, each := range msgs {
@@ -125,7 +125,7 @@ func (s *modelStream) Write(_ context.Context, way commit.Way, expected uint64, 
 			marker.covers = append(marker.covers, number)
 		}
 	}
-	if way != commit.Fast {
+	if way != store.Fast {
 		return s.send(write{way, expected, append(batch, marker)})
 	}
 	if len(batch) > 0 {
@@ -133,7 +133,7 @@ func (s *modelStream) Write(_ context.Context, way commit.Way, expected uint64, 
 			return 0, err
 		}
 	}
-	return s.send(write{commit.Atomic, expected, []modelMessage{marker}})
+	return s.send(write{store.Atomic, expected, []modelMessage{marker}})
 }
 
 // send sends a request. Some late requests arrive before it.
@@ -177,22 +177,22 @@ func (s *modelStream) fail() error {
 	return nil
 }
 
-// Last implements commit.Store.
-func (s *modelStream) Last(context.Context) (commit.StoredMarker, error) {
+// Last implements store.Markers.
+func (s *modelStream) Last(context.Context) (store.StoredMarker, error) {
 	err, at := s.fail(), s.last()
 	if err != nil || at == 0 {
-		return commit.StoredMarker{}, err
+		return store.StoredMarker{}, err
 	}
-	return commit.StoredMarker{Marker: *s.stored[at-1].marker, At: at}, nil
+	return store.StoredMarker{Marker: *s.stored[at-1].marker, At: at}, nil
 }
 
-// Next implements commit.Store. The model's owners don't look for results that no marker covers, because the model checks results with a
+// Next implements store.Markers. The model's owners don't look for results that no marker covers, because the model checks results with a
 // marker only.
 func (s *modelStream) Next(context.Context, uint64, string) (uint64, nats.Header, error) {
 	return 0, nil, s.fail()
 }
 
-// Begun implements commit.Store.
+// Begun implements store.Markers.
 func (s *modelStream) Begun(context.Context, uint64, uint64) (uint64, error) { return 0, s.fail() }
 
 // Read implements Source.

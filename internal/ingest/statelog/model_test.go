@@ -18,7 +18,7 @@ import (
 
 	"millrace/internal/device"
 	"millrace/internal/history"
-	"millrace/internal/ingest/commit"
+	"millrace/internal/ingest/store"
 	"millrace/internal/operator/neardup"
 )
 
@@ -66,9 +66,9 @@ type worker struct {
 
 // lease is a worker's ownership. Its fields are those of decider in package results.
 type lease struct {
-	*commit.Chain
+	*store.Chain
 	next   uint64 // input
-	stored commit.State
+	stored store.State
 
 	positions []device.Position
 	decisions device.Decisions
@@ -78,7 +78,7 @@ type lease struct {
 	reached   uint64
 }
 
-func always(context.Context, commit.Store, int, error) bool { return true }
+func always(context.Context, store.Markers, int, error) bool { return true }
 
 // open creates an empty replica if the worker has none.
 func (w *worker) open() {
@@ -88,7 +88,7 @@ func (w *worker) open() {
 }
 
 // catchUp brings the replica to a marker. It repeats reads that fail.
-func (w *worker) catchUp(ctx context.Context, at uint64, state *commit.State) error {
+func (w *worker) catchUp(ctx context.Context, at uint64, state *store.State) error {
 	for {
 		if err := w.replica.CatchUp(ctx, at, state); !errors.Is(err, errModel) {
 			return err
@@ -111,9 +111,9 @@ func (w *worker) follow(ctx context.Context) {
 
 // take begins a lease. Another worker may overtake it at once.
 func (w *worker) take(ctx context.Context, owner string) {
-	c, _, err := commit.Open(ctx, commit.Options{
+	c, _, err := store.OpenChains(ctx, store.ChainOptions{
 		Owner: owner, Created: time.Unix(1_700_000_000, 0), Way: w.way, Again: always,
-		Entry: func(behind uint64, state *commit.State, entry []byte) *nats.Msg {
+		Entry: func(behind uint64, state *store.State, entry []byte) *nats.Msg {
 			return Message(markers, false, behind, state, entry)
 		},
 	}, w, nil)
@@ -122,7 +122,7 @@ func (w *worker) take(ctx context.Context, owner string) {
 	}
 	at, state := c.Last()
 	if state == nil {
-		state = &commit.State{Spec: modelSpec, Begins: at}
+		state = &store.State{Spec: modelSpec, Begins: at}
 	}
 	fresh := w.replica == nil
 	w.open()
@@ -196,7 +196,7 @@ func (w *worker) step(ctx context.Context) bool {
 			some = 1 + w.random.IntN(some)
 		}
 		err := w.commit(ctx, numbers[:some], inputs[some-1])
-		if commit.Over(err) {
+		if store.EndsChain(err) {
 			return false
 		}
 		if err == nil {
@@ -265,11 +265,11 @@ func (w *worker) commit(ctx context.Context, numbers []int, input uint64) error 
 	}
 	for ; len(log) > modelEntries; log = log[modelEntries:] {
 		w.happened["split"]++
-		if _, err := l.Commit(ctx, commit.Batch{At: l.At(), Log: log[:modelEntries]}); err != nil {
+		if _, err := l.Commit(ctx, store.Batch{At: l.At(), Log: log[:modelEntries]}); err != nil {
 			return err
 		}
 	}
-	b := commit.Batch{At: commit.Position{Sequence: input, Stored: int64(input)}, Log: log, State: &next}
+	b := store.Batch{At: store.Position{Sequence: input, Stored: int64(input)}, Log: log, State: &next}
 	for _, number := range numbers {
 		b.Messages = append(b.Messages, &nats.Msg{Subject: results, Data: strconv.AppendInt(nil, int64(number), 10)})
 	}
@@ -331,10 +331,10 @@ func TestModel(t *testing.T) {
 
 // modelRun runs workers with faults, and finally a new one without. It returns how often things happened.
 func modelRun(t *testing.T, h *history.History) map[string]int {
-	s := &modelStream{t: t, random: rand.New(h), way: commit.Atomic, faults: true, happened: map[string]int{}}
+	s := &modelStream{t: t, random: rand.New(h), way: store.Atomic, faults: true, happened: map[string]int{}}
 	name := "atomic"
 	if h.Seed%4 > 0 {
-		s.way, name = commit.Fast, "fast"
+		s.way, name = store.Fast, "fast"
 	}
 	workers := []*worker{{modelStream: s}, {modelStream: s}, {modelStream: s}}
 	for step := range 80 {

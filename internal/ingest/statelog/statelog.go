@@ -28,7 +28,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"millrace/internal/device"
-	"millrace/internal/ingest/commit"
+	"millrace/internal/ingest/store"
 )
 
 const (
@@ -48,7 +48,7 @@ func Subject(markers string) string { return markers + suffix }
 // Message returns the message with an entry. markers is the subject of the partition's commit markers. The entry's commit begins behind the
 // marker with stream sequence behind, which describes the given state, or none if it is nil. With keep, the entry outlives the stream's
 // maximum age, for which the stream must allow TTLs.
-func Message(markers string, keep bool, behind uint64, state *commit.State, entry []byte) *nats.Msg {
+func Message(markers string, keep bool, behind uint64, state *store.State, entry []byte) *nats.Msg {
 	var last device.Position
 	if state != nil {
 		last = device.Position{Sequence: state.Sequence, Record: state.Record}
@@ -109,7 +109,7 @@ type Replica struct {
 	spec   string
 	source Source
 
-	begins  uint64    // see commit.State.Begins
+	begins  uint64    // see store.State.Begins
 	read    uint64    // stream sequence up to which the log has been read, or belongs to own commits
 	behind  uint64    // the largest Behind so far
 	waiting []waiting // entries after those that the state has, in the order of their records
@@ -141,7 +141,7 @@ func (r *Replica) Spec() string { return r.spec }
 
 // CatchUp reads the log up to the marker with stream sequence at, which describes the state want. It returns a *LostError if the log doesn't give that state, and an error that wraps ErrStale if the replica can't reach it.
 // After any other error, a further call continues.
-func (r *Replica) CatchUp(ctx context.Context, at uint64, want *commit.State) error {
+func (r *Replica) CatchUp(ctx context.Context, at uint64, want *store.State) error {
 	switch {
 	case want.Spec != r.spec:
 		return lost("the state belongs to %s, and this worker is set to %s", want.Spec, r.spec)

@@ -14,7 +14,7 @@ import (
 	"millrace/internal/ingest/finding"
 	"millrace/internal/ingest/jsapi"
 	"millrace/internal/ingest/lookup"
-	"millrace/internal/ingest/publisher"
+	"millrace/internal/ingest/store"
 	"millrace/internal/wildcard"
 )
 
@@ -47,7 +47,7 @@ func (l Topology) commitsOf(c jetstream.StreamConfig, version string, fast bool,
 	switch {
 	case c.AllowAtomicPublish, fast && c.AllowBatchPublish:
 		batches = ""
-	case fast && publisher.ServerBatches(version):
+	case fast && store.ServerBatches(version):
 		batches = "allow_batched"
 	}
 	found, advice = l.noMarkers(c, version, batches)
@@ -187,7 +187,7 @@ func (s *stream) markers() string {
 
 // publishing reports whether results are published in batches or one by one.
 func (s *stream) publishing() {
-	found, err := publisher.Ask(s.ctx, s.js, s.have.Name)
+	found, err := store.Ask(s.ctx, s.js, s.have.Name)
 	switch {
 	case err != nil:
 		s.failed(s.what, err, permission)

@@ -14,7 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/jsapi"
-	"millrace/internal/ingest/publisher"
+	"millrace/internal/ingest/store"
 	"millrace/internal/ingest/trim"
 )
 
@@ -48,7 +48,7 @@ func (l Topology) inputPlan() plan {
 func (l Topology) resultPlan(version string) plan {
 	p := plan{role: "the results", message: "a result", variable: "MILLRACE_RESULT", full: "the worker waits until there is room"}
 	p.setOutput(l, l.ResultStream, l.ResultPrefix, l.Kept.Results, version)
-	p.AllowBatchPublish = publisher.ServerBatches(version)
+	p.AllowBatchPublish = store.ServerBatches(version)
 	p.AllowMsgTTL = p.AllowAtomicPublish && l.Stateful != "" // so that max_age spares the log of a state
 	return p
 }

@@ -1,13 +1,4 @@
-// Package commit stores the results and dead letters of exclusive delivery exactly once. Each batch of a partition is
-// stored with a commit marker. The marker is a message with the position up to which every input is settled. The server
-// accepts a batch only if the partition's last marker is the expected one. A new owner first stores its own marker, a
-// fence. From then on, the server refuses the batches of earlier owners.
-//
-// A Chain is the sequence of markers of one partition in one stream. The results have a chain, and the dead letters
-// have another one if they have their own stream. A chain accesses the server through a Store. Stream implements Store,
-// and the model test of package lease simulates it. Start reading at Open, then Chain.Commit. adr/0046 gives the
-// reasons for the design.
-package commit
+package store
 
 import (
 	"context"
@@ -24,8 +15,8 @@ import (
 	"millrace/internal/ingest/retry"
 )
 
-// Options identifies a chain's owner.
-type Options struct {
+// ChainOptions identifies a chain's owner.
+type ChainOptions struct {
 	Owner   string    // ID of the lease, unique among all leases
 	Created time.Time // time when the input stream was created
 	Way     Way       // method of storing batches
@@ -33,7 +24,7 @@ type Options struct {
 	// Again is called before each retry to store a marker in s. attempts is the number of attempts so far, and err is
 	// the last error. If Again returns false, the lease ends. Otherwise the lease waits, because the stream may be full
 	// or its server unavailable.
-	Again func(ctx context.Context, s Store, attempts int, err error) bool
+	Again func(ctx context.Context, s Markers, attempts int, err error) bool
 
 	// Start is the position of the last acknowledged input. A chain without a marker has this position.
 	Start Position
@@ -48,10 +39,16 @@ type Options struct {
 	Entry func(behind uint64, state *State, entry []byte) *nats.Msg
 }
 
-// Chain stores the batches of one lease, each with a marker. It is not safe for concurrent use.
+// Chain is the sequence of commit markers of one partition in one stream. It stores the batches of one lease exactly once, each with
+// a marker, which is a message with the position up to which every input is settled. The server accepts a batch only if the
+// partition's last marker is the expected one. A new owner first stores its own marker, a fence. From then on, the server refuses
+// the batches of earlier owners.
+//
+// The results have a chain, and the dead letters have another one if they have their own stream. A Chain is not safe for concurrent
+// use.
 type Chain struct {
-	Options
-	store Store
+	ChainOptions
+	stream Markers
 
 	found   StoredMarker // the last marker of earlier owners
 	last    uint64       // stream sequence of the last marker
@@ -119,7 +116,7 @@ type Batch struct {
 // Commit stores a batch, and then its marker. stored[i] reports whether b.Messages[i] is known to be stored, even after an error. Without
 // an error, everything is stored.
 //
-// After an error, nothing more of the commit can be stored. Unless Over(err), the caller may store the missing messages again, or other
+// After an error, nothing more of the commit can be stored. Unless EndsChain(err), the caller may store the missing messages again, or other
 // messages. All entries of the log must then be stored again.
 func (c *Chain) Commit(ctx context.Context, b Batch) (stored []bool, err error) {
 	way := c.Way
@@ -148,8 +145,8 @@ func (c *Chain) CommitLetters(ctx context.Context, msgs []*nats.Msg, letters []L
 // errUnclear means that the outcome of a write isn't known.
 var errUnclear = errors.New("what is stored is not known")
 
-// Over reports whether an error of a commit ends the chain. The next lease then determines which messages are stored.
-func Over(err error) bool {
+// EndsChain reports whether an error of a commit ends the chain. The next lease then determines which messages are stored.
+func EndsChain(err error) bool {
 	return errors.Is(err, errUnclear) || errors.Is(err, ErrFenced) || errors.Is(err, ErrLost)
 }
 
@@ -160,7 +157,7 @@ func (c *Chain) write(ctx context.Context, way Way, msgs []*nats.Msg, log [][]by
 	for _, entry := range log {
 		all = append(all, c.Entry(behind, c.state, entry))
 	}
-	sequence, err := c.store.Write(ctx, way, behind, all, m)
+	sequence, err := c.stream.Write(ctx, way, behind, all, m)
 	if err == nil {
 		c.advance(sequence, m)
 		return slices.Repeat([]bool{true}, len(msgs)), nil
@@ -196,13 +193,13 @@ func (c *Chain) resolve(ctx context.Context, way Way, sent *Marker) (fence *Mark
 		fence.Since = c.last
 	}
 	for attempt := 1; ; attempt++ {
-		sequence, err := c.store.Write(ctx, c.Way, c.last, nil, fence)
+		sequence, err := c.stream.Write(ctx, c.Way, c.last, nil, fence)
 		if err == nil {
 			c.advance(sequence, fence)
 			return fence, nil
 		}
 		if wrong := (*WrongLastError)(nil); errors.As(err, &wrong) {
-			if last, failed := c.store.Last(ctx); failed == nil && last.At >= wrong.Last {
+			if last, failed := c.stream.Last(ctx); failed == nil && last.At >= wrong.Last {
 				return c.compare(last, sent, fence)
 			}
 		}
@@ -214,7 +211,7 @@ func (c *Chain) resolve(ctx context.Context, way Way, sent *Marker) (fence *Mark
 
 // mayRetry waits before a marker is sent again. It returns false if the lease must end instead.
 func (c *Chain) mayRetry(ctx context.Context, attempts int, err error) bool {
-	return c.Again(ctx, c.store, attempts, err) && retry.Sleep(ctx, retry.Delay(attempts))
+	return c.Again(ctx, c.stream, attempts, err) && retry.Sleep(ctx, retry.Delay(attempts))
 }
 
 // compare returns nil if last is the marker sent, and fence if last is the marker fence. Any other marker is an error.
@@ -236,9 +233,9 @@ func (c *Chain) compare(last StoredMarker, sent, fence *Marker) (stored *Marker,
 
 // readBack sets stored[i] if msgs[i], of an uncommitted batch, is in the stream after stream sequence behind.
 func (c *Chain) readBack(ctx context.Context, behind uint64, msgs []*nats.Msg, stored []bool) (err error) {
-	r := readings{store: c.store, behind: behind, before: c.last}
+	r := readings{stream: c.stream, behind: behind, before: c.last}
 	for i, m := range msgs {
-		if stored[i], err = r.has(ctx, m.Subject, ID(m.Header)); err != nil {
+		if stored[i], err = r.has(ctx, m.Subject, IDOf(m.Header)); err != nil {
 			return fmt.Errorf("%w: %w", errUnclear, err)
 		}
 	}
@@ -279,7 +276,7 @@ const (
 )
 
 // ID returns the id of a result or a dead letter.
-func ID(h nats.Header) string {
+func IDOf(h nats.Header) string {
 	if own := h[HeaderID]; len(own) > 0 {
 		return own[0]
 	}
@@ -295,7 +292,7 @@ const maxBehind = 1 << 16
 
 // readings reads the messages between two markers, which may be stored without a marker that covers them.
 type readings struct {
-	store          Store
+	stream         Markers
 	behind, before uint64              // stream sequences of the two markers; 0 and 0 if there are no such messages
 	ids            map[string][]string // ids that were read, by subject
 }
@@ -307,14 +304,14 @@ func (r *readings) of(ctx context.Context, subject string) ([]string, error) {
 	}
 	var ids []string
 	for at := r.behind; ; {
-		sequence, h, err := next(ctx, r.store, at, subject)
+		sequence, h, err := next(ctx, r.stream, at, subject)
 		if err != nil {
 			return nil, fmt.Errorf("read back what is stored on %q behind a commit marker: %w", subject, err)
 		}
 		if sequence == 0 || sequence > r.before {
 			break
 		}
-		if ids = append(ids, ID(h)); len(ids) > maxBehind {
+		if ids = append(ids, IDOf(h)); len(ids) > maxBehind {
 			return nil, fmt.Errorf("more than %d messages on %q are behind the commit marker %d", maxBehind, subject, r.behind)
 		}
 		at = sequence
@@ -335,10 +332,10 @@ func (r *readings) has(ctx context.Context, subject, id string) (bool, error) {
 // readAttempts is the number of attempts to read a message back.
 const readAttempts = 8
 
-// next calls Store.Next until it succeeds, at most readAttempts times.
-func next(ctx context.Context, store Store, behind uint64, subject string) (sequence uint64, h nats.Header, err error) {
+// next calls Markers.Next until it succeeds, at most readAttempts times.
+func next(ctx context.Context, stream Markers, behind uint64, subject string) (sequence uint64, h nats.Header, err error) {
 	for attempt := 1; ; attempt++ {
-		if sequence, h, err = store.Next(ctx, behind, subject); err == nil || attempt == readAttempts || !retry.Sleep(ctx, retry.Delay(attempt)) {
+		if sequence, h, err = stream.Next(ctx, behind, subject); err == nil || attempt == readAttempts || !retry.Sleep(ctx, retry.Delay(attempt)) {
 			return sequence, h, err
 		}
 	}

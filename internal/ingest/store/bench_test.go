@@ -1,4 +1,4 @@
-package publisher
+package store
 
 import (
 	"fmt"
@@ -12,7 +12,7 @@ import (
 // BenchmarkStores measures both publishers on one server with file storage. They alternate within each iteration, so other load on
 // the machine affects both. Four goroutines publish groups of 1024 messages. Server and client share the machine.
 //
-//	go test ./internal/ingest/publisher -run xxx -bench Stores -benchtime 5x
+//	go test ./internal/ingest/store -run xxx -bench Stores -benchtime 5x
 func BenchmarkStores(b *testing.B) {
 	for _, size := range []struct {
 		name          string

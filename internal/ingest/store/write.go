@@ -1,4 +1,4 @@
-package commit
+package store
 
 import (
 	"context"
@@ -14,7 +14,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/jsapi"
-	"millrace/internal/ingest/publisher"
 )
 
 const (
@@ -44,7 +43,7 @@ const (
 // HeaderBytes is the maximum number of bytes that Write adds to the headers of a message. Atomic batches need the most.
 const HeaderBytes = len("Nats-Batch-Id: 0123456789012345678901\r\n") + len("Nats-Batch-Sequence: 1000\r\n")
 
-// Write implements Store.
+// Write implements Markers.
 func (s *Stream) Write(ctx context.Context, way Way, expected uint64, msgs []*nats.Msg, m *Marker) (sequence uint64, err error) {
 	marker := s.message(expected, m)
 	switch {
@@ -68,7 +67,7 @@ func (s *Stream) writeFast(ctx context.Context, id string, msgs []*nats.Msg, mar
 	if len(msgs) > 0 {
 		msgs = append([]*nats.Msg{s.beginning(marker, until)}, msgs...)
 		confirm := func(i int) bool { return i == 1 || isLastPart(msgs[i].Header) }
-		if _, err := s.Publisher.StoreFast(ctx, publisher.FastBatch{ID: id, Messages: msgs, Confirm: confirm}); err != nil {
+		if _, err := s.Publisher.StoreFast(ctx, FastBatch{ID: id, Messages: msgs, Confirm: confirm}); err != nil {
 			return 0, err
 		}
 	}
@@ -98,14 +97,14 @@ func (s *Stream) beginning(marker *nats.Msg, until uint64) *nats.Msg {
 // the last marker. If that batch is open, the server ends it at the first attempt, and it can't begin again after the
 // marker.
 func (s *Stream) storeAlone(ctx context.Context, id string, marker *nats.Msg) (sequence uint64, err error) {
-	alone := publisher.FastBatch{ID: id, Messages: []*nats.Msg{marker}}
+	alone := FastBatch{ID: id, Messages: []*nats.Msg{marker}}
 	for range fenceAttempts {
-		if sequence, err = s.Publisher.StoreFast(ctx, alone); !errors.Is(err, publisher.ErrBatchEnded) {
+		if sequence, err = s.Publisher.StoreFast(ctx, alone); !errors.Is(err, ErrBatchEnded) {
 			break
 		}
 	}
 	switch {
-	case errors.Is(err, publisher.ErrBatchStuck):
+	case errors.Is(err, ErrBatchStuck):
 		return s.Publisher.Store(ctx, marker)
 	case !isRefused(err, codeNoBatches, codeTooManyBatches):
 		return sequence, err
@@ -116,7 +115,7 @@ func (s *Stream) storeAlone(ctx context.Context, id string, marker *nats.Msg) (s
 		return 0, err
 	}
 	_, err = s.Publisher.StoreFast(ctx, alone)
-	if errors.Is(err, publisher.ErrBatchEnded) || isRefused(err, codeNoBatches, codeTooManyBatches, codeWrongLast) {
+	if errors.Is(err, ErrBatchEnded) || isRefused(err, codeNoBatches, codeTooManyBatches, codeWrongLast) {
 		err = nil
 	}
 	return sequence, err
@@ -128,7 +127,7 @@ func isRefused(err error, codes ...jetstream.ErrorCode) bool {
 	return errors.As(err, &refused) && slices.Contains(codes, refused.ErrorCode)
 }
 
-// Begun implements Store.
+// Begun implements Markers.
 func (s *Stream) Begun(ctx context.Context, behind, before uint64) (until uint64, err error) {
 	for count := 0; ; count++ {
 		sequence, h, err := s.Next(ctx, behind, s.Subject+begin)
@@ -169,20 +168,20 @@ func wrongLast(err error) error {
 	return wrong
 }
 
-// Stream implements Store with a stream on a server.
+// Stream implements Markers with a stream on a server.
 type Stream struct {
 	Name    string // the stream's name
 	Subject string // subject of the partition's markers
 	// Rollup makes each marker remove the earlier ones. A work queue needs it, because nothing else removes markers
 	// there.
 	Rollup    bool
-	Publisher *publisher.Windowed // for messages
+	Publisher *Windowed           // for messages
 	JS        jetstream.JetStream // for requests
 }
 
 const readTimeout = 5 * time.Second
 
-// Last implements Store.
+// Last implements Markers.
 func (s *Stream) Last(ctx context.Context) (StoredMarker, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -200,7 +199,7 @@ func (s *Stream) Last(ctx context.Context) (StoredMarker, error) {
 	return last, nil
 }
 
-// Next implements Store.
+// Next implements Markers.
 func (s *Stream) Next(ctx context.Context, behind uint64, subject string) (sequence uint64, h nats.Header, err error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()

@@ -1,4 +1,4 @@
-package commit
+package store
 
 import (
 	"cmp"
@@ -177,8 +177,8 @@ const (
 	Fast
 )
 
-// Store is the stream of a chain on the server.
-type Store interface {
+// Markers is the stream of a chain on the server.
+type Markers interface {
 	// Last returns the last marker. Without a marker, it returns the zero StoredMarker.
 	Last(ctx context.Context) (StoredMarker, error)
 

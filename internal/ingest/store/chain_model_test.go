@@ -1,4 +1,4 @@
-package commit
+package store
 
 import (
 	"context"
@@ -33,7 +33,7 @@ type modelMessage struct {
 	until   uint64 // last input of the batch that this message begins; otherwise 0
 }
 
-// modelStream is a stream that injects faults. It implements Store.
+// modelStream is a stream that injects faults. It implements Markers.
 type modelStream struct {
 	t       *testing.T
 	random  *rand.Rand
@@ -118,7 +118,7 @@ func (s *modelStream) store(m modelMessage, refusable bool) bool {
 	if m.marker != nil || m.until > 0 {
 		return true
 	}
-	id := ID(m.header)
+	id := IDOf(m.header)
 	if s.results[id]++; s.results[id] > 1 {
 		s.t.Fatalf("result %s is stored twice", id)
 	}
@@ -259,7 +259,7 @@ func result(input uint64) (msgs []*nats.Msg) {
 
 // take begins a lease. It returns nil if that fails.
 func (s *modelStream) take(ctx context.Context, owner string) *modelOwner {
-	c, _, err := Open(ctx, Options{Owner: owner, Created: created, Way: s.way, Again: always}, s, nil)
+	c, _, err := OpenChains(ctx, ChainOptions{Owner: owner, Created: created, Way: s.way, Again: always}, s, nil)
 	if err != nil {
 		return nil
 	}
@@ -282,7 +282,7 @@ func (o *modelOwner) step(ctx context.Context, s *modelStream) bool {
 		}
 		if !done {
 			inputs = append(inputs, o.next)
-			stored := func(m *nats.Msg) bool { return slices.Contains(parts, ID(m.Header)) }
+			stored := func(m *nats.Msg) bool { return slices.Contains(parts, IDOf(m.Header)) }
 			msgs = append(msgs, slices.DeleteFunc(result(o.next), stored)...)
 		} else if len(msgs) > 0 && !s.narrow {
 			s.t.Fatalf("input %d has a result, and %v have none", o.next, inputs)
@@ -299,7 +299,7 @@ func (o *modelOwner) step(ctx context.Context, s *modelStream) bool {
 			upTo++
 		}
 		stored, err := o.Commit(ctx, Batch{Messages: msgs[:upTo], At: position(inputs[some-1])})
-		if Over(err) {
+		if EndsChain(err) {
 			return false
 		}
 		msgs = slices.Concat(without(msgs[:upTo], stored), msgs[upTo:])
@@ -375,8 +375,8 @@ func modelRun(t *testing.T, h *history.History, way Way) int {
 	for input := uint64(1); input < last.next; input++ {
 		messages += len(result(input))
 		for _, m := range result(input) {
-			if s.results[ID(m.Header)] != 1 {
-				t.Fatalf("message %s of input %d is stored %d times", ID(m.Header), input, s.results[ID(m.Header)])
+			if s.results[IDOf(m.Header)] != 1 {
+				t.Fatalf("message %s of input %d is stored %d times", IDOf(m.Header), input, s.results[IDOf(m.Header)])
 			}
 		}
 	}

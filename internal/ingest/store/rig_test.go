@@ -1,4 +1,4 @@
-package publisher
+package store
 
 import (
 	"bytes"
@@ -59,8 +59,8 @@ func (r *rig) batching(singles *Windowed) batching {
 }
 
 // options returns options that pass changes of the stream to changes.
-func (r *rig) options(changes chan Capability) Options {
-	return Options{
+func (r *rig) options(changes chan Capability) FollowOptions {
+	return FollowOptions{
 		Stream: "RESULTS", Changed: func(c Capability) { changes <- c }, Trouble: func(err error) { r.troubles <- err },
 		Read: func(*jetstream.StreamInfo, time.Time) {},
 	}

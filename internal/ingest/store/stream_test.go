@@ -1,4 +1,4 @@
-package commit
+package store
 
 import (
 	"context"
@@ -14,11 +14,10 @@ import (
 
 	"millrace/internal/ingest/jsapi"
 	"millrace/internal/ingest/natstest"
-	"millrace/internal/ingest/publisher"
 )
 
-// rig has a stream RESULTS, and counts the owners of one partition.
-type rig struct {
+// chainRig has a stream RESULTS, and counts the owners of one partition.
+type chainRig struct {
 	*natstest.Rig
 	store  *Stream
 	owners int
@@ -26,35 +25,35 @@ type rig struct {
 
 const markers = "commits.RESULTS.IN.millrace.0"
 
-func newRig(at *natstest.Rig, c jetstream.StreamConfig) *rig {
+func newChainRig(at *natstest.Rig, c jetstream.StreamConfig) *chainRig {
 	at.Helper()
 	c.Name, c.Subjects, c.AllowAtomicPublish, c.AllowBatchPublish = "RESULTS", []string{"results.>", "commits.RESULTS.>"}, true, true
 	at.Create(c)
 	s := storeOn(at)
 	s.Rollup = c.AllowRollup
-	return &rig{Rig: at, store: s}
+	return &chainRig{Rig: at, store: s}
 }
 
 func storeOn(at *natstest.Rig) *Stream {
 	at.Helper()
-	singles := natstest.Must(publisher.NewWindowed(jsapi.API{}, 0, at.NC))(at)
+	singles := natstest.Must(NewWindowed(jsapi.API{}, 0, at.NC))(at)
 	return &Stream{Name: "RESULTS", Subject: markers, Publisher: singles, JS: at.JS}
 }
 
 // open begins a lease of a new owner.
-func (r *rig) open(way Way) *Chain {
+func (r *chainRig) open(way Way) *Chain {
 	r.Helper()
 	r.owners++
-	o := Options{Owner: fmt.Sprint("owner-", r.owners), Created: created, Way: way, Again: always}
-	c, _, err := Open(r.Context(), o, r.store, nil)
+	o := ChainOptions{Owner: fmt.Sprint("owner-", r.owners), Created: created, Way: way, Again: always}
+	c, _, err := OpenChains(r.Context(), o, r.store, nil)
 	natstest.OK(r, err)
 	return c
 }
 
-func always(context.Context, Store, int, error) bool { return true }
+func always(context.Context, Markers, int, error) bool { return true }
 
 // openAt begins a lease of a new owner, which must find the position of an input.
-func (r *rig) openAt(way Way, input uint64) *Chain {
+func (r *chainRig) openAt(way Way, input uint64) *Chain {
 	r.Helper()
 	c := r.open(way)
 	if at, ok := c.Found(); !ok || at != position(input) {
@@ -64,7 +63,7 @@ func (r *rig) openAt(way Way, input uint64) *Chain {
 }
 
 // openNew begins a lease of a new owner, which must find no marker.
-func (r *rig) openNew(way Way) *Chain {
+func (r *chainRig) openNew(way Way) *Chain {
 	r.Helper()
 	c := r.open(way)
 	if at, ok := c.Found(); ok {
@@ -74,17 +73,17 @@ func (r *rig) openNew(way Way) *Chain {
 }
 
 // wantOver checks that a chain stores no results and ends with an error.
-func (r *rig) wantOver(c *Chain, first, last uint64, why error) {
+func (r *chainRig) wantOver(c *Chain, first, last uint64, why error) {
 	r.Helper()
-	if stored, err := c.Commit(r.Context(), Batch{Messages: batch(first, last), At: position(last)}); !errors.Is(err, why) || !Over(err) || count(stored) != 0 {
+	if stored, err := c.Commit(r.Context(), Batch{Messages: batch(first, last), At: position(last)}); !errors.Is(err, why) || !EndsChain(err) || count(stored) != 0 {
 		r.Errorf("an owner stores %d results and ends with %v, want %v", count(stored), err, why)
 	}
 }
 
 // done reports whether the chain finds the result of an input among the leftovers of earlier owners. m is its last message.
-func (r *rig) done(c *Chain, input uint64, m *nats.Msg) bool {
+func (r *chainRig) done(c *Chain, input uint64, m *nats.Msg) bool {
 	r.Helper()
-	done, parts, err := c.Leftovers().Find(r.Context(), position(input), m.Subject, ID(m.Header))
+	done, parts, err := c.Leftovers().Find(r.Context(), position(input), m.Subject, IDOf(m.Header))
 	if err != nil || len(parts) > 0 {
 		r.Fatal(parts, err)
 	}
@@ -100,7 +99,7 @@ func batch(first, last uint64) (msgs []*nats.Msg) {
 }
 
 // commit stores results and fails the test if it can't.
-func (r *rig) commit(c *Chain, first, last uint64) {
+func (r *chainRig) commit(c *Chain, first, last uint64) {
 	r.Helper()
 	msgs := batch(first, last)
 	if stored, err := c.Commit(r.Context(), Batch{Messages: msgs, At: position(last)}); err != nil || count(stored) != len(msgs) {
@@ -118,39 +117,45 @@ func count(stored []bool) (n int) {
 }
 
 // want compares the results in the stream with the results of the inputs up to n.
-func (r *rig) want(n uint64) {
+func (r *chainRig) want(n uint64) {
 	r.Helper()
 	var ids []string
 	for _, m := range r.Stored("RESULTS") {
 		if !strings.HasPrefix(m.Subject, markers) {
-			ids = append(ids, ID(m.Header))
+			ids = append(ids, IDOf(m.Header))
 		}
 	}
 	var want []string
 	for _, m := range batch(1, n) {
-		want = append(want, ID(m.Header))
+		want = append(want, IDOf(m.Header))
 	}
 	if !slices.Equal(ids, want) {
 		r.Errorf("the stream has %q, want the results of %d inputs in order", ids, n)
 	}
 }
 
-func eachWay(t *testing.T, test func(t *testing.T, r *rig, way Way)) {
+func eachWay(t *testing.T, test func(t *testing.T, r *chainRig, way Way)) {
 	queue := jetstream.StreamConfig{Retention: jetstream.WorkQueuePolicy, AllowRollup: true}
-	t.Run("fast", func(t *testing.T) { t.Parallel(); test(t, newRig(natstest.New(t), jetstream.StreamConfig{}), Fast) })
-	t.Run("atomic", func(t *testing.T) { t.Parallel(); test(t, newRig(natstest.New(t), jetstream.StreamConfig{}), Atomic) })
-	t.Run("atomic, a work queue with rollup", func(t *testing.T) { t.Parallel(); test(t, newRig(natstest.New(t), queue), Atomic) })
+	t.Run("fast", func(t *testing.T) {
+		t.Parallel()
+		test(t, newChainRig(natstest.New(t), jetstream.StreamConfig{}), Fast)
+	})
+	t.Run("atomic", func(t *testing.T) {
+		t.Parallel()
+		test(t, newChainRig(natstest.New(t), jetstream.StreamConfig{}), Atomic)
+	})
+	t.Run("atomic, a work queue with rollup", func(t *testing.T) { t.Parallel(); test(t, newChainRig(natstest.New(t), queue), Atomic) })
 }
 
 // TestThreeReplicas repeats the tests of owners on a cluster of three servers.
 func TestThreeReplicas(t *testing.T) {
 	t.Parallel()
 	urls := natstest.Cluster(t, 3)
-	for name, test := range map[string]func(t *testing.T, r *rig, way Way){
+	for name, test := range map[string]func(t *testing.T, r *chainRig, way Way){
 		"owners": owners, "stale owner": staleOwner, "without markers": withoutMarkers, "dead letters": deadLetters,
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(natstest.At(t, urls), jetstream.StreamConfig{Replicas: 3})
+			r := newChainRig(natstest.At(t, urls), jetstream.StreamConfig{Replicas: 3})
 			test(t, r, Atomic)
 			r.Delete("RESULTS")
 		})
@@ -159,7 +164,7 @@ func TestThreeReplicas(t *testing.T) {
 
 func TestOwnersOfAPartition(t *testing.T) { t.Parallel(); eachWay(t, owners) }
 
-func owners(t *testing.T, r *rig, way Way) {
+func owners(t *testing.T, r *chainRig, way Way) {
 	first := r.openNew(way)
 	r.commit(first, 1, 100)
 	r.commit(first, 101, 101)
@@ -178,13 +183,13 @@ func owners(t *testing.T, r *rig, way Way) {
 // TestABatchWithoutItsEnd stores only the first messages of a fast batch, without the last ones and the marker.
 func TestABatchWithoutItsEnd(t *testing.T) {
 	t.Parallel()
-	r := newRig(natstest.New(t), jetstream.StreamConfig{MaxMsgSize: 1000})
+	r := newChainRig(natstest.New(t), jetstream.StreamConfig{MaxMsgSize: 1000})
 	first := r.open(Fast)
 	r.commit(first, 1, 10)
 	msgs := batch(11, 20)
 	msgs[6].Data = make([]byte, 2000)
 	stored, err := first.Commit(t.Context(), Batch{Messages: msgs, At: position(20)})
-	if count(stored) != 6 || !publisher.Unstorable(err) || Over(err) {
+	if count(stored) != 6 || !Unstorable(err) || EndsChain(err) {
 		t.Fatalf("%v are stored: %v", stored, err)
 	}
 	second := r.openAt(Fast, 10)
@@ -207,7 +212,7 @@ func withoutIDs(msgs []*nats.Msg) []*nats.Msg {
 
 // send sends message i of the fast batch behind a marker that isn't the last one. It returns the server's answer. If
 // more is set, it skips an answer that only confirms the start of the batch.
-func (r *rig) send(marker uint64, i int, m *nats.Msg, more bool) string {
+func (r *chainRig) send(marker uint64, i int, m *nats.Msg, more bool) string {
 	r.Helper()
 	inbox := r.NC.NewInbox()
 	answers := natstest.Must(r.NC.SubscribeSync(inbox + ".>"))(r)
@@ -236,7 +241,7 @@ func TestABatchUnderWay(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			batchOf := c.batchOf
-			r := newRig(natstest.New(t), jetstream.StreamConfig{})
+			r := newChainRig(natstest.New(t), jetstream.StreamConfig{})
 			first := r.open(Fast)
 			r.commit(first, 1, 10)
 			marker := first.last
@@ -276,7 +281,7 @@ func TestABatchUnderWay(t *testing.T) {
 // remaining messages without a condition.
 func TestAStaleOwnerWithKnownResults(t *testing.T) { t.Parallel(); eachWay(t, staleOwner) }
 
-func staleOwner(t *testing.T, r *rig, way Way) {
+func staleOwner(t *testing.T, r *chainRig, way Way) {
 	first := r.open(way)
 	r.commit(first, 1, 10)
 	second := r.open(way)
@@ -289,7 +294,7 @@ func staleOwner(t *testing.T, r *rig, way Way) {
 // TestAStreamThatTakesNoFastBatchesAnyMore disables fast batches before the next owner takes over.
 func TestAStreamThatTakesNoFastBatchesAnyMore(t *testing.T) {
 	t.Parallel()
-	r := newRig(natstest.New(t), jetstream.StreamConfig{})
+	r := newChainRig(natstest.New(t), jetstream.StreamConfig{})
 	first := r.open(Fast)
 	r.commit(first, 1, 10)
 	r.Change("RESULTS", func(c *jetstream.StreamConfig) { c.AllowBatchPublish = false })
@@ -302,7 +307,7 @@ func TestAStreamThatTakesNoFastBatchesAnyMore(t *testing.T) {
 // TestAnExpiredMarker stores a delete marker, which the server may store in place of an expired commit marker.
 func TestAnExpiredMarker(t *testing.T) {
 	t.Parallel()
-	eachWay(t, func(t *testing.T, r *rig, way Way) {
+	eachWay(t, func(t *testing.T, r *chainRig, way Way) {
 		r.commit(r.open(way), 1, 3)
 		expired := r.Put(&nats.Msg{Subject: markers, Header: nats.Header{"Nats-Marker-Reason": {"MaxAge"}}}).Sequence
 		if last, err := r.store.Last(t.Context()); err != nil || last.At != expired {
@@ -314,7 +319,7 @@ func TestAnExpiredMarker(t *testing.T) {
 
 func TestAStreamWithoutItsMarkers(t *testing.T) { t.Parallel(); eachWay(t, withoutMarkers) }
 
-func withoutMarkers(t *testing.T, r *rig, way Way) {
+func withoutMarkers(t *testing.T, r *chainRig, way Way) {
 	c := r.open(way)
 	r.commit(c, 1, 10)
 	natstest.OK(t, r.Stream("RESULTS").Purge(t.Context()))
@@ -324,7 +329,7 @@ func withoutMarkers(t *testing.T, r *rig, way Way) {
 
 func TestDeadLettersOfAChain(t *testing.T) { t.Parallel(); eachWay(t, deadLetters) }
 
-func deadLetters(t *testing.T, r *rig, way Way) {
+func deadLetters(t *testing.T, r *chainRig, way Way) {
 	whole, record := Letter{Input: position(12), Record: WholeMessage}, Letter{Input: position(15), Record: 9}
 	first := r.open(way)
 	r.commit(first, 1, 10)
@@ -413,7 +418,7 @@ func TestAStreamThatTakesFastBatchesAgain(t *testing.T) {
 // stored, a later batch may have fewer inputs.
 func TestTheLastInputOfSeveralBatches(t *testing.T) {
 	t.Parallel()
-	r := newRig(natstest.New(t), jetstream.StreamConfig{})
+	r := newChainRig(natstest.New(t), jetstream.StreamConfig{})
 	for _, until := range []string{"20", "10", "15"} {
 		r.Put(&nats.Msg{Subject: markers + begin, Header: nats.Header{headerUntil: {until}}})
 	}

@@ -1,4 +1,4 @@
-package commit
+package store
 
 import (
 	"context"
@@ -6,18 +6,18 @@ import (
 	"fmt"
 )
 
-// Open takes over the chains of a partition. The first chain contains the results. The second one contains the dead
-// letters, and is nil if letters is nil. In each chain, Open stores a fence, which is a marker with the position of the
-// last one. Afterwards the server refuses the batches of earlier owners. Open waits while a stream is full or
+// OpenChains takes over the chains of a partition. The first chain contains the results. The second one contains the dead
+// letters, and is nil if letters is nil. In each chain, OpenChains stores a fence, which is a marker with the position of the
+// last one. Afterwards the server refuses the batches of earlier owners. OpenChains waits while a stream is full or
 // unavailable. It fails with ErrFenced if another worker takes over the partition at the same time.
 //
-// Open reads the last markers of both chains before it stores the first fence. Otherwise two workers could each get one
+// OpenChains reads the last markers of both chains before it stores the first fence. Otherwise two workers could each get one
 // of the chains, and an input could get both a result and a dead letter.
-func Open(ctx context.Context, o Options, results, letters Store) (*Chain, *Chain, error) {
-	opening := opening{results: &Chain{Options: o, store: results}}
+func OpenChains(ctx context.Context, o ChainOptions, results, letters Markers) (*Chain, *Chain, error) {
+	opening := opening{results: &Chain{ChainOptions: o, stream: results}}
 	if letters != nil {
 		o.Way = Atomic
-		opening.letters = &Chain{Options: o, store: letters}
+		opening.letters = &Chain{ChainOptions: o, stream: letters}
 	}
 	for attempt := 1; ; attempt++ {
 		failed, err := opening.take(ctx)
@@ -30,7 +30,7 @@ func Open(ctx context.Context, o Options, results, letters Store) (*Chain, *Chai
 	}
 }
 
-// opening is the progress of one call of Open.
+// opening is the progress of one call of OpenChains.
 type opening struct {
 	results, letters *Chain
 	fenced           bool // whether the fence of the results is stored
@@ -40,11 +40,11 @@ type opening struct {
 func (o *opening) take(ctx context.Context) (failed *Chain, err error) {
 	var letters, results StoredMarker
 	if o.letters != nil {
-		if letters, err = o.letters.store.Last(ctx); err != nil {
+		if letters, err = o.letters.stream.Last(ctx); err != nil {
 			return o.letters, err
 		}
 	}
-	if results, err = o.results.store.Last(ctx); err != nil {
+	if results, err = o.results.stream.Last(ctx); err != nil {
 		return o.results, err
 	}
 	if o.fenced && results.Owner != o.results.Owner {
@@ -79,7 +79,7 @@ func (c *Chain) fence(ctx context.Context, last StoredMarker) (err error) {
 		if last.Fast {
 			way = Fast // a fast batch of the last owner may be open
 		}
-		if last.At, err = c.store.Write(ctx, way, c.last, nil, c.next(c.at, c.letters)); err != nil {
+		if last.At, err = c.stream.Write(ctx, way, c.last, nil, c.next(c.at, c.letters)); err != nil {
 			return err
 		}
 	}
@@ -87,7 +87,7 @@ func (c *Chain) fence(ctx context.Context, last StoredMarker) (err error) {
 	if c.since == 0 {
 		return nil
 	}
-	c.beyond, err = c.store.Begun(ctx, c.since, c.last)
-	c.left = Leftovers{readings: readings{store: c.store, behind: c.since, before: c.last}, until: c.beyond}
+	c.beyond, err = c.stream.Begun(ctx, c.since, c.last)
+	c.left = Leftovers{readings: readings{stream: c.stream, behind: c.since, before: c.last}, until: c.beyond}
 	return err
 }

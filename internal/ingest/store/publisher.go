@@ -1,13 +1,16 @@
-// Package publisher publishes messages into JetStream streams and reports the outcome of each.
+// Package store stores messages in JetStream streams.
 //
-// There are two implementations. Windowed publishes every message separately and waits for each acknowledgement. Any server
-// supports this. Batched publishes many messages as one fast batch with one acknowledgement. Fast batches are several times faster
-// for small messages, but the server and the stream must support them. Open returns a publisher that chooses between the two by
-// the stream's settings. If a batch fails, its messages are published separately under the same ids, and the stream keeps one copy
-// of each.
+// A Publisher reports the outcome of each message. Windowed publishes every message separately and waits for each acknowledgement,
+// which any server supports. Following publishes many messages as one fast batch with one acknowledgement while the stream allows
+// that. Fast batches are several times faster for small messages. If a batch fails, its messages are published separately under the
+// same ids, and the stream keeps one copy of each.
 //
-// Start reading at Publisher, then Open.
-package publisher
+// A Chain stores the results and dead letters of exclusive delivery exactly once, with commit markers. It accesses the server
+// through Markers. Stream implements Markers, and the model test of package lease simulates it. adr/0046 gives the reasons for the
+// design.
+//
+// Start reading at Publisher and Follow for messages, and at OpenChains and Chain.Commit for batches with markers.
+package store
 
 import (
 	"context"

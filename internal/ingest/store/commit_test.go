@@ -1,4 +1,4 @@
-package commit
+package store
 
 import (
 	"context"
@@ -39,8 +39,8 @@ func TestTwoWorkersTakeOver(t *testing.T) {
 	t.Parallel()
 	results, letters := &overtaken{modelStream: faultless(t)}, faultless(t)
 	open := func(owner string) (*Chain, *Chain, error) {
-		again := func(_ context.Context, _ Store, attempts int, _ error) bool { return attempts < 3 }
-		return Open(t.Context(), Options{Owner: owner, Created: created, Way: Atomic, Again: again}, results, letters)
+		again := func(_ context.Context, _ Markers, attempts int, _ error) bool { return attempts < 3 }
+		return OpenChains(t.Context(), ChainOptions{Owner: owner, Created: created, Way: Atomic, Again: again}, results, letters)
 	}
 	var newResults, newLetters *Chain
 	results.then = func() {
@@ -79,8 +79,8 @@ func TestWhatAWorkerWithoutMarkersMayHaveStored(t *testing.T) {
 		{"after a worker without that got fewer", true, 8, 13, 12},
 		{"beyond them", false, 20, 0, 13},
 	} {
-		o := Options{Owner: lease.owner, Created: created, Way: Atomic, Start: position(0), LookUp: lease.delivered, Loose: lease.loose}
-		c, _, err := Open(t.Context(), o, s, nil)
+		o := ChainOptions{Owner: lease.owner, Created: created, Way: Atomic, Start: position(0), LookUp: lease.delivered, Loose: lease.loose}
+		c, _, err := OpenChains(t.Context(), o, s, nil)
 		natstest.OK(t, err)
 		for input := uint64(1); input <= 20; input++ {
 			if got, want := c.IsCertain(position(input)), input > lease.lookUp; got != want {
@@ -145,7 +145,7 @@ func TestLeftoversOfOneResult(t *testing.T) {
 	for _, id := range []string{"IN:12", "IN:12/1", "IN:3/1", "IN:1/1", "IN:1/2", "IN:4"} {
 		s.stored = append(s.stored, modelMessage{subject: "results.a", header: nats.Header{jetstream.MsgIDHeader: {id}}})
 	}
-	l := &Leftovers{readings: readings{store: s, behind: 1, before: uint64(len(s.stored))}, until: 12}
+	l := &Leftovers{readings: readings{stream: s, behind: 1, before: uint64(len(s.stored))}, until: 12}
 	for _, c := range []struct {
 		input uint64
 		id    string

@@ -1,4 +1,4 @@
-package publisher
+package store
 
 import (
 	"context"
@@ -68,10 +68,10 @@ func judgeStream(c jetstream.StreamConfig, version string) Capability {
 		Advice: "set allow_batched on the stream (nats stream edit " + c.Name + " --allow-fast; not allow_atomic, which --allow-batch sets)"}
 }
 
-// Options configures Open. Several goroutines call its functions, which must not block.
-type Options struct {
+// FollowOptions configures Follow. Several goroutines call its functions, which must not block.
+type FollowOptions struct {
 	Stream  string           // the stream that stores the messages
-	Changed func(Capability) // called after a query that finds a changed capability, and by Open
+	Changed func(Capability) // called after a query that finds a changed capability, and by Follow
 
 	// Trouble is called with the error of a failed batch, unless the messages or their ctx caused the error.
 	Trouble func(error)
@@ -110,7 +110,7 @@ const (
 type Following struct {
 	singles *Windowed     // also publishes the messages of failed batches
 	batches chan struct{} // a token for each batch in flight
-	o       Options
+	o       FollowOptions
 
 	every, doubtful time.Duration // askEvery and askDoubtful
 	asking          sync.Mutex    // held during a query; goroutines only try to lock it
@@ -124,14 +124,14 @@ type finding struct {
 	capability Capability
 }
 
-// Open queries the stream, and returns a publisher over the connections of singles. It fails if the query fails. A missing stream
+// Follow queries the stream, and returns a publisher over the connections of singles. It fails if the query fails. A missing stream
 // is not an error.
-func Open(ctx context.Context, singles *Windowed, o Options) (*Following, error) {
+func Follow(ctx context.Context, singles *Windowed, o FollowOptions) (*Following, error) {
 	f := newFollowing(singles, o)
 	return f, f.ask(ctx)
 }
 
-func newFollowing(singles *Windowed, o Options) *Following {
+func newFollowing(singles *Windowed, o FollowOptions) *Following {
 	f := &Following{
 		singles: singles, batches: make(chan struct{}, min(batchesAtOnce*len(singles.conns), maxAtOnce)), o: o,
 		every: askEvery, doubtful: askDoubtful,

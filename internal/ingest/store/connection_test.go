@@ -1,4 +1,4 @@
-package publisher
+package store
 
 import (
 	"context"
@@ -139,7 +139,7 @@ func TestWhatIsFoundOfAStream(t *testing.T) {
 func (r *rig) following() (f *Following, changes chan Capability) {
 	r.Helper()
 	changes = make(chan Capability, 100)
-	f = natstest.Must(Open(r.Ctx(), r.windowed(Timeout, r.Connect(r.URL)), r.options(changes)))(r)
+	f = natstest.Must(Follow(r.Ctx(), r.windowed(Timeout, r.Connect(r.URL)), r.options(changes)))(r)
 	f.every, f.doubtful = 0, 0
 	return f, changes
 }
@@ -234,7 +234,7 @@ func TestOpenWithoutTheStream(t *testing.T) {
 func TestOpenFailsWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
-	if _, err := Open(over(), r.windowed(Timeout, r.proxied), r.options(nil)); err == nil {
+	if _, err := Follow(over(), r.windowed(Timeout, r.proxied), r.options(nil)); err == nil {
 		t.Error("a store was opened that asked nobody")
 	}
 	f, changes := r.following()
