@@ -15,7 +15,7 @@ import (
 	"millrace/internal/config"
 	"millrace/internal/ingest"
 	"millrace/internal/ingest/finding"
-	"millrace/internal/ingest/unpack"
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/memory"
 	"millrace/internal/record"
 )
@@ -44,7 +44,7 @@ func checkField(ctx context.Context, cfg *config.Config, nc *nats.Conn, o *inges
 	if err != nil || len(messages) == 0 {
 		return nil // without a limit, there is no error
 	}
-	s := fieldSample{unpacker: unpack.New(budget), names: map[string]bool{}}
+	s := fieldSample{unpacker: inflight.NewUnpacker(budget), names: map[string]bool{}}
 	for _, m := range messages {
 		s.add(m)
 	}
@@ -85,7 +85,7 @@ func (s stored) Headers() nats.Header { return s.Header }
 
 // fieldSample counts the records of messages by what they have in the field.
 type fieldSample struct {
-	unpacker *unpack.Unpacker
+	unpacker *inflight.Unpacker
 
 	messages, records, without, invalid int
 
@@ -95,7 +95,7 @@ type fieldSample struct {
 
 // add unpacks a message and counts its records.
 func (s *fieldSample) add(m *jetstream.RawStreamMsg) {
-	var message unpack.Message
+	var message inflight.Unpacked
 	s.unpacker.Start(&message, stored{m})
 	message.Open()
 	s.messages++

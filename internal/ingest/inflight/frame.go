@@ -5,7 +5,6 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"millrace/internal/ingest/unpack"
 	"millrace/internal/operator"
 	"millrace/internal/record"
 	"millrace/internal/streams"
@@ -16,7 +15,7 @@ import (
 // records may be in several batches, and the last of these batches has the delivery in Items. Each batch writes the
 // results of its records into Table.
 type Frame struct {
-	unpack.Message
+	Unpacked
 	Parts []table.Part // encoded results: one body, or several
 	// StoredApart is the sequence of the whole message in the dead-letter stream, if dead letters of records refer to it.
 	// Otherwise it is 0.

@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"millrace/internal/ingest/unpack"
 	"millrace/internal/memory"
 	"millrace/internal/streams"
 )
@@ -21,7 +20,7 @@ type Pool struct {
 	batches       []*Batch // batches from the free list and from NewBatch; guarded by mu
 	free          *FreeList[*Batch]
 	inFlightCount atomic.Int32 // batches that are being filled, computed or settled
-	unpacker      *unpack.Unpacker
+	unpacker      *Unpacker
 	refusals      Refusals
 }
 
@@ -36,7 +35,7 @@ func NewPool(pipes []*streams.Pipeline, w memory.Worker) (*Pool, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Pool{Budget: budget, refusals: NewRefusals(w.Operators), unpacker: unpack.New(budget)}
+	p := &Pool{Budget: budget, refusals: NewRefusals(w.Operators), unpacker: NewUnpacker(budget)}
 	p.free = NewFreeList(memory.BatchesPerSlot*w.Slots, p.NewBatch)
 	return p, nil
 }
@@ -93,7 +92,7 @@ func (p *Pool) Unpack(d *Delivery) {
 	f := &Frame{operators: p.Operators, refusals: p.refusals, d: *d, done: make(chan struct{})}
 	f.missing.Store(1)
 	d.Frame = f
-	p.unpacker.Start(&f.Message, d.Msg)
+	p.unpacker.Start(&f.Unpacked, d.Msg)
 }
 
 // NewBatch returns an additional batch that is not on the free list. The pool also keeps its deliveries alive.
@@ -182,7 +181,7 @@ func (p *Pool) Empty(g *Batch) {
 	p.releaseAll(g)
 	for i := range g.Items {
 		if f := g.Items[i].Frame; f != nil && f.isUnused() {
-			f.Message.Recycle()
+			f.Unpacked.Recycle()
 		}
 	}
 	g.Clear()

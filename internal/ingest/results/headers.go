@@ -17,7 +17,6 @@ import (
 	"millrace/internal/compression"
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/store"
-	"millrace/internal/ingest/unpack"
 	"millrace/internal/operator"
 	"millrace/internal/table"
 )
@@ -261,7 +260,7 @@ func errUnstorable(err error) error { return fmt.Errorf("its result cannot be st
 // ErrExceedsBatch returns the error for a payload of the given bytes that is larger than a batch. limit is the maximum size of a
 // batch in bytes.
 func ErrExceedsBatch(bytes, limit int) error {
-	return errors.New("payload of " + unpack.ExceedsBatch(bytes, limit))
+	return errors.New("payload of " + inflight.ExceedsBatch(bytes, limit))
 }
 
 // Blame returns an error with the given text as the cause of a dead letter. name is the operator at fault, or empty if it is

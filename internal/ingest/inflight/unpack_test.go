@@ -1,4 +1,4 @@
-package unpack
+package inflight
 
 import (
 	"bytes"
@@ -17,7 +17,6 @@ import (
 	"millrace/internal/frame"
 	"millrace/internal/ingest/jsapi"
 	"millrace/internal/memory"
-	"millrace/internal/operator"
 )
 
 type input []byte
@@ -51,19 +50,19 @@ func TestAMessageHoldsItsMemory(t *testing.T) {
 		name   string
 		limit  int64
 		data   []byte
-		open   func(*Message) bool
+		open   func(*Unpacked) bool
 		opened bool
 		held   bool // whether it holds memory afterwards
 	}{
-		{"with enough", 64 << 20, packed, (*Message).TryOpen, true, true},
-		{"with too little", 512 << 10, packed, (*Message).TryOpen, false, false},
-		{"without waiting", 512 << 10, packed, func(m *Message) bool { m.Open(); return true }, true, true},
-		{"what is no gzip", 64 << 20, packed[:len(packed)/2], (*Message).TryOpen, true, false},
+		{"with enough", 64 << 20, packed, (*Unpacked).TryOpen, true, true},
+		{"with too little", 512 << 10, packed, (*Unpacked).TryOpen, false, false},
+		{"without waiting", 512 << 10, packed, func(m *Unpacked) bool { m.Open(); return true }, true, true},
+		{"what is no gzip", 64 << 20, packed[:len(packed)/2], (*Unpacked).TryOpen, true, false},
 	} {
 		budget := budgetFor(t, settings)
 		budget.Limit = c.limit
 		budget.Add(1, 0) // otherwise any message fits
-		m := &Message{u: New(budget), in: input(c.data)}
+		m := &Unpacked{u: NewUnpacker(budget), in: input(c.data)}
 		opened := c.open(m)
 		used, body := budget.Memory().Used-1, 0
 		if m.buffers != nil {
@@ -95,7 +94,7 @@ func TestDeadLettersOfRowsTakeMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	budget := budgetFor(t, memory.Messages{Split: frame.Splitter{Framing: frame.Arrow}})
-	m := &Message{u: New(budget), in: input(body.Bytes())}
+	m := &Unpacked{u: NewUnpacker(budget), in: input(body.Bytes())}
 	m.Open()
 	if m.Fault() != nil || m.Records() != rows {
 		t.Fatalf("%d records, %v", m.Records(), m.Fault())
@@ -120,14 +119,14 @@ func TestIdleBuffersAreBounded(t *testing.T) {
 	t.Parallel()
 	const limit = 1 << 20
 	budget := budgetFor(t, memory.Messages{Split: frame.Splitter{Framing: frame.NewlineDelimited}}) // keeps an eighth of two batches and their bookkeeping
-	u := New(budget)
-	open := func(lines int) *Message {
-		m := &Message{u: u, in: input(bytes.Repeat([]byte{'\n'}, lines))}
+	u := NewUnpacker(budget)
+	open := func(lines int) *Unpacked {
+		m := &Unpacked{u: u, in: input(bytes.Repeat([]byte{'\n'}, lines))}
 		m.Open()
 		return m
 	}
 	for _, lines := range []int{1, 100, 20_000, 1_000_000} {
-		var messages [20]*Message
+		var messages [20]*Unpacked
 		for i := range messages {
 			messages[i] = open(lines)
 		}
@@ -167,15 +166,6 @@ func gzipped(t *testing.T, data []byte) []byte {
 	return out.Bytes()
 }
 
-func crc32c(t *testing.T) []operator.Operator {
-	t.Helper()
-	ops, err := operator.ParseList("crc32c")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return ops
-}
-
 type headed struct {
 	input
 	header nats.Header
@@ -212,7 +202,7 @@ func TestHeadersInAnySpelling(t *testing.T) {
 		"headers that can't be read": {jsapi.Unreadable, lines, 0, ""},
 	} {
 		in := headed{input(c.body), c.header}
-		m := &Message{u: New(budgetFor(t, o)), in: in}
+		m := &Unpacked{u: NewUnpacker(budgetFor(t, o)), in: in}
 		m.Open()
 		var fault *frame.Error
 		if got := m.Records(); got != c.records || (m.Fault() == nil) != (c.records > 0) || errors.As(m.Fault(), &fault) != (c.reason != "") {
@@ -224,16 +214,16 @@ func TestHeadersInAnySpelling(t *testing.T) {
 	}
 	// No setting requires the headers here.
 	o.Split.Framing, o.Decompress = frame.NewlineDelimited, compression.None
-	m := &Message{u: New(budgetFor(t, o)), in: headed{input(lines), jsapi.Unreadable}}
+	m := &Unpacked{u: NewUnpacker(budgetFor(t, o)), in: headed{input(lines), jsapi.Unreadable}}
 	if m.Open(); m.Records() != 2 {
 		t.Errorf("%d records, %v, want 2 whatever the headers say", m.Records(), m.Fault())
 	}
 	o.Split.Framing, o.Decompress = frame.None, compression.Auto
-	if !New(budgetFor(t, o)).IsPlain(headed{input(lines), nats.Header{"Content-Type": {ndjson}}}) {
+	if !NewUnpacker(budgetFor(t, o)).IsPlain(headed{input(lines), nats.Header{"Content-Type": {ndjson}}}) {
 		t.Error("the type counts although framing is off")
 	}
 	o.Split.Framing, o.Decompress = frame.Auto, compression.None
-	m = &Message{u: New(budgetFor(t, o)), in: headed{input(lines), jsapi.Unreadable}}
+	m = &Unpacked{u: NewUnpacker(budgetFor(t, o)), in: headed{input(lines), jsapi.Unreadable}}
 	if m.Open(); !errors.As(m.Fault(), new(*frame.Error)) {
 		t.Errorf("%d records, %v, want a fault of the frame", m.Records(), m.Fault())
 	}

@@ -1,14 +1,20 @@
-package unpack
+package inflight
 
 import (
 	"errors"
 	"fmt"
+	"runtime"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 	"unsafe"
 
+	"github.com/nats-io/nats.go"
+
 	"millrace/internal/compression"
 	"millrace/internal/frame"
+	"millrace/internal/ingest/jsapi"
 	"millrace/internal/invariants"
 	"millrace/internal/memory"
 	"millrace/internal/operator"
@@ -16,11 +22,112 @@ import (
 	"millrace/internal/table"
 )
 
+// Input is a received message.
+type Input interface {
+	Data() []byte
+	Headers() nats.Header
+}
+
+// Unpacker decompresses messages and splits them into records.
+//
+// While memory is free, an Unpacker unpacks several messages at once, ahead of the goroutines that fill batches. Any other message
+// is unpacked when a batch needs it. The memory of an Unpacked includes the decompressed body, the index of the records, and the
+// table of their results. It doesn't include the received body.
+type Unpacker struct {
+	*memory.Budget
+	ahead         chan struct{} // limits the goroutines that unpack ahead
+	decompressors sync.Pool     // contains *compression.Decompressor
+
+	mu   sync.Mutex
+	idle []*buffers // a stack, so there are at most as many large buffers as messages in use at once; guarded by mu
+}
+
+// NewUnpacker returns an Unpacker. The budget describes the messages, and counts their memory and the idle buffers.
+func NewUnpacker(b *memory.Budget) *Unpacker {
+	return &Unpacker{Budget: b, ahead: make(chan struct{}, runtime.GOMAXPROCS(0))}
+}
+
+// IsPlain reports whether in is a single uncompressed record that fits into a batch and has a result in any case.
+func (u *Unpacker) IsPlain(in Input) bool {
+	if !u.Splits() {
+		return true
+	}
+	if u.Selects() || u.Split.Selects() || operator.HasState(u.Operators) {
+		return false
+	}
+	mediaType, unclear := u.mediaType(in.Headers())
+	encoding, unknown := u.encoding(in.Headers())
+	single := u.Split.Framing == frame.None || u.Split.Framing == frame.Auto && frame.FramingOf(mediaType) == frame.None
+	return unclear == nil && unknown == nil && single && encoding == compression.None && len(in.Data()) <= u.Split.MaxRecord
+}
+
+// Start starts a goroutine that unpacks in into m, if enough memory is free. m must be the zero value.
+func (u *Unpacker) Start(m *Unpacked, in Input) {
+	m.u, m.in = u, in
+	go func() {
+		u.ahead <- struct{}{}
+		m.TryOpen()
+		<-u.ahead
+	}()
+}
+
+// The headers that describe the body of a message.
+const (
+	contentType     = "Content-Type"
+	contentEncoding = "Content-Encoding"
+)
+
+// errUnreadable means that the message's headers, which are necessary for unpacking, can't be parsed.
+var errUnreadable = errors.New("the message's headers can't be read, and they say how to read its body: send lines of the form \"Name: value\"")
+
+// valuesOf returns the sorted values of a header. The name is case-insensitive, because NATS keeps the case, and bridges from
+// other systems write lower case.
+func valuesOf(h nats.Header, name string) (values []string) {
+	for key, lines := range h {
+		if strings.EqualFold(key, name) {
+			values = append(values, lines...)
+		}
+	}
+	slices.Sort(values) // the order of the keys is random
+	return values
+}
+
+// mediaType returns the Content-Type of the message with headers h. It returns "" if the framing doesn't depend on the
+// Content-Type.
+func (u *Unpacker) mediaType(h nats.Header) (string, error) {
+	if u.Split.Framing != frame.Auto {
+		return "", nil
+	}
+	values := slices.Compact(valuesOf(h, contentType))
+	switch {
+	case jsapi.IsUnreadable(h):
+		return "", &frame.Error{Reason: frame.Invalid, Text: errUnreadable.Error()}
+	case len(values) > 1:
+		return "", &frame.Error{Reason: frame.Invalid, Text: fmt.Sprintf("the message has several values of Content-Type (%s): send one", strings.Join(values, ", "))}
+	}
+	return strings.Join(values, ""), nil
+}
+
+// encoding returns the compression of the message with headers h.
+func (u *Unpacker) encoding(h nats.Header) (compression.Encoding, error) {
+	switch {
+	case u.Decompress != compression.Auto:
+		return u.Decompress, nil
+	case jsapi.IsUnreadable(h):
+		return compression.None, errUnreadable
+	}
+	values := valuesOf(h, contentEncoding)
+	if len(values) == 0 {
+		return compression.None, nil
+	}
+	return compression.FromHeader(strings.Join(values, ", "))
+}
+
 // errShort means that there is too little memory to unpack a message ahead of the batches.
 var errShort = errors.New("too little memory")
 
-// Message is a message and its records. All methods except Open, TryOpen and Drop require that the message is unpacked.
-type Message struct {
+// Unpacked is a message and its records. All methods except Open, TryOpen and Drop require that the message is unpacked.
+type Unpacked struct {
 	*buffers // set from unpacking until Recycle
 
 	Cursor frame.Cursor // position of the first record that isn't in a batch yet
@@ -41,20 +148,20 @@ type Message struct {
 }
 
 // Records returns the number of records. It returns 0 if Fault isn't nil.
-func (m *Message) Records() int { return m.split.Records() }
+func (m *Unpacked) Records() int { return m.split.Records() }
 
 // Framed reports whether the message is a frame. Otherwise its body is one record.
-func (m *Message) Framed() bool { return m.split.Framed() }
+func (m *Unpacked) Framed() bool { return m.split.Framed() }
 
 // Record returns the i-th record.
-func (m *Message) Record(i int) []byte { return m.split.Record(i) }
+func (m *Unpacked) Record(i int) []byte { return m.split.Record(i) }
 
 // Split returns the frame with the records. See its methods Source, Kept and Fault.
-func (m *Message) Split() *frame.Frame { return &m.split }
+func (m *Unpacked) Split() *frame.Frame { return &m.split }
 
 // Letter returns the body and the content type of the dead letter of record i; see frame.Frame.Letter. It takes memory for the buffers
 // that the frame decompresses, even beyond the limit.
-func (m *Message) Letter(i int) (body []byte, contentType string) {
+func (m *Unpacked) Letter(i int) (body []byte, contentType string) {
 	body, contentType = m.split.Letter(i)
 	if more := m.split.LetterBytes() - m.letters; more > 0 && m.u.Format != operator.Annotated { // annotated rows need the same buffers
 		m.u.TakeFrame(&m.Memory, more, true)
@@ -64,26 +171,26 @@ func (m *Message) Letter(i int) (body []byte, contentType string) {
 }
 
 // Fault returns the error that prevented unpacking, or nil. An error about the framing is a *frame.Error.
-func (m *Message) Fault() error { return m.fault }
+func (m *Unpacked) Fault() error { return m.fault }
 
 // Mark sets the status of the i-th record to s. If s isn't OK, the result omits the record's values.
-func (m *Message) Mark(i int, s record.Status) { m.Table.SetStatus(i, s) }
+func (m *Unpacked) Mark(i int, s record.Status) { m.Table.SetStatus(i, s) }
 
 // Exclude sets the status of the i-th record to s and keeps the record out of all batches. It must be called before any record of
 // the message is in a batch.
-func (m *Message) Exclude(i int, s record.Status) {
+func (m *Unpacked) Exclude(i int, s record.Status) {
 	m.split.Exclude(i, s)
 	m.Mark(i, s)
 }
 
 // Open unpacks the message unless it is already unpacked. It takes memory even beyond the limit.
-func (m *Message) Open() { m.open(true) }
+func (m *Unpacked) Open() { m.open(true) }
 
 // TryOpen unpacks the message if enough memory is free. It reports whether the message is unpacked.
-func (m *Message) TryOpen() bool { return m.open(false) }
+func (m *Unpacked) TryOpen() bool { return m.open(false) }
 
 // open implements Open if must is set, and TryOpen otherwise.
-func (m *Message) open(must bool) bool {
+func (m *Unpacked) open(must bool) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.opened {
@@ -98,10 +205,10 @@ func (m *Message) open(must bool) bool {
 }
 
 // IsArrow reports whether the message is an Arrow stream.
-func (m *Message) IsArrow() bool { return m.split.IsArrow() }
+func (m *Unpacked) IsArrow() bool { return m.split.IsArrow() }
 
 // Drop releases the memory of a message that is no longer processed.
-func (m *Message) Drop() {
+func (m *Unpacked) Drop() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.opened = true
@@ -109,14 +216,14 @@ func (m *Message) Drop() {
 }
 
 // Decided reports whether the state of a stateful operator has decided on some of the records.
-func (m *Message) Decided() bool {
+func (m *Unpacked) Decided() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.buffers != nil && len(m.Asked) > 0
 }
 
 // Recycle makes the buffers available to other messages. Afterwards, no goroutine may use the records or their results.
-func (m *Message) Recycle() {
+func (m *Unpacked) Recycle() {
 	if m.fault == nil {
 		m.u.putBuffers(m.buffers)
 	}
@@ -124,7 +231,7 @@ func (m *Message) Recycle() {
 }
 
 // unpack decompresses and splits the message. Unless must is set, it reports false if too little memory is free.
-func (m *Message) unpack(must bool) bool {
+func (m *Unpacked) unpack(must bool) bool {
 	body, err := m.decompressed(must)
 	if errors.Is(err, errShort) {
 		return false
@@ -153,7 +260,7 @@ const guessedRatio = 4
 // decompressed returns the body, decompressed if necessary, and takes the memory of the result. Unless must is set, it first takes
 // memory for the declared size, or else for a guessed size, and fails with errShort if too little memory is free. If the guess is too
 // small, it retries with a larger size.
-func (m *Message) decompressed(must bool) (body []byte, err error) {
+func (m *Unpacked) decompressed(must bool) (body []byte, err error) {
 	packed, maximum := m.in.Data(), m.u.Split.MaxBytes
 	encoding, err := m.u.encoding(m.in.Headers())
 	if err != nil || encoding == compression.None {
@@ -191,7 +298,7 @@ func (m *Message) decompressed(must bool) (body []byte, err error) {
 }
 
 // bytes returns the total length of all records, or 0 if the size of their results doesn't depend on it.
-func (m *Message) bytes() (sum int64) {
+func (m *Unpacked) bytes() (sum int64) {
 	if operator.StringBytes(m.u.Operators, 0, 1) == 0 {
 		return 0
 	}
@@ -201,7 +308,7 @@ func (m *Message) bytes() (sum int64) {
 	return sum
 }
 
-func (m *Message) splitBody(body []byte) error {
+func (m *Unpacked) splitBody(body []byte) error {
 	start := time.Now()
 	mediaType, err := m.u.mediaType(m.in.Headers())
 	if err == nil {
@@ -221,7 +328,7 @@ func ExceedsBatch(bytes, batch int) string {
 }
 
 // describe prepares the table for the results of the records.
-func (m *Message) describe() {
+func (m *Unpacked) describe() {
 	m.Table.Reset(m.u.Operators, m.Records())
 	m.Table.Keep(m.u.Split.Keep, &m.split)
 	m.Table.Annotate(m.u.AnnotateAs)
