@@ -102,6 +102,112 @@ func (g *Batch) append(d Delivery) {
 	}
 }
 
+// Span is a run of rows of a batch. Its rows are either messages of one record each, or records of one frame.
+type Span struct {
+	Frame *Frame // nil if the rows are messages of one record each
+	Item  int    // index in Items of the first message, or of the frame; elsewhere if the frame's delivery is in another batch
+	First int    // index of the first record in the frame
+	Rows  int
+}
+
+// elsewhere is the Item of a span whose frame's delivery is in another batch.
+const elsewhere = -1
+
+// addSpan appends the rows of the next delivery, which is not in Items yet. Until the first frame, g has no spans.
+func (g *Batch) addSpan(s Span) {
+	switch last := len(g.spans) - 1; {
+	case last < 0 && s.Frame == nil:
+	case last < 0 && len(g.Items) > 0:
+		g.spans = append(g.spans, Span{Rows: len(g.Items)}, s)
+	case last >= 0 && s.Frame == nil && g.spans[last].Frame == nil:
+		g.spans[last].Rows++
+	default:
+		g.spans = append(g.spans, s)
+	}
+}
+
+// Spans yields each span with the index of its first row. A batch without frames has one span.
+func (g *Batch) Spans(yield func(row int, s Span) bool) {
+	if len(g.spans) == 0 {
+		if len(g.Items) > 0 {
+			yield(0, Span{Rows: len(g.Items)})
+		}
+		return
+	}
+	row := 0
+	for _, s := range g.spans {
+		if !yield(row, s) {
+			return
+		}
+		row += s.Rows
+	}
+}
+
+// item returns the index in Items of the i-th row's delivery, or elsewhere.
+func (s Span) item(i int) int {
+	if s.Frame == nil {
+		return s.Item + i
+	}
+	return s.Item
+}
+
+// Rows returns the number of rows.
+func (g *Batch) Rows() (rows int) {
+	for _, s := range g.Spans {
+		rows += s.Rows
+	}
+	return rows
+}
+
+// row returns the span that contains a row, and the row's position in the span.
+func (g *Batch) row(row int) (s Span, at int) {
+	for first, s := range g.Spans {
+		if row < first+s.Rows {
+			return s, row - first
+		}
+	}
+	panic("ingest: a batch has no such row")
+}
+
+// Row returns the frame that a row belongs to, and the index of the record in the frame. For a message of one record,
+// it returns nil and the message's index in Items.
+func (g *Batch) Row(row int) (f *Frame, index int) {
+	s, at := g.row(row)
+	if s.Frame == nil {
+		return nil, s.Item + at
+	}
+	return s.Frame, s.First + at
+}
+
+// Source returns the delivery that a row belongs to. If the frame ends in a later batch, the caller must not settle the
+// delivery.
+func (g *Batch) Source(row int) *Delivery {
+	s, at := g.row(row)
+	switch {
+	case s.Frame == nil:
+		return &g.Items[s.Item+at]
+	case s.Item == elsewhere:
+		return &s.Frame.d
+	}
+	return &g.Items[s.Item]
+}
+
+// Messages returns the number of messages with rows in the batch.
+func (g *Batch) Messages() int {
+	if g.unended.Msg != nil {
+		return len(g.Items) + 1
+	}
+	return len(g.Items)
+}
+
+// Open returns the frame that ends in a later batch, or nil.
+func (g *Batch) Open() *Frame {
+	if n := len(g.spans); n > 0 && g.spans[n-1].Item == elsewhere {
+		return g.spans[n-1].Frame
+	}
+	return nil
+}
+
 // Settle marks the i-th delivery as settled, or as moved to another batch. The pool then no longer keeps it alive for
 // g.
 func (g *Batch) Settle(i int) {
@@ -124,43 +230,38 @@ func (g *Batch) StartPublish() {
 	}
 }
 
-// Clear empties g so that it can be reused.
-func (g *Batch) Clear() {
-	if g.window != nil {
-		g.window.Leave(g.publishing)
-		g.window, g.publishing = nil, false
-	}
-	g.mu.Lock()
-	clear(g.Items) // release the messages
-	clear(g.spans)
-	g.Items, g.settled, g.spans, g.headers, g.cost = g.Items[:0], g.settled[:0], g.spans[:0], 0, 0
-	g.unended, g.refused = Delivery{}, nil
-	g.Bodies.Clear()
-	g.Err, g.Completed, g.Finished, g.OnLeave, g.OnComplete = nil, nil, nil, nil, nil
-	g.mu.Unlock()
-}
-
-// keepAlive sends InProgress for each unsettled delivery if at least the duration every has passed since the last time.
-// It returns the number of deliveries for which that succeeded.
-func (g *Batch) keepAlive(now time.Time, every time.Duration) int {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	open := g.unended.Msg
-	if len(g.Items) == 0 && open == nil || now.Sub(g.touched) < every {
-		return 0
-	}
-	g.touched = now
-	told := 0
-	if open != nil && open.InProgress() == nil {
-		told++
-	}
-	for i := range g.Items {
-		// An error means that the connection is down. AckWait then expires and the server redelivers the message.
-		if !g.settled[i] && g.Items[i].Msg.InProgress() == nil {
-			told++
+// Collected records that the tables of the frames contain the results of this batch. It also removes the frame that
+// ends in a later batch, because the later batch may settle that frame and reuse its buffers.
+func (g *Batch) Collected() {
+	open := g.leaveOpen()
+	for _, s := range g.spans {
+		if s.Frame != nil {
+			s.Frame.settled()
 		}
 	}
-	return told
+	if open != nil {
+		open.settled()
+	}
+}
+
+// leaveOpen removes the span of the frame that ends in a later batch. It returns the frame, or nil.
+func (g *Batch) leaveOpen() *Frame {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	open := g.Open()
+	if open != nil {
+		last := len(g.spans) - 1
+		g.spans[last] = Span{}
+		g.spans = g.spans[:last]
+	}
+	return open
+}
+
+// FailOpen fails the frame that ends in a later batch with err, if there is one.
+func (g *Batch) FailOpen(err error) {
+	if f := g.Open(); f != nil {
+		f.Fail(err)
+	}
 }
 
 // Headroom returns the part of ackWait that is left for the deliveries.
@@ -273,6 +374,22 @@ func (g *Batch) HandOver(i int) Delivery {
 // IsSettled reports whether the i-th delivery is settled or moved to another batch. Only the settling goroutine may
 // call it.
 func (g *Batch) IsSettled(i int) bool { return g.settled[i] }
+
+// Clear empties g so that it can be reused.
+func (g *Batch) Clear() {
+	if g.window != nil {
+		g.window.Leave(g.publishing)
+		g.window, g.publishing = nil, false
+	}
+	g.mu.Lock()
+	clear(g.Items) // release the messages
+	clear(g.spans)
+	g.Items, g.settled, g.spans, g.headers, g.cost = g.Items[:0], g.settled[:0], g.spans[:0], 0, 0
+	g.unended, g.refused = Delivery{}, nil
+	g.Bodies.Clear()
+	g.Err, g.Completed, g.Finished, g.OnLeave, g.OnComplete = nil, nil, nil, nil, nil
+	g.mu.Unlock()
+}
 
 // Bodies holds the encoded results of a batch, back to back.
 type Bodies struct {

@@ -21,6 +21,7 @@ type Pool struct {
 	free          *FreeList[*Batch]
 	inFlightCount atomic.Int32 // batches that are being filled, computed or settled
 	unpacker      *Unpacker
+	plain         bool // whether every message is a single uncompressed record
 	refusals      Refusals
 }
 
@@ -35,7 +36,7 @@ func NewPool(pipes []*streams.Pipeline, w memory.Worker) (*Pool, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Pool{Budget: budget, refusals: NewRefusals(w.Operators), unpacker: NewUnpacker(budget)}
+	p := &Pool{Budget: budget, refusals: NewRefusals(w.Operators), unpacker: NewUnpacker(budget), plain: !budget.Splits()}
 	p.free = NewFreeList(memory.BatchesPerSlot*w.Slots, p.NewBatch)
 	return p, nil
 }
@@ -86,7 +87,7 @@ func (p *Pool) releaseAll(g *Batch) {
 // Unpack starts to unpack a delivery's message, without waiting. It ignores a message that is a single uncompressed
 // record.
 func (p *Pool) Unpack(d *Delivery) {
-	if p.unpacker.IsPlain(d.Msg) {
+	if p.plain || p.unpacker.IsPlain(d.Msg) {
 		return
 	}
 	f := &Frame{operators: p.Operators, refusals: p.refusals, d: *d, done: make(chan struct{})}
@@ -291,4 +292,27 @@ func (p *Pool) StartKeepAlive(ackWait time.Duration) (stop func()) {
 		close(done)
 		wg.Wait()
 	}
+}
+
+// keepAlive sends InProgress for each unsettled delivery if at least the duration every has passed since the last time.
+// It returns the number of deliveries for which that succeeded.
+func (g *Batch) keepAlive(now time.Time, every time.Duration) int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	open := g.unended.Msg
+	if len(g.Items) == 0 && open == nil || now.Sub(g.touched) < every {
+		return 0
+	}
+	g.touched = now
+	told := 0
+	if open != nil && open.InProgress() == nil {
+		told++
+	}
+	for i := range g.Items {
+		// An error means that the connection is down. AckWait then expires and the server redelivers the message.
+		if !g.settled[i] && g.Items[i].Msg.InProgress() == nil {
+			told++
+		}
+	}
+	return told
 }

@@ -49,9 +49,6 @@ func NewUnpacker(b *memory.Budget) *Unpacker {
 
 // IsPlain reports whether in is a single uncompressed record that fits into a batch and has a result in any case.
 func (u *Unpacker) IsPlain(in Input) bool {
-	if !u.Splits() {
-		return true
-	}
 	if u.Selects() || u.Split.Selects() || operator.HasState(u.Operators) {
 		return false
 	}

@@ -32,6 +32,7 @@ type encoder struct {
 	stateful  int     // index of the stateful operator; -1 without one
 	content   content // headers that describe the bodies of results
 	refusals  inflight.Refusals
+	canRefuse bool                   // whether an operator can refuse a record
 	refused   func(inflight.Refused) // sawRefusal; stored, because a method value allocates
 	size      messageSize
 
@@ -43,7 +44,7 @@ func newEncoder(o Options, s *Server) *encoder {
 		o: o, extra: commitBytes(o.Topology), operators: OperatorNames(o.Operators), stateful: stateful(o.Operators), content: newContent(o.Format, o.Encoding),
 		refusals: inflight.NewRefusals(o.Operators), size: messageSize{server: s, log: o.Log},
 	}
-	e.refused = e.sawRefusal
+	e.refused, e.canRefuse = e.sawRefusal, e.refusals.CanRefuse()
 	return e
 }
 
@@ -92,7 +93,7 @@ func (e *encoder) maxBodies(b *inflight.Batch, completed *streams.Batch) int {
 // encodeRow encodes the result of the i-th delivery, which is one record, from the given row of completed. It compresses the
 // result unless compress is nil. A delivery that an operator refused has no result.
 func (e *encoder) encodeRow(b *inflight.Batch, i int, completed *streams.Batch, row int, s *Buffers, compress func(dst, src []byte) []byte) {
-	if e.refusals.CanRefuse() {
+	if e.canRefuse {
 		if found := e.refusals.Find(completed, row); found.Reason != "" {
 			e.sawRefusal(found)
 			name := e.o.Operators[found.Op].Name()
