@@ -9,9 +9,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/inflight"
-	"millrace/internal/ingest/lease/partition"
 	"millrace/internal/ingest/pull"
 	"millrace/internal/ingest/results"
+	"millrace/internal/streams"
 )
 
 // acknowledgements tracks a lease's inputs until they are acknowledged. One message acknowledges all inputs before the
@@ -22,7 +22,7 @@ type acknowledgements struct {
 	log     *slog.Logger
 
 	mu         sync.Mutex
-	floor      partition.Floor
+	floor      floor
 	number     uint64                   // consumer sequence of the lease's last input; initially that of the consumer's acknowledgement floor
 	upTo       uint64                   // acknowledgement floor, a stream sequence
 	last       pull.AckToken            // token of the last acknowledgement; nil before the first
@@ -39,16 +39,16 @@ func newAcknowledgements(pool *inflight.Pool, confirm bool, log *slog.Logger) *a
 func (a *acknowledgements) begin(floor jetstream.SequenceInfo) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.upTo, a.number, a.floor = floor.Stream, floor.Consumer, partition.NewFloor(floor.Stream)
+	a.upTo, a.number, a.floor = floor.Stream, floor.Consumer, newFloor(floor.Stream)
 }
 
-// take records a delivery in a.floor and returns the verdict of Floor.Take. behind is the highest stream sequence that
+// take records a delivery in a.floor and returns the verdict of floor.take. behind is the highest stream sequence that
 // was recorded before.
-func (a *acknowledgements) take(d *inflight.Delivery) (v partition.Verdict, behind uint64) {
+func (a *acknowledgements) take(d *inflight.Delivery) (v verdict, behind uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	behind = a.floor.Highest()
-	if v = a.floor.Take(d.ConsumerSequence, d.Sequence); v == partition.New {
+	behind = a.floor.highest
+	if v = a.floor.take(d.ConsumerSequence, d.Sequence); v == newInput {
 		a.number = d.ConsumerSequence
 	}
 	return v, behind
@@ -61,8 +61,8 @@ func (a *acknowledgements) take(d *inflight.Delivery) (v partition.Verdict, behi
 func (a *acknowledgements) takeStored(sequence, limit uint64) (number, behind uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	behind = a.floor.Highest()
-	a.floor.Add(sequence)
+	behind = a.floor.highest
+	a.floor.add(sequence)
 	a.number = min(a.number+1, limit)
 	return a.number, behind
 }
@@ -71,7 +71,7 @@ func (a *acknowledgements) takeStored(sequence, limit uint64) (number, behind ui
 func (a *acknowledgements) caughtUp(delivered jetstream.SequenceInfo) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.floor.CaughtUp(delivered.Consumer)
+	a.floor.caughtUp(delivered.Consumer)
 	a.number = delivered.Consumer
 }
 
@@ -80,7 +80,7 @@ func (a *acknowledgements) caughtUp(delivered jetstream.SequenceInfo) {
 func (a *acknowledgements) reached() (sequence, number uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.floor.Highest(), a.floor.Delivered()
+	return a.floor.highest, a.floor.delivered
 }
 
 // acknowledged returns the acknowledgement floor as a stream sequence.
@@ -95,7 +95,7 @@ func (a *acknowledgements) acknowledged() uint64 {
 func (a *acknowledgements) latest() (msg pull.AckToken, sequence uint64, open int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.last, a.upTo, a.floor.Open()
+	return a.last, a.upTo, a.floor.open()
 }
 
 // Stored implements results.Sink. It records that the results of deliveries are stored.
@@ -103,14 +103,14 @@ func (a *acknowledgements) Stored(_ context.Context, stored []*inflight.Delivery
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, d := range stored {
-		a.floor.Settle(d.Sequence)
+		a.floor.settle(d.Sequence)
 	}
 }
 
 // DeadLettered implements results.Sink. It records that the dead letter of a delivery is stored.
 func (a *acknowledgements) DeadLettered(d *inflight.Delivery, _ results.Reason) {
 	a.mu.Lock()
-	a.floor.Settle(d.Sequence)
+	a.floor.settle(d.Sequence)
 	a.mu.Unlock()
 }
 
@@ -122,8 +122,8 @@ func (a *acknowledgements) Incomplete(_ *inflight.Batch, _ int, cause error) err
 func (a *acknowledgements) settledAlone(d *inflight.Delivery) (alone bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	alone = a.floor.Open() == 1
-	a.floor.Settle(d.Sequence)
+	alone = a.floor.open() == 1
+	a.floor.settle(d.Sequence)
 	a.receipts[d.Sequence] = d.Msg.AckToken()
 	a.pool.KeepReceipts(1)
 	return alone
@@ -133,7 +133,7 @@ func (a *acknowledgements) settledAlone(d *inflight.Delivery) (alone bool) {
 func (a *acknowledgements) awaitFirst(ctx context.Context) bool {
 	for {
 		a.mu.Lock()
-		open := a.floor.Open()
+		open := a.floor.open()
 		a.mu.Unlock()
 		if open <= 1 {
 			return true
@@ -153,7 +153,7 @@ func (a *acknowledgements) dropReceipts() { a.pool.KeepReceipts(-len(a.receipts)
 // settled last, or nil for an input outside any batch.
 func (a *acknowledgements) acknowledge(ctx context.Context, g *inflight.Batch) error {
 	a.mu.Lock()
-	sequence, ok := a.floor.Acknowledge()
+	sequence, ok := a.floor.acknowledge()
 	if !ok {
 		a.mu.Unlock()
 		return nil
@@ -202,3 +202,172 @@ func confirm(ctx context.Context, msg pull.AckToken) error {
 	defer cancel()
 	return msg.DoubleAck(ctx)
 }
+
+// settler stores the results of a lease's batches and acknowledges its inputs.
+type settler struct {
+	*leaseState
+	buffers results.Buffers
+}
+
+// run publishes the results of the batches in stream order, and acknowledges each batch with one message. It returns
+// when order is closed. After a failure, it publishes no further batches, and the server redelivers their inputs to the
+// next lease.
+func (s *settler) run(drainCtx context.Context) {
+	defer s.buffers.Free(s.o.Pool)
+	broken := false
+	for g := range s.order {
+		select {
+		case <-g.Completed:
+		case <-drainCtx.Done():
+			broken = true // the batch is still on the device and uses g
+			continue
+		}
+		if !broken {
+			if err := s.settle(drainCtx, g); err != nil {
+				s.fail(err)
+				broken = true
+			}
+		}
+		over := g.Finished
+		s.buffers.Tidy(s.o.Pool)
+		s.o.Pool.Recycle(g)
+		if over != nil {
+			close(over)
+		}
+	}
+}
+
+func (s *settler) settle(drainCtx context.Context, g *inflight.Batch) error {
+	failed := g.Err != nil
+	if failed {
+		if err := s.rescue(drainCtx, g); err != nil {
+			return err
+		}
+	}
+	start := s.pipe.Now()
+	if err := s.store.Store(drainCtx, g, &s.buffers, s.acks); err != nil {
+		return err
+	}
+	published := s.pipe.Now()
+	err := s.acks.acknowledge(drainCtx, g)
+	g.Record.Publish = streams.Span{Start: start, End: published}
+	g.Record.Settle = streams.Span{Start: published, End: s.pipe.Now()}
+	if !failed { // after a failure, the batch has already been reported
+		s.report(g)
+	}
+	return err
+}
+
+// report passes a batch to the observers.
+func (s *settler) report(g *inflight.Batch) { g.Report(s.o.Batches, s.o.Records) }
+
+// floor tracks the inputs that a lease has taken, and the inputs that its next acknowledgement may cover. A lease takes
+// an input by receiving its delivery or by reading the input from the stream.
+//
+// One acknowledgement covers all earlier inputs of the partition, even inputs that another worker received. The lease
+// must therefore take and settle all of them. It first reads the earlier deliveries from the stream. Under one pin, the
+// consumer uses each consumer sequence once, and delivers an input for the first time only after all inputs before it.
+// A lease that receives every consumer sequence therefore misses no input. If a sequence is missing, the lease reads
+// the delivered inputs from the stream again.
+//
+// A floor is not safe for concurrent use.
+type floor struct {
+	delivered uint64      // consumer sequence up to which every delivery has arrived, or its input has been read from the stream
+	highest   uint64      // stream sequence of the last input that was taken, or of the lease's start; all earlier inputs are taken or acknowledged
+	inputs    []openInput // inputs that were taken and are not acknowledged yet, in stream order
+	first     int         // index of the first unacknowledged input in inputs
+}
+
+// newFloor returns the floor of a lease that starts after stream sequence acknowledged.
+func newFloor(acknowledged uint64) floor { return floor{highest: acknowledged} }
+
+// openInput is an input that is not acknowledged yet.
+type openInput struct {
+	sequence uint64 // stream sequence
+	settled  bool
+}
+
+// verdict is the result of take for a delivery.
+type verdict uint8
+
+// The verdicts.
+const (
+	newInput   verdict = iota // the input is new and must be processed
+	readInput                 // the input was read from the stream before the delivery arrived
+	knownInput                // the input is in flight or settled, and the server has redelivered it
+	gap                       // earlier deliveries are missing; add their inputs, call caughtUp, and take the delivery again
+)
+
+func (v verdict) String() string { return [...]string{"new", "read", "known", "gap"}[v] }
+
+// take records a delivery with the given consumer sequence (number) and stream sequence. If it returns gap, it records
+// nothing.
+func (f *floor) take(number, sequence uint64) verdict {
+	switch next := number == f.delivered+1; {
+	case sequence <= f.highest && number <= f.delivered:
+		return readInput
+	case sequence <= f.highest:
+		if next {
+			f.delivered = number
+		}
+		return knownInput
+	case !next:
+		return gap
+	}
+	f.delivered = number
+	f.add(sequence)
+	return newInput
+}
+
+// add records that an input was taken. The input must be the partition's first after highest.
+func (f *floor) add(sequence uint64) {
+	f.highest = sequence
+	f.inputs = append(f.inputs, openInput{sequence: sequence})
+}
+
+// caughtUp records that the inputs of all deliveries up to the consumer sequence number have been taken.
+func (f *floor) caughtUp(number uint64) { f.delivered = number }
+
+// settle records that the result or the dead letter of an input is stored. It panics if the input was never taken or is
+// already acknowledged, because the next acknowledgement could then cover too much.
+func (f *floor) settle(sequence uint64) {
+	at := f.find(sequence)
+	if at < 0 {
+		panic("partition: an input is settled that is not open")
+	}
+	f.inputs[at].settled = true
+}
+
+// find returns the index in f.inputs of the input with the given stream sequence, or -1.
+func (f *floor) find(sequence uint64) int {
+	low, high := f.first, len(f.inputs)
+	for low < high {
+		middle := int(uint(low+high) >> 1)
+		if f.inputs[middle].sequence < sequence {
+			low = middle + 1
+		} else {
+			high = middle
+		}
+	}
+	if low == len(f.inputs) || f.inputs[low].sequence != sequence {
+		return -1
+	}
+	return low
+}
+
+// acknowledge removes the inputs that one acknowledgement may cover now, and returns the stream sequence that the
+// acknowledgement must name. It reports false if there are no such inputs.
+func (f *floor) acknowledge() (sequence uint64, ok bool) {
+	for f.first < len(f.inputs) && f.inputs[f.first].settled {
+		sequence, ok = f.inputs[f.first].sequence, true
+		f.first++
+	}
+	if f.first > len(f.inputs)/2 {
+		f.inputs = f.inputs[:copy(f.inputs, f.inputs[f.first:])]
+		f.first = 0
+	}
+	return sequence, ok
+}
+
+// open returns the number of inputs that were taken and are not acknowledged.
+func (f *floor) open() int { return len(f.inputs) - f.first }

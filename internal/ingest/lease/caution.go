@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"strconv"
 	"strings"
 	"sync"
@@ -14,7 +15,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/inflight"
-	"millrace/internal/ingest/lease/partition"
 	"millrace/internal/ingest/quarantine"
 	"millrace/internal/ingest/results"
 	"millrace/internal/ingest/topology"
@@ -36,7 +36,7 @@ type precaution struct {
 	comparing bool    // whether an owner died while it compared a payload with others
 
 	mu          sync.Mutex
-	due         partition.Caution
+	due         caution
 	quarantined int // number of remaining payloads that may have killed the last owner
 }
 
@@ -44,9 +44,9 @@ type precaution struct {
 // is the pipeline's maximum number of payloads per batch. loose reports whether this lease stores no commit markers.
 func (c *precaution) takeOver(ctx context.Context, info *jetstream.ConsumerInfo, largest int, loose bool) error {
 	left := info.Config.Metadata
-	before := partition.ParseCaution(left[annotationCaution])
+	before := parseCaution(left[annotationCaution])
 	floor := info.AckFloor.Stream
-	caution := before.Begin(floor)
+	caution := before.begin(floor)
 	// If this worker itself owned the last lease, that owner didn't die. It only failed to reach the server to end the lease.
 	suspected := left[annotationRecords] // from an earlier death; kept if the last death had another reason
 	if owner, dead := left[annotationOwner]; dead && owner != c.id {
@@ -58,12 +58,12 @@ func (c *precaution) takeOver(ctx context.Context, info *jetstream.ConsumerInfo,
 			}
 		}
 		// After a server crash, the consumer's state may lack deliveries.
-		caution = before.AfterDeath(floor, max(info.Delivered.Stream, delivered(left)), c.accused != 0)
+		caution = before.afterDeath(floor, max(info.Delivered.Stream, delivered(left)), c.accused != 0)
 		c.log.Warn("the last owner of the partition did not end of itself", "owner", owner, "floor", floor,
-			"deaths", caution.Deaths, "batch_payloads", caution.BatchPayloads(largest))
+			"deaths", caution.Deaths, "batch_payloads", caution.batchPayloads(largest))
 	}
 	c.mu.Lock()
-	c.due, c.quarantined = caution, caution.Quarantined(largest)
+	c.due, c.quarantined = caution, caution.quarantined(largest)
 	c.mu.Unlock()
 	c.acks.begin(info.AckFloor)
 	c.comparing = left[annotationBeside] != ""
@@ -124,7 +124,7 @@ func (c *precaution) condemns(sequence, behind uint64) bool {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return behind == c.due.Floor && c.due.GiveUp()
+	return behind == c.due.Floor && c.due.giveUp()
 }
 
 // bound returns the maximum number of payloads in the next batch. due reports whether the batch is limited because
@@ -133,17 +133,17 @@ func (c *precaution) bound(limit int) (due bool, bound int) {
 	floor := c.acks.acknowledged()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.due.IsDue(floor) {
+	if !c.due.isDue(floor) {
 		return false, limit
 	}
-	return true, c.due.BatchPayloads(limit)
+	return true, c.due.batchPayloads(limit)
 }
 
 // isAlone reports whether batches that bound limits have one payload.
 func (c *precaution) isAlone() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.due.IsAlone()
+	return c.due.isAlone()
 }
 
 // relax records that n quarantined payloads have been acknowledged. After the last one, relax lowers the caution and
@@ -152,12 +152,12 @@ func (c *precaution) relax(ctx context.Context, n, largest int) error {
 	floor := c.acks.acknowledged()
 	c.mu.Lock()
 	c.quarantined -= n
-	if c.due.Deaths == 0 || c.due.IsDue(floor) && c.quarantined > 0 {
+	if c.due.Deaths == 0 || c.due.isDue(floor) && c.quarantined > 0 {
 		c.mu.Unlock()
 		return nil
 	}
-	c.due = c.due.Relaxed(floor)
-	c.quarantined = c.due.Quarantined(largest)
+	c.due = c.due.relaxed(floor)
+	c.quarantined = c.due.quarantined(largest)
 	caution := c.due
 	c.mu.Unlock()
 	return c.notes.annotate(ctx, map[string]string{annotationCaution: caution.String(), annotationBeside: ""})
@@ -190,7 +190,7 @@ func parseSuspect(text string) suspect {
 // worker died.
 const (
 	annotationOwner   = "millrace-owner"   // ID of the worker that owns the partition; removed when its lease ends properly
-	annotationCaution = "millrace-caution" // a partition.Caution
+	annotationCaution = "millrace-caution" // a caution
 	annotationAlone   = "millrace-alone"   // stream sequence of the payload that runs alone on the device; for a frame, the text of a suspect
 	annotationRecords = "millrace-records" // text of the suspect whose records ran alone on the device when an owner died
 	annotationBeside  = "millrace-beside"  // stream sequence of a payload that is being compared with others; see settler.compare
@@ -280,4 +280,110 @@ func delivered(metadata map[string]string) uint64 {
 		return 0
 	}
 	return n
+}
+
+// caution counts the deaths of a partition's owners, and limits the batches of the next owner. A payload soon after the
+// floor may have killed the last owner, and must not kill one worker after another. Batches get smaller with each
+// death, until each payload runs alone. Delivery counts aren't sufficient, because a lease reads most unfinished inputs
+// from the stream, and the server doesn't count such reads.
+//
+// A lease keeps its caution in the consumer's metadata, so the caution outlives the worker.
+type caution struct {
+	Floor  uint64 // acknowledgement floor when the lease began, a stream sequence
+	Until  uint64 // stream sequence of the last delivery before a death; later payloads aren't limited
+	Deaths int    // number of leases that died before they reached Until; at most the constant alone
+	Trials int    // number of deaths while the same first payload ran alone
+}
+
+const (
+	shrink = 16 // the factor by which batches shrink with each death
+
+	// alone is the number of deaths after which payloads run one by one. With 8192 payloads, the batch sizes are 512,
+	// 32, 2 and 1.
+	alone = 4
+
+	// trials is the number of workers that the first payload may kill while it runs alone. After that, the payload
+	// becomes a dead letter.
+	trials = 2
+)
+
+// afterDeath returns the caution after a lease with caution c died. floor is the consumer's acknowledgement floor and
+// delivered is its last delivery, both as stream sequences. onDevice reports whether a payload was alone on the device
+// when the worker died.
+func (c caution) afterDeath(floor, delivered uint64, onDevice bool) caution {
+	next := caution{Floor: floor, Until: max(c.Until, delivered), Deaths: 1}
+	if floor < c.Until {
+		next.Deaths = min(c.Deaths+1, alone)
+	}
+	if c.Deaths == alone && c.Floor == floor {
+		next.Trials = c.Trials
+		if onDevice {
+			next.Trials++
+		}
+	}
+	return next
+}
+
+// begin returns the caution of a lease that begins at floor, after a lease with caution c that ended properly.
+func (c caution) begin(floor uint64) caution {
+	if floor >= c.Until {
+		return caution{Floor: floor}
+	}
+	c.Floor, c.Trials = floor, 0
+	return c
+}
+
+// relaxed returns the caution at floor after all quarantined payloads have been acknowledged. It is the caution after
+// one death, or none if floor has reached Until.
+func (c caution) relaxed(floor uint64) caution {
+	if floor >= c.Until {
+		return caution{Floor: floor}
+	}
+	return caution{Floor: floor, Until: c.Until, Deaths: 1}
+}
+
+// quarantined returns the number of payloads above the floor that may have killed the last worker, or math.MaxInt if
+// Deaths is at most 1. limit is the batch size when Deaths is 0. A lease with caution runs one batch at a time. The
+// payload that killed the worker was therefore in the first batch above the floor.
+func (c caution) quarantined(limit int) int {
+	if c.Deaths <= 1 {
+		return math.MaxInt
+	}
+	return caution{Deaths: c.Deaths - 1}.batchPayloads(limit)
+}
+
+// isDue reports whether the batch after floor must be limited.
+func (c caution) isDue(floor uint64) bool { return c.Deaths > 0 && floor < c.Until }
+
+// isAlone reports whether payloads are computed one by one.
+func (c caution) isAlone() bool { return c.Deaths >= alone }
+
+// batchPayloads returns the maximum number of payloads per batch. limit is the maximum if Deaths is 0.
+func (c caution) batchPayloads(limit int) int {
+	if c.isAlone() {
+		return 1
+	}
+	for range c.Deaths {
+		limit /= shrink
+	}
+	return max(limit, 1)
+}
+
+// giveUp reports whether the first payload above the floor must become a dead letter, because enough workers died while
+// it ran alone.
+func (c caution) giveUp() bool { return c.Trials >= trials }
+
+// String returns the text form of c for the metadata.
+func (c caution) String() string {
+	return fmt.Sprintf("floor=%d until=%d deaths=%d trials=%d", c.Floor, c.Until, c.Deaths, c.Trials)
+}
+
+// parseCaution parses the result of String. It returns the zero caution for any other text.
+func parseCaution(text string) caution {
+	var c caution
+	n, err := fmt.Sscanf(text, "floor=%d until=%d deaths=%d trials=%d", &c.Floor, &c.Until, &c.Deaths, &c.Trials)
+	if err != nil || n != 4 || c.Deaths < 0 || c.Trials < 0 {
+		return caution{}
+	}
+	return c
 }

@@ -2,13 +2,15 @@ package lease
 
 import (
 	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/inflight"
-	"millrace/internal/ingest/lease/partition"
 	"millrace/internal/ingest/pull"
 	"millrace/internal/ingest/topology"
 )
@@ -18,9 +20,9 @@ import (
 func TestALeaseIsCautiousUpToTheLastQuarantinedPayload(t *testing.T) {
 	t.Parallel()
 	l := newRig(t, 1).idleLease()
-	l.caution.due = partition.Caution{Until: 10, Deaths: 1}
+	l.caution.due = caution{Until: 10, Deaths: 1}
 	large := l.pipe.BatchPayloads()
-	small := l.caution.due.BatchPayloads(large)
+	small := l.caution.due.batchPayloads(large)
 	l.acks.upTo = 9
 	if due, maximum := l.caution.bound(large); !due || maximum != small {
 		t.Errorf("with a quarantined payload left: cautious %t, %d payloads per batch; want so, and %d", due, maximum, small)
@@ -37,7 +39,7 @@ func TestALeaseRelaxesAfterItsQuarantinedPayloads(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 1)
 	before := r.partitionConfig(0)
-	before.Metadata[annotationCaution] = partition.Caution{Until: 1000, Deaths: 2}.String()
+	before.Metadata[annotationCaution] = caution{Until: 1000, Deaths: 2}.String()
 	before.Metadata[annotationBeside] = "5"
 	r.changePartition(before)
 	l := r.idleLease()
@@ -48,13 +50,13 @@ func TestALeaseRelaxesAfterItsQuarantinedPayloads(t *testing.T) {
 	if err := l.caution.takeOver(r.Ctx(), info, l.pipe.BatchPayloads(), false); err != nil {
 		t.Fatal(err)
 	}
-	quarantined := l.caution.due.Quarantined(l.pipe.BatchPayloads())
+	quarantined := l.caution.due.quarantined(l.pipe.BatchPayloads())
 	for _, c := range []struct{ came, deaths int }{{quarantined - 1, 2}, {1, 1}} {
 		if err := l.caution.relax(r.Ctx(), c.came, l.pipe.BatchPayloads()); err != nil {
 			t.Fatal(err)
 		}
 		left := r.partitionConfig(0).Metadata
-		marked := partition.ParseCaution(left[annotationCaution])
+		marked := parseCaution(left[annotationCaution])
 		if _, beside := left[annotationBeside]; beside != (c.deaths == 2) {
 			t.Errorf("with %d deaths, the consumer says that a payload was compared: %v", c.deaths, beside)
 		}
@@ -70,8 +72,8 @@ func TestALeaseRelaxesAfterItsQuarantinedPayloads(t *testing.T) {
 func TestOnlyTheFirstPayloadIsCondemned(t *testing.T) {
 	t.Parallel()
 	const floor = 3
-	enough := partition.Caution{Floor: floor, Trials: 1}
-	for ; !enough.GiveUp(); enough.Trials++ {
+	enough := caution{Floor: floor, Trials: 1}
+	for ; !enough.giveUp(); enough.Trials++ {
 	}
 	for _, c := range []struct {
 		name                      string
@@ -231,3 +233,149 @@ type sentReceipt struct {
 }
 
 func (r *sentReceipt) Ack() error { r.s.all = append(r.s.all, r.name); return nil }
+
+// TestCautionFindsWhatKills kills a worker whenever a batch contains a lethal payload. All other payloads are
+// acknowledged, lethal ones are given up, and the number of deaths is limited.
+func TestCautionFindsWhatKills(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 4))
+	for range 500 {
+		const limit = 8192
+		n := uint64(1 + random.IntN(3*limit))
+		kills := map[uint64]bool{}
+		for range 1 + random.IntN(4) {
+			kills[1+random.Uint64N(n)] = true
+		}
+		givenUp := map[uint64]bool{}
+		var kept caution // as stored in the consumer's metadata
+		died := false
+		deaths, floor, delivered := 0, uint64(0), uint64(0)
+		for floor < n {
+			c := kept.begin(floor)
+			if died {
+				c = kept.afterDeath(floor, delivered, kept.isAlone())
+				deaths++
+			}
+			if kept = parseCaution(c.String()); kept != c {
+				t.Fatalf("%v came back as %v", c, kept)
+			}
+			delivered = max(delivered, min(n, floor+2*limit)) // prefetched payloads
+			floor, kept, died = leaseOf(kept, floor, n, limit, kills, givenUp)
+			if deaths > 100 {
+				t.Fatalf("%d payloads, %v kill: more than 100 deaths", n, kills)
+			}
+		}
+		if !maps.Equal(givenUp, kills) {
+			t.Fatalf("%d payloads, %v kill, and given up are %v", n, kills, givenUp)
+		}
+		if limit := (alone + trials + 2) * len(kills); deaths > limit {
+			t.Fatalf("%d payloads, %v kill: %d deaths, want at most %d", n, kills, deaths, limit)
+		}
+	}
+}
+
+// TestCautionBlamesNoPayloadForOtherDeaths also kills workers at any point for other reasons, far more often than a
+// payload is tried alone. Only lethal payloads are given up.
+func TestCautionBlamesNoPayloadForOtherDeaths(t *testing.T) {
+	random := rand.New(rand.NewPCG(5, 6))
+	others := 0
+	for round := range 300 {
+		const limit = 8192
+		n := uint64(1 + random.IntN(limit))
+		kills := map[uint64]bool{}
+		for range round % 3 {
+			kills[1+random.Uint64N(n)] = true
+		}
+		givenUp := map[uint64]bool{}
+		var kept caution
+		died, alone := false, false
+		for floor, lives := uint64(0), 0; floor < n; lives++ {
+			c := kept.begin(floor)
+			if died {
+				c = kept.afterDeath(floor, n, alone)
+			}
+			kept = parseCaution(c.String())
+			if end := floor + random.Uint64N(n-floor+1); random.IntN(3) > 0 && lives < 50 {
+				// The worker dies for another reason after it has processed the payloads up to end. A payload that
+				// ran alone has left the device by then.
+				floor, kept, died = leaseOf(kept, floor, end, limit, kills, givenUp)
+				alone = died && kept.isAlone()
+				died = true
+				others++
+				continue
+			}
+			floor, kept, died = leaseOf(kept, floor, n, limit, kills, givenUp)
+			alone = died && kept.isAlone()
+			if lives > 200 {
+				t.Fatalf("%d payloads, %v kill: more than 200 lives", n, kills)
+			}
+		}
+		if !maps.Equal(givenUp, kills) {
+			t.Fatalf("%d payloads, %v kill, and given up are %v", n, kills, givenUp)
+		}
+	}
+	if others < 1000 {
+		t.Errorf("%d other deaths: nothing was shown", others)
+	}
+}
+
+// leaseOf processes payloads from floor to n, or until a payload kills it. It returns the new floor, the stored
+// caution, and whether a payload killed it.
+func leaseOf(c caution, floor, n uint64, maximum int, kills, givenUp map[uint64]bool) (uint64, caution, bool) {
+	kept, left := c, c.quarantined(maximum)
+	for floor < n {
+		if c.giveUp() && floor == c.Floor {
+			givenUp[floor+1] = true
+			floor++
+			left--
+			continue
+		}
+		size := maximum
+		if c.isDue(floor) {
+			size = c.batchPayloads(maximum)
+		}
+		end := min(n, floor+uint64(size))
+		for s := floor + 1; s <= end; s++ {
+			if kills[s] {
+				return floor, kept, true
+			}
+		}
+		left -= int(end - floor)
+		floor = end
+		if c.isDue(floor) && left <= 0 {
+			c = c.relaxed(floor)
+			kept, left = c, c.quarantined(maximum)
+		}
+	}
+	return floor, kept, false
+}
+
+func TestCautionGetsSmaller(t *testing.T) {
+	var sizes []int
+	for deaths := range 6 {
+		sizes = append(sizes, caution{Deaths: deaths}.batchPayloads(8192))
+	}
+	if want := []int{8192, 512, 32, 2, 1, 1}; !slices.Equal(sizes, want) {
+		t.Errorf("batches of %v, want %v", sizes, want)
+	}
+	for _, bad := range []string{"", "1", "floor=x until=1 deaths=1 trials=1", "floor=1 until=1 deaths=-1 trials=0"} {
+		if c := parseCaution(bad); c != (caution{}) {
+			t.Errorf("%q reads as %v", bad, c)
+		}
+	}
+}
+
+// TestCautionForgivesWithALeaseThatEndedWell shows that deaths before a properly ended lease aren't added to deaths
+// after it.
+func TestCautionForgivesWithALeaseThatEndedWell(t *testing.T) {
+	c := caution{Floor: 10, Until: 20, Deaths: alone, Trials: trials - 1}
+	if !c.afterDeath(10, 20, true).giveUp() {
+		t.Error("one death more of a payload alone, and it is not given up")
+	}
+	began := c.begin(10)
+	if want := (caution{Floor: 10, Until: 20, Deaths: alone}); began != want {
+		t.Errorf("after a lease that ended well: %v, want %v", began, want)
+	}
+	if began.afterDeath(10, 20, true).giveUp() {
+		t.Errorf("given up after the first of %d deaths", trials)
+	}
+}

@@ -1,25 +1,25 @@
-package lease_test
+package lease
 
 import (
 	"fmt"
 
-	"millrace/internal/ingest/lease/partition"
+	"millrace/internal/ingest/lease/members"
 )
 
 // A second worker joins and gets half of the partitions. It takes three inputs of its first partition. Their results are stored
 // out of stream order, and an acknowledgement covers only inputs before the first missing result.
 func Example() {
-	owners := partition.Assign(4, []partition.Member{{ID: "first", Owns: []int{0, 1, 2, 3}}, {ID: "second"}})
+	owners := members.Assign(4, []members.Member{{ID: "first", Owns: []int{0, 1, 2, 3}}, {ID: "second"}})
 	fmt.Println(owners)
 
-	floor := partition.NewFloor(40) // everything up to sequence 40 is acknowledged
+	floor := newFloor(40) // everything up to sequence 40 is acknowledged
 	for number, sequence := range []uint64{41, 45, 46} {
-		fmt.Println(sequence, floor.Take(uint64(number+1), sequence))
+		fmt.Println(sequence, floor.take(uint64(number+1), sequence))
 	}
-	floor.Settle(45)
-	fmt.Println(floor.Acknowledge())
-	floor.Settle(41)
-	fmt.Println(floor.Acknowledge())
+	floor.settle(45)
+	fmt.Println(floor.acknowledge())
+	floor.settle(41)
+	fmt.Println(floor.acknowledge())
 
 	// Output:
 	// [first first second second]

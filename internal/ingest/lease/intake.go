@@ -10,7 +10,6 @@ import (
 
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/jsapi"
-	"millrace/internal/ingest/lease/partition"
 	"millrace/internal/ingest/results"
 )
 
@@ -24,9 +23,9 @@ type intake struct {
 
 // enter records a delivery, and passes it on if its input is new. If earlier deliveries are missing, enter first reads
 // their inputs from the stream.
-func (k *intake) enter(ctx, drainCtx context.Context, d *inflight.Delivery) (partition.Verdict, error) {
+func (k *intake) enter(ctx, drainCtx context.Context, d *inflight.Delivery) (verdict, error) {
 	verdict, behind := k.acks.take(d)
-	if verdict == partition.Gap {
+	if verdict == gap {
 		info, err := k.server.Info(ctx)
 		if err != nil {
 			return verdict, err
@@ -37,9 +36,9 @@ func (k *intake) enter(ctx, drainCtx context.Context, d *inflight.Delivery) (par
 		verdict, behind = k.acks.take(d)
 	}
 	switch verdict {
-	case partition.New:
+	case newInput:
 		return verdict, k.passOn(ctx, drainCtx, d, k.caution.condemns(d.Sequence, behind))
-	case partition.Gap:
+	case gap:
 		return verdict, errUnread
 	}
 	return verdict, nil

@@ -190,60 +190,45 @@ func (s *submitter) submit(b *leaseBatch) {
 	s.order <- g // the channel has space for every group
 }
 
-// settler stores the results of a lease's batches and acknowledges its inputs.
-type settler struct {
-	*leaseState
-	buffers results.Buffers
+// collector receives the completed batches of a pipeline, in any order.
+type collector struct {
+	o       *Options
+	pipe    *streams.Pipeline
+	buffers *inflight.FreeList[*results.Buffers] // at least one item per goroutine
+	// store settles a batch that no goroutine waits for, see inflight.Batch.Completed. It is nil if there are no such batches.
+	store func(pipe *streams.Pipeline, g *inflight.Batch, s *results.Buffers)
 }
 
-// run publishes the results of the batches in stream order, and acknowledges each batch with one message. It returns
-// when order is closed. After a failure, it publishes no further batches, and the server redelivers their inputs to the
-// next lease.
-func (s *settler) run(drainCtx context.Context) {
-	defer s.buffers.Free(s.o.Pool)
-	broken := false
-	for g := range s.order {
+// run receives batches until done is closed. Several goroutines may run it.
+func (c *collector) run(done <-chan struct{}) {
+	for {
 		select {
-		case <-g.Completed:
-		case <-drainCtx.Done():
-			broken = true // the batch is still on the device and uses g
-			continue
-		}
-		if !broken {
-			if err := s.settle(drainCtx, g); err != nil {
-				s.fail(err)
-				broken = true
-			}
-		}
-		over := g.Finished
-		s.buffers.Tidy(s.o.Pool)
-		s.o.Pool.Recycle(g)
-		if over != nil {
-			close(over)
+		case b := <-c.pipe.Completed():
+			s := c.buffers.Take()
+			c.collect(b, s)
+			s.Tidy(c.o.Pool)
+			c.buffers.Put(s)
+		case <-done:
+			return
 		}
 	}
 }
 
-func (s *settler) settle(drainCtx context.Context, g *inflight.Batch) error {
-	failed := g.Err != nil
-	if failed {
-		if err := s.rescue(drainCtx, g); err != nil {
-			return err
-		}
+// collect encodes the results of a batch, releases the device buffers, and completes the batch.
+func (c *collector) collect(b *streams.Batch, s *results.Buffers) {
+	g := b.Owner.(*inflight.Batch)
+	awaited := g.Completed != nil
+	start := c.pipe.Now()
+	record, err := *b.ReadRecord(), b.Err()
+	if err == nil {
+		c.o.Judge.CameRight(c.pipe, g)
+		g.StartPublish()
+		c.o.Results.Encode(g, b, s)
 	}
-	start := s.pipe.Now()
-	if err := s.store.Store(drainCtx, g, &s.buffers, s.acks); err != nil {
-		return err
+	b.Release()
+	g.Complete(record, err)
+	if !awaited {
+		g.Record.Publish.Start = start
+		c.store(c.pipe, g, s)
 	}
-	published := s.pipe.Now()
-	err := s.acks.acknowledge(drainCtx, g)
-	g.Record.Publish = streams.Span{Start: start, End: published}
-	g.Record.Settle = streams.Span{Start: published, End: s.pipe.Now()}
-	if !failed { // after a failure, the batch has already been reported
-		s.report(g)
-	}
-	return err
 }
-
-// report passes a batch to the observers.
-func (s *settler) report(g *inflight.Batch) { g.Report(s.o.Batches, s.o.Records) }

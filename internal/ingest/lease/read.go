@@ -9,7 +9,6 @@ import (
 
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/jsapi"
-	"millrace/internal/ingest/lease/partition"
 	"millrace/internal/ingest/pull"
 	"millrace/internal/ingest/results"
 	"millrace/internal/ingest/retry"
@@ -183,7 +182,7 @@ func (r *reader) take(ctx, drainCtx context.Context, d *inflight.Delivery) error
 	r.number = d.ConsumerSequence
 	r.owner.pending(d.Pending)
 	verdict, err := r.intake.enter(ctx, drainCtx, d)
-	if err != nil || verdict != partition.Known {
+	if err != nil || verdict != knownInput {
 		return err
 	}
 	r.o.Observer.Redelivered()

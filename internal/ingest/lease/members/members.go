@@ -16,8 +16,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nuid"
-
-	"millrace/internal/ingest/lease/partition"
 )
 
 const (
@@ -163,11 +161,11 @@ func (m *Members) decide(now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	maps.DeleteFunc(m.others, func(_ string, o other) bool { return now.Sub(o.at) > gone })
-	all := []partition.Member{{ID: m.id, Owns: slices.Collect(maps.Keys(m.owns))}}
+	all := []Member{{ID: m.id, Owns: slices.Collect(maps.Keys(m.owns))}}
 	for id, o := range m.others {
-		all = append(all, partition.Member{ID: id, Owns: o.owns})
+		all = append(all, Member{ID: id, Owns: o.owns})
 	}
-	for p, owner := range partition.Assign(len(m.wanted), all) {
+	for p, owner := range Assign(len(m.wanted), all) {
 		m.assigned[p] = owner == m.id
 	}
 	m.want(now)

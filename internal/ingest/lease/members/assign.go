@@ -1,0 +1,54 @@
+package members
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Member is a worker that shares the partitions of a stream.
+type Member struct {
+	ID   string
+	Owns []int // partitions that the member claims to own
+}
+
+// Assign assigns each of n partitions to a member. The i-th entry of the result is the ID of partition i's owner, or
+// empty without members. The members' numbers of partitions differ by at most one. Within that limit, members keep the
+// partitions that they own. The order of the members doesn't affect the result.
+func Assign(n int, members []Member) []string {
+	owners := make([]string, n)
+	if len(members) == 0 {
+		return owners
+	}
+	members = slices.SortedFunc(slices.Values(members), func(a, b Member) int {
+		// If n isn't a multiple of the number of members, the members with the most partitions keep the extra ones.
+		// Between equal members, the IDs decide.
+		return cmp.Or(cmp.Compare(len(b.Owns), len(a.Owns)), cmp.Compare(a.ID, b.ID))
+	})
+	free := make([]int, len(members))
+	for i := range members {
+		free[i] = n / len(members)
+		if i < n%len(members) {
+			free[i]++
+		}
+	}
+	for i, m := range members {
+		for _, p := range slices.Sorted(slices.Values(m.Owns)) {
+			if free[i] > 0 && p >= 0 && p < n && owners[p] == "" {
+				owners[p] = m.ID
+				free[i]--
+			}
+		}
+	}
+	next := 0
+	for p := range owners {
+		if owners[p] != "" {
+			continue
+		}
+		for free[next] == 0 {
+			next++
+		}
+		owners[p] = members[next].ID
+		free[next]--
+	}
+	return owners
+}
