@@ -18,8 +18,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/client"
-	"millrace/internal/ingest/jsapi"
 	"millrace/internal/ingest/pull"
+	"millrace/internal/ingest/store"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/operator"
 	"millrace/internal/wildcard"
@@ -208,7 +208,7 @@ func (p *Printer) selects(h nats.Header) bool {
 // The filters don't overlap, because the server rejects a consumer with overlapping filters.
 func mapped(prefix string, inputs []string) []string {
 	if len(inputs) == 1 && inputs[0] != ">" {
-		return []string{topology.MapSubject(prefix, inputs[0])}
+		return []string{store.MapSubject(prefix, inputs[0])}
 	}
 	return []string{prefix, prefix + ".>"}
 }
@@ -246,7 +246,7 @@ func (p *Printer) follow(ctx context.Context, feeds []*feed) error {
 // print prints a dead letter, or a result after all its parts have been read.
 func (p *Printer) print(_ uint64, m *pull.Message) error {
 	h := m.Headers()
-	if jsapi.IsDeleteMarker(h, m.Data()) {
+	if pull.IsDeleteMarker(h, m.Data()) {
 		return nil
 	}
 	if h.Get(client.HeaderSequence) == "" && p.besideDeadLetter(m) {

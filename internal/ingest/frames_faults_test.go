@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/compression"
-	"millrace/internal/ingest/topology"
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/streams"
 )
 
@@ -37,7 +37,7 @@ func (r *rig) inPartitionOf(seq uint64, n int) (same int) {
 	partition := func(seq uint64) string {
 		raw, err := stream.GetMsg(r.Ctx(), seq)
 		check(r.TB, err)
-		return strings.TrimSuffix(raw.Subject, topology.PartitionSubject(raw.Subject))
+		return strings.TrimSuffix(raw.Subject, inflight.PartitionSubject(raw.Subject))
 	}
 	mine := partition(seq)
 	for i := range n {

@@ -18,6 +18,7 @@ import (
 	"millrace/internal/ingest/pull"
 	"millrace/internal/ingest/results"
 	"millrace/internal/ingest/retry"
+	"millrace/internal/ingest/store"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/streams"
 )
@@ -40,7 +41,7 @@ func (r *rig) abandon(n int, keep func(d *inflight.Delivery)) {
 		d, err := inflight.NewDelivery(m, time.Now())
 		check(r.TB, err)
 		if r.opts.Exclusive {
-			d.Subject = topology.PartitionSubject(d.Subject)
+			d.Subject = inflight.PartitionSubject(d.Subject)
 		}
 		keep(&d)
 	}
@@ -82,7 +83,7 @@ func (r *rig) forgetful() {
 func (r *rig) storeFor(d *inflight.Delivery, maxBytes int) {
 	r.Helper()
 	data := d.Msg.Data()
-	m := &nats.Msg{Subject: topology.MapSubject("results", d.Subject)}
+	m := &nats.Msg{Subject: store.MapSubject("results", d.Subject)}
 	m.Header = results.ResultHeader(d, results.OperatorNames(r.opts.Operators))
 	m.Header[jetstream.MsgIDHeader] = []string{results.MessageID(d)}
 	computed := make([][]byte, len(r.opts.Operators))
@@ -91,7 +92,7 @@ func (r *rig) storeFor(d *inflight.Delivery, maxBytes int) {
 	}
 	m.Data = r.opts.Format.Append(nil, r.opts.Operators, len(data), computed)
 	if len(data) > maxBytes {
-		m.Subject, m.Data = topology.MapSubject("deadletter", d.Subject), data
+		m.Subject, m.Data = store.MapSubject("deadletter", d.Subject), data
 		m.Header = results.DeadLetterHeader(d, results.TooLarge, results.ErrExceedsBatch(len(data), maxBytes), true)
 		m.Header[jetstream.MsgIDHeader] = []string{results.DeadLetterID(d, results.TooLarge)}
 	}

@@ -23,8 +23,8 @@ type Status struct {
 // Status returns the worker's state. It makes no request to the server or a device.
 func (w *Worker) Status() Status {
 	return Status{
-		Partitions: w.mode.Owned(), Stage: Stage(w.life.stage.Load()), Connected: w.conns.Connected(), HeldBack: w.judge.HeldBack(),
-		InHand: w.pool.InFlight(), Progress: time.Unix(0, w.life.progress.Load()), AckWait: w.ackWait,
+		Partitions: w.mode.Owned(), Stage: Stage(w.stage.Load()), Connected: w.conns.Connected(), HeldBack: w.judge.HeldBack(),
+		InHand: w.pool.InFlight(), Progress: w.progress.Last(), AckWait: w.ackWait,
 	}
 }
 

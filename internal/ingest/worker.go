@@ -51,7 +51,9 @@ type Worker struct {
 	stalls  *stall.Detector
 	trimmer *trim.Trimmer
 	mode    lease.Mode
-	life    lifecycle
+	stage   atomic.Int32 // a Stage
+
+	progress inflight.Progress
 }
 
 // NewWorker returns a worker that uses an open connection and pipelines, which the caller still owns. The streams and the consumer
@@ -82,12 +84,12 @@ func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, op
 	}
 	w.results, err = results.NewWriter(ctx, w.conns, results.Options{
 		Topology: opts.Topology, Operators: opts.Operators, Format: opts.Format, AnnotateAs: opts.AnnotateAs, Filter: opts.Filter, Encoding: opts.Compress, AckWait: w.ackWait,
-		Log: opts.Logger, Observer: opts.Observer, Progress: w.life.progressed, Stored: opts.settled, Timeout: opts.publishTimeout,
+		Log: opts.Logger, Observer: opts.Observer, Progress: &w.progress, Stored: opts.settled, Timeout: opts.publishTimeout,
 	})
 	if err != nil {
 		return nil, err
 	}
-	w.judge = quarantine.NewJudge(pipes, limit, w.life.progressed, w.log)
+	w.judge = quarantine.NewJudge(pipes, limit, &w.progress, w.log)
 	w.pool, err = inflight.NewPool(pipes, opts.memory(nc.MaxPayload(), pull.NewSize(settings), len(w.conns)))
 	if err != nil {
 		return nil, err
@@ -103,7 +105,7 @@ func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, op
 	for _, f := range inflight.ParseFaults(settings.Metadata[inflight.FaultNote]) {
 		w.observer.OperatorFault(f)
 	}
-	w.life.progressed()
+	w.progress.Mark()
 	return w, nil
 }
 
@@ -152,17 +154,17 @@ func ConsumerSettings(ctx context.Context, nc *nats.Conn, t topology.Topology) (
 // Otherwise Run returns the error that ended it, for example an error that wraps device.ErrLost, or the permanent loss of a
 // connection. Run may be called only once.
 func (w *Worker) Run(ctx context.Context) error {
-	if !w.life.begin() {
+	if !w.stage.CompareAndSwap(int32(Starting), int32(Running)) {
 		return errors.New("ingest: a worker runs once")
 	}
-	defer w.life.end()
-	before := w.life.progress.Load()
+	defer w.stage.Store(int32(Stopped))
+	before := w.progress.Last()
 	intake, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	drainCtx, endDrain := context.WithCancel(context.WithoutCancel(ctx))
 	defer endDrain()
 	context.AfterFunc(intake, func() {
-		w.life.drain()
+		w.stage.CompareAndSwap(int32(Running), int32(Draining))
 		time.AfterFunc(w.opts.DrainTimeout, endDrain)
 		w.endWhenIdle(drainCtx, endDrain)
 	})
@@ -174,7 +176,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	if err := w.conns.Ended(); err != nil {
 		return err
 	}
-	if before == w.life.progress.Load() && !w.anyConnected() {
+	if before.Equal(w.progress.Last()) && !w.anyConnected() {
 		return ended(intake) // there are no acknowledgements to flush
 	}
 	return errors.Join(ended(intake), w.flush(drainCtx))
@@ -238,27 +240,6 @@ const (
 )
 
 func (s Stage) String() string { return [...]string{"starting", "running", "draining", "stopped"}[s] }
-
-// lifecycle is the stage of a worker and the time of its last progress.
-type lifecycle struct {
-	stage    atomic.Int32 // a Stage
-	progress atomic.Int64 // in Unix nanoseconds
-}
-
-// begin enters the stage Running. It reports false if the worker was started before.
-func (l *lifecycle) begin() bool { return l.stage.CompareAndSwap(int32(Starting), int32(Running)) }
-
-// drain enters the stage Draining, unless the worker has stopped.
-func (l *lifecycle) drain() { l.stage.CompareAndSwap(int32(Running), int32(Draining)) }
-
-// end enters the stage Stopped.
-func (l *lifecycle) end() { l.stage.Store(int32(Stopped)) }
-
-// progressed records that a device has computed a batch of payloads, or that the server has stored results. Probes, failed
-// batches, dead letters and returned deliveries are not progress. A worker is unhealthy if it has batches in flight and none of
-// them succeeds. Payloads that become dead letters on arrival (too_large) are never in flight, so they alone don't make the worker
-// unhealthy.
-func (l *lifecycle) progressed() { l.progress.Store(time.Now().UnixNano()) }
 
 const (
 	// idleEvery is the interval between the checks of endWhenIdle.

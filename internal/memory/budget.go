@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"unsafe"
 )
 
 // Budget counts the memory of a worker's messages. It bounds three amounts, in bytes:
@@ -23,6 +24,7 @@ import (
 // Methods are safe for concurrent use.
 type Budget struct {
 	Messages
+	splits bool // result of Messages.Splits
 
 	Limit          int64 // memory for deliveries, frames and receipts. It doesn't change after the first use of the budget.
 	submittedLimit int64
@@ -273,7 +275,7 @@ func (t *Turn) take() (released <-chan struct{}, full bool) {
 	returns := b.overdrawn > 0 || b.submitted > 0
 	switch {
 	case full:
-	case !b.Splits():
+	case !b.splits:
 		return nil, false
 	case b.turns[t.pipeline] == nil && (t.MidFrame.Load() || !returns || b.used <= b.Limit):
 		b.turns[t.pipeline] = t
@@ -288,7 +290,7 @@ func (t *Turn) take() (released <-chan struct{}, full bool) {
 // End ends the turn, if the batcher has it. opened is the frame that the batch begins with. It may be nil.
 func (t *Turn) End(opened *Frame) {
 	b := t.budget
-	if !b.Splits() {
+	if !b.splits {
 		return
 	}
 	b.mu.Lock()
@@ -301,4 +303,10 @@ func (t *Turn) End(opened *Frame) {
 		delete(b.turns, t.pipeline)
 	}
 	b.wake()
+}
+
+// SizeOf returns the memory of a slice, including its spare capacity.
+func SizeOf[T any](s []T) int64 {
+	var one T
+	return int64(cap(s)) * int64(unsafe.Sizeof(one))
 }

@@ -1,8 +1,6 @@
 package memory
 
 import (
-	"unsafe"
-
 	"millrace/internal/compression"
 	"millrace/internal/filter"
 	"millrace/internal/frame"
@@ -127,10 +125,4 @@ func (m *Messages) largestFrame(received int64) int64 {
 		source = frame.RowFactor * max(limit, content)
 	}
 	return body + m.FrameResults(int(min(int64(records), content+1)), content, kept, source)
-}
-
-// SizeOf returns the memory of a slice, including its spare capacity.
-func SizeOf[T any](s []T) int64 {
-	var one T
-	return int64(cap(s)) * int64(unsafe.Sizeof(one))
 }

@@ -85,7 +85,7 @@ func (w *Worker) parts() (fixed, frames, least int64) {
 // New returns a budget for a worker with these settings. It returns an *Error if the limit is too low.
 func New(w Worker) (*Budget, error) {
 	w.Split.MaxBytes, w.Split.MaxRecord = cmp.Or(w.Split.MaxBytes, frame.DefaultMaxBytes), w.BatchBytes
-	b := &Budget{Messages: w.Messages, short: make(chan struct{}), turns: map[any]*Turn{}}
+	b := &Budget{Messages: w.Messages, splits: w.Splits(), short: make(chan struct{}), turns: map[any]*Turn{}}
 	b.empty, b.perByte = w.delivery()
 	batches, bytes := int64(FullPerSlot*w.Slots), int64(w.BatchBytes)
 	b.submittedLimit = batches * bytes

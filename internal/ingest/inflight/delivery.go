@@ -13,6 +13,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -270,3 +271,9 @@ func (f *Frame) pack(b *streams.Batch) (rows int) {
 
 // Cut makes each record in at begin a new batch. at contains increasing indices. Call Cut before any record is packed.
 func (f *Frame) Cut(at []int) { f.cuts = at }
+
+// PartitionSubject removes the partition from a stored subject.
+func PartitionSubject(stored string) string {
+	_, subject, _ := strings.Cut(stored, ".")
+	return subject
+}

@@ -25,6 +25,18 @@ type Pool struct {
 	refusals      Refusals
 }
 
+// Progress is the time of a worker's last progress, which is that a device has computed a batch of payloads, or that the server has
+// stored results. Probes, failed batches, dead letters and returned deliveries are not progress. A worker is unhealthy if it has
+// batches in flight and none of them succeeds. Payloads that become dead letters on arrival (too_large) are never in flight, so they
+// alone don't make the worker unhealthy. The zero value has no progress.
+type Progress struct{ at atomic.Int64 }
+
+// Mark records that the worker makes progress now.
+func (p *Progress) Mark() { p.at.Store(time.Now().UnixNano()) }
+
+// Last returns the time of the last progress.
+func (p *Progress) Last() time.Time { return time.Unix(0, p.at.Load()) }
+
 // NewPool returns a pool with batches for the pipelines, and sets the sizes of the pipelines in w. It returns a *memory.Error if there is too little memory.
 func NewPool(pipes []*streams.Pipeline, w memory.Worker) (*Pool, error) {
 	w.Pipelines, w.Slots, w.BatchPayloads, w.BatchBytes = len(pipes), 0, pipes[0].BatchPayloads(), pipes[0].BatchBytes()

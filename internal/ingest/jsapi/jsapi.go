@@ -134,15 +134,6 @@ func IsUnreadable(h nats.Header) bool {
 	return unreadable
 }
 
-// IsDeleteMarker reports whether a message is a delete marker. The server stores a delete marker when it removes a subject's last
-// message from a stream with subject_delete_marker_ttl. Publishers can set the same header, so a message with a body isn't a delete
-// marker.
-func IsDeleteMarker(h nats.Header, body []byte) bool {
-	const reason = "Nats-Marker-Reason"
-	_, given := h[reason]
-	return given && len(body) == 0
-}
-
 // Consumers returns the state of all consumers of a stream, and the names of the consumers whose state isn't available now. The
 // server hides the consumers of mirrors, and of streams that source from this one, so Consumers doesn't return them.
 func Consumers(ctx context.Context, js jetstream.JetStream, stream string) (all []*jetstream.ConsumerInfo, unknown []string, err error) {

@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/inflight"
-	"millrace/internal/ingest/jsapi"
+	"millrace/internal/ingest/pull"
 	"millrace/internal/ingest/results"
 )
 
@@ -126,7 +126,7 @@ func (k *intake) isSettled(drainCtx context.Context, d *inflight.Delivery, conde
 	switch {
 	case stored, d.Done && condemned:
 		k.store.AlreadyStored(d)
-	case !jsapi.IsDeleteMarker(d.Msg.Headers(), d.Msg.Data()):
+	case !pull.IsDeleteMarker(d.Msg.Headers(), d.Msg.Data()):
 		return false, nil
 	}
 	if k.acks.settledAlone(d) {

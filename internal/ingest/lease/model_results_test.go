@@ -44,7 +44,7 @@ func (w *leaseWorker) newWriter(e *modelLease) *results.Writer {
 		Topology: topology.Topology{
 			Stream: "IN", Subjects: []string{"ingest.>"}, ResultStream: "RESULTS", ResultPrefix: "results", DeadLetterPrefix: modelLetters, Exclusive: e != nil,
 		},
-		Operators: m.operators, Format: operator.Binary, AckWait: modelAckWait, Log: m.log, Observer: modelObserver{}, Progress: func() {},
+		Operators: m.operators, Format: operator.Binary, AckWait: modelAckWait, Log: m.log, Observer: modelObserver{}, Progress: &inflight.Progress{},
 	}, now("RESULTS"), now("DEAD"))
 }
 
@@ -83,7 +83,7 @@ func (p *modelPublisher) Publish(ctx context.Context, msgs []*nats.Msg, dst []st
 	if len(msgs) == 0 {
 		return dst
 	}
-	m, sent, arrival := p.w.m, modelSent(msgs), time.Now().Add(p.w.m.window-topology.PublishFor(p.w.m.window))
+	m, sent, arrival := p.w.m, modelSent(msgs), time.Now().Add(p.w.m.window-store.PublishFor(p.w.m.window))
 	err, answers, first := context.DeadlineExceeded, make([]store.Answer, len(msgs)), p.e.storing(msgs)
 	if deadline, ok := ctx.Deadline(); !ok || time.Now().Before(deadline) {
 		err = p.w.call(ctx, "publish "+store.IDOf(msgs[0].Header), false, func() error {

@@ -276,7 +276,7 @@ func (w *leaseWorker) newPool() {
 	w.pool, _ = inflight.NewPool([]*streams.Pipeline{w.device.pipe}, memory.Worker{Messages: memory.Messages{
 		Format: operator.Binary, Operators: w.m.operators, Split: w.m.splitter(),
 	}})
-	w.judge = quarantine.NewJudge([]*streams.Pipeline{w.device.pipe}, modelLimit, func() {}, w.m.log)
+	w.judge = quarantine.NewJudge([]*streams.Pipeline{w.device.pipe}, modelLimit, &inflight.Progress{}, w.m.log)
 	if w.memory > 0 {
 		w.pool.Limit = w.memory // some messages wait for memory
 	}

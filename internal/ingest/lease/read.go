@@ -8,11 +8,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/inflight"
-	"millrace/internal/ingest/jsapi"
 	"millrace/internal/ingest/pull"
 	"millrace/internal/ingest/results"
 	"millrace/internal/ingest/retry"
-	"millrace/internal/ingest/topology"
 )
 
 // pullFor is the lifetime of a pull request, and the interval at which keepTurn contacts the server.
@@ -90,7 +88,7 @@ func (r *reader) next(ctx, drainCtx context.Context, d *inflight.Delivery) error
 			if *d, err = inflight.NewDelivery(msg, time.Now()); err != nil {
 				return err
 			}
-			d.Subject = topology.PartitionSubject(msg.Subject())
+			d.Subject = inflight.PartitionSubject(msg.Subject())
 			return nil
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -164,7 +162,7 @@ func (r *reader) describeCommits(ctx context.Context, info *jetstream.ConsumerIn
 // input.
 func (r *reader) isStored(ctx context.Context, sequence uint64) bool {
 	for raw, err := range r.stored.between(ctx, sequence-1, sequence+1) {
-		return err == nil && !jsapi.IsDeleteMarker(raw.Header, raw.Data)
+		return err == nil && !pull.IsDeleteMarker(raw.Header, raw.Data)
 	}
 	return false
 }

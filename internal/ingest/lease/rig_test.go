@@ -146,13 +146,13 @@ func (r *rig) options(nc *nats.Conn, pipe *streams.Pipeline) Options {
 	pipes, conns, log := []*streams.Pipeline{pipe}, natsconn.Connections{nc}, r.Log.Logger()
 	written := natstest.Must(results.NewWriter(r.Ctx(), conns, results.Options{
 		Topology: r.topology, Operators: r.ops, Format: operator.JSON, AckWait: r.topology.AckWait,
-		Log: log, Observer: r.events, Progress: func() {},
+		Log: log, Observer: r.events, Progress: &inflight.Progress{},
 	}))(r)
 	pool := natstest.Must(inflight.NewPool(pipes, memory.Worker{Messages: memory.Messages{Format: operator.JSON, Operators: r.ops}, MaxPayload: nc.MaxPayload()}))(r)
 	return Options{
 		Topology: r.topology, Pipes: pipes, Conns: conns, JS: r.JetStream(nc),
 		Size: func(c jetstream.Consumer) pull.Size { return pull.NewSize(c.CachedInfo().Config) },
-		Pool: pool, Results: written, Judge: quarantine.NewJudge(pipes, r.topology.MaxDeliver, func() {}, log), Limit: r.topology.MaxDeliver,
+		Pool: pool, Results: written, Judge: quarantine.NewJudge(pipes, r.topology.MaxDeliver, &inflight.Progress{}, log), Limit: r.topology.MaxDeliver,
 		Linger: time.Millisecond, Log: log, Observer: r.events, Stalls: stall.NewDetector(max(r.topology.Partitions, 1), log, r.events),
 	}
 }

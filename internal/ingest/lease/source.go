@@ -12,7 +12,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/inflight"
-	"millrace/internal/ingest/jsapi"
 	"millrace/internal/ingest/natsconn"
 	"millrace/internal/ingest/pull"
 	"millrace/internal/ingest/quarantine"
@@ -255,7 +254,7 @@ func (a *admission) admit(ctx context.Context, d *inflight.Delivery) bool {
 		a.ends.results.AlreadyStored(d)
 		return false
 	}
-	if jsapi.IsDeleteMarker(d.Msg.Headers(), d.Msg.Data()) {
+	if pull.IsDeleteMarker(d.Msg.Headers(), d.Msg.Data()) {
 		a.ends.ack(d)
 		a.ends.pool.Release(d)
 		return false

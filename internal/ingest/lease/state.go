@@ -14,7 +14,6 @@ import (
 	"millrace/internal/ingest/quarantine"
 	"millrace/internal/ingest/results"
 	"millrace/internal/ingest/store"
-	"millrace/internal/ingest/topology"
 	"millrace/internal/streams"
 	"millrace/internal/wildcard"
 )
@@ -161,7 +160,7 @@ func (s *storedInputs) between(ctx context.Context, from, to uint64) iter.Seq2[*
 
 // matches reports whether the consumer delivers messages with the given subject.
 func (s *storedInputs) matches(subject string) bool {
-	subject = topology.PartitionSubject(subject)
+	subject = inflight.PartitionSubject(subject)
 	return slices.ContainsFunc(s.subjects, func(f string) bool { return wildcard.Covers(f, subject) })
 }
 
@@ -170,7 +169,7 @@ func (s *storedInputs) delivery(raw *jetstream.RawStreamMsg, number uint64) infl
 	msg := s.server.message(raw, number)
 	return inflight.Delivery{
 		Msg: msg, HeaderBytes: msg.HeaderBytes(),
-		Stream: s.stream, Subject: topology.PartitionSubject(raw.Subject), Sequence: raw.Sequence, ConsumerSequence: number,
+		Stream: s.stream, Subject: inflight.PartitionSubject(raw.Subject), Sequence: raw.Sequence, ConsumerSequence: number,
 		NumDelivered: 1, Stored: raw.Time, Received: time.Now(), // First stays false, because the time of the first delivery is unknown
 	}
 }

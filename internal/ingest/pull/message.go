@@ -53,6 +53,15 @@ func (m *Message) HeaderBytes() int {
 	return max(m.raw.Size()-len(m.raw.Subject)-len(m.raw.Reply)-len(m.raw.Data), 0)
 }
 
+// IsDeleteMarker reports whether a message is a delete marker. The server stores a delete marker when it removes a subject's last
+// message from a stream with subject_delete_marker_ttl. Publishers can set the same header, so a message with a body isn't a delete
+// marker.
+func IsDeleteMarker(h nats.Header, body []byte) bool {
+	const reason = "Nats-Marker-Reason"
+	_, given := h[reason]
+	return given && len(body) == 0
+}
+
 // Subject returns the subject in the stream.
 func (m *Message) Subject() string { return m.raw.Subject }
 

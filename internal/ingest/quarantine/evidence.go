@@ -14,12 +14,12 @@ import (
 type Judge struct {
 	evidence map[*streams.Pipeline]*evidence
 	limit    int    // number of deliveries or failures after which a payload is given up; see evidence.rule
-	progress func() // called when a batch succeeds
+	progress *inflight.Progress // the worker's, which includes batches that succeed
 	log      *slog.Logger
 }
 
 // NewJudge returns a Judge without evidence.
-func NewJudge(pipes []*streams.Pipeline, limit int, progress func(), log *slog.Logger) *Judge {
+func NewJudge(pipes []*streams.Pipeline, limit int, progress *inflight.Progress, log *slog.Logger) *Judge {
 	j := &Judge{evidence: map[*streams.Pipeline]*evidence{}, limit: limit, progress: progress, log: log}
 	for _, p := range pipes {
 		j.evidence[p] = &evidence{}
@@ -29,7 +29,7 @@ func NewJudge(pipes []*streams.Pipeline, limit int, progress func(), log *slog.L
 
 // CameRight records that a device has computed a batch.
 func (j *Judge) CameRight(pipe *streams.Pipeline, b *inflight.Batch) {
-	j.progress()
+	j.progress.Mark()
 	j.evidence[pipe].cameRight()
 	for _, e := range j.evidence {
 		e.settled(b.Items)

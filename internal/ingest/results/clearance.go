@@ -11,6 +11,7 @@ import (
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/lookup"
 	"millrace/internal/ingest/pause"
+	"millrace/internal/ingest/store"
 	"millrace/internal/ingest/topology"
 )
 
@@ -89,7 +90,7 @@ func (c *clearance) find(ctx context.Context, items []inflight.Delivery, stale, 
 	for n, i := range stale {
 		d := &items[i]
 		wanted[n] = lookup.Wanted{
-			Input: lookup.Input{Sequence: d.Sequence, Stored: d.Stored.UnixNano()}, Subject: topology.MapSubject(c.o.ResultPrefix, d.Subject),
+			Input: lookup.Input{Sequence: d.Sequence, Stored: d.Stored.UnixNano()}, Subject: store.MapSubject(c.o.ResultPrefix, d.Subject),
 		}
 	}
 	found, began, err := c.server.Find(ctx, wanted)
@@ -189,9 +190,9 @@ func (s *sight) holds(now time.Time) time.Duration {
 func (w *duplicateWindow) publishFor(now time.Time) time.Duration {
 	last := w.last.Load()
 	if last == nil {
-		return topology.PublishFor(0) // there is no stream yet
+		return store.PublishFor(0) // there is no stream yet
 	}
-	return topology.PublishFor(last.holds(now))
+	return store.PublishFor(last.holds(now))
 }
 
 // age returns an upper bound of the time since stored, by the server's clock. ok is false if the server's clock is unknown.

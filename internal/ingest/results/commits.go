@@ -89,7 +89,7 @@ func (c *Commits) Settled(ctx context.Context, d *inflight.Delivery) (bool, erro
 		d.Done = c.earlier.IsDecided(in)
 		return !d.Done, nil
 	}
-	done, parts, err := c.leftovers.Find(ctx, in, topology.MapSubject(c.o.ResultPrefix, d.Subject), MessageID(d))
+	done, parts, err := c.leftovers.Find(ctx, in, store.MapSubject(c.o.ResultPrefix, d.Subject), MessageID(d))
 	d.Parts = parts
 	d.Done = done && c.state != nil
 	return done && !d.Done, err

@@ -13,7 +13,6 @@ import (
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/retry"
 	"millrace/internal/ingest/store"
-	"millrace/internal/ingest/topology"
 	"millrace/internal/operator"
 )
 
@@ -88,7 +87,7 @@ func withOperator(err error, attributes ...any) []any {
 
 func (w *Writer) newDeadLetter(d *inflight.Delivery, why Reason, cause error) *deadLetter {
 	return &deadLetter{
-		w: w, d: d, why: why, cause: cause, subject: shortSubject(topology.MapSubject(w.o.DeadLetterPrefix, d.Subject)),
+		w: w, d: d, why: why, cause: cause, subject: shortSubject(store.MapSubject(w.o.DeadLetterPrefix, d.Subject)),
 		id: DeadLetterID(d, why), body: d.Msg.Data(), record: noRecord,
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"millrace/internal/frame"
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/natsconn"
-	"millrace/internal/ingest/topology"
+	"millrace/internal/ingest/store"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
 	"millrace/internal/table"
@@ -193,7 +193,7 @@ func (e *encoder) part(d *inflight.Delivery, n int) nats.Msg {
 			h[jetstream.MsgIDHeader] = []string{partID(d, n+1, cut)}
 		}
 	}
-	return nats.Msg{Subject: topology.MapSubject(e.o.ResultPrefix, d.Subject), Header: h, Data: d.Frame.Parts[n].Body}
+	return nats.Msg{Subject: store.MapSubject(e.o.ResultPrefix, d.Subject), Header: h, Data: d.Frame.Parts[n].Body}
 }
 
 // frameHeader returns the headers of a frame's result. body is the size of the result's body in bytes.

@@ -62,7 +62,7 @@ func options(t natstest.Failer, log *slog.Logger, operators string) Options {
 			DeadLetterPrefix: "deadletter", CommitPrefix: "commits", ResultIDs: true,
 		},
 		Operators: natstest.Must(operator.ParseList(operators))(t), Format: operator.JSON, AckWait: time.Minute, Log: log,
-		Observer: nobody{}, Progress: func() {},
+		Observer: nobody{}, Progress: &inflight.Progress{},
 	}
 }
 

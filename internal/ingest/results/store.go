@@ -14,7 +14,6 @@ import (
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/lookup"
 	"millrace/internal/ingest/store"
-	"millrace/internal/ingest/topology"
 )
 
 // protocol is a way to store each message once. window relies on the streams' duplicate windows, and chain on commit markers.
@@ -205,7 +204,7 @@ func (t *task) store(ctx context.Context, limit, attempt int) (next recovery, er
 		next = t.recover(t, err)
 	}
 	if t.settle(ctx, t.items, t.s.outcomes) > 0 {
-		t.o.Progress()
+		t.o.Progress.Mark()
 	}
 	for _, u := range next.unstorable {
 		if over := t.storeSomeLetters(ctx, []*deadLetter{t.newLetter(u.item, TooLarge, errUnstorable(u.err))}); over != nil {
@@ -384,7 +383,7 @@ func (t *task) appendMessages(i int) {
 	if d.Frame == nil {
 		h, body := ResultHeader(d, t.operators), t.b.Result(i)
 		t.content.describe(h, false, len(body))
-		t.s.results = append(t.s.results, nats.Msg{Subject: topology.MapSubject(t.o.ResultPrefix, d.Subject), Header: h, Data: body})
+		t.s.results = append(t.s.results, nats.Msg{Subject: store.MapSubject(t.o.ResultPrefix, d.Subject), Header: h, Data: body})
 		return
 	}
 	for n := range d.Frame.Parts {

@@ -16,6 +16,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -71,4 +72,32 @@ func Unstorable(err error) bool {
 	}
 	var api *jetstream.APIError
 	return errors.As(err, &api) && (api.ErrorCode == codeMessageTooLarge || api.ErrorCode == codeHeaderTooLarge)
+}
+
+// MapSubject replaces the first token of subject with prefix. For example, with prefix "results",
+// "ingest.web.en" becomes "results.web.en", and "ingest" becomes "results".
+func MapSubject(prefix, subject string) string {
+	if dot := strings.IndexByte(subject, '.'); dot >= 0 {
+		return prefix + subject[dot:]
+	}
+	return prefix
+}
+
+const (
+	// lateMax is the maximum sum of two delays. One is the delay of a published result on its way to the stream. The
+	// other is the delay of a delivered input on its way to this worker.
+	lateMax = 20 * time.Second
+
+	// latePart limits lateMax to half of a short duplicate window.
+	latePart = 2
+
+	// SafeWindow is the shortest duplicate window for which PublishFor subtracts all of lateMax.
+	SafeWindow = latePart * lateMax
+)
+
+// PublishFor returns the maximum time from an input's clearance to the publish of its result, given the stream's
+// duplicate window. It is the window minus 20 s, or half of the window if that is longer. It is at least a second,
+// because otherwise nothing could be published.
+func PublishFor(window time.Duration) time.Duration {
+	return max(window-min(lateMax, window/latePart), time.Second)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/jsapi"
+	"millrace/internal/ingest/pull"
 )
 
 const (
@@ -190,7 +191,7 @@ func (s *Stream) Last(ctx context.Context) (StoredMarker, error) {
 		return StoredMarker{}, err
 	}
 	last := StoredMarker{At: m.Sequence}
-	if jsapi.IsDeleteMarker(m.Header, m.Data) {
+	if pull.IsDeleteMarker(m.Header, m.Data) {
 		return last, nil // the stream removed the commit marker because of its age
 	}
 	if err := json.Unmarshal(m.Data, &last.Marker); err != nil {

@@ -216,17 +216,17 @@ func (s *stream) duplicates() {
 	}
 	err := lookup.New(s.js, lookup.Options{Input: s.l.Stream, Streams: []string{name}}).Check(s.ctx)
 	switch {
-	case err == nil && window >= safeWindow:
-		found += fmt.Sprintf("; an input that may have a result older than %s is looked up first", PublishFor(window))
+	case err == nil && window >= store.SafeWindow:
+		found += fmt.Sprintf("; an input that may have a result older than %s is looked up first", store.PublishFor(window))
 		s.ok(found)
 	case err == nil:
 		s.warn(found, fmt.Sprintf("what the network delays for more than %s may be stored a second time; %s)",
-			window-PublishFor(window), longer(safeWindow)))
+			window-store.PublishFor(window), longer(store.SafeWindow)))
 	case window < span:
 		s.warn(found+"; "+err.Error(), "a result that was stored before may be stored a second time; "+longer(span)+
 			"; the server keeps every id for as long in memory), or lower the consumer's ack wait or MILLRACE_MAX_DELIVER")
 	default:
 		s.warn(found+"; "+err.Error(), fmt.Sprintf("when no worker runs, or one is cut off or stopped, for more than %s, its inputs may get a "+
-			"second result; keep results (retention limits), and allow the worker's user to read them (docs/security.md)", PublishFor(window)))
+			"second result; keep results (retention limits), and allow the worker's user to read them (docs/security.md)", store.PublishFor(window)))
 	}
 }

@@ -10,12 +10,12 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/jsapi"
+	"millrace/internal/ingest/store"
 	"millrace/internal/ingest/trim"
 	"millrace/internal/wildcard"
 )
@@ -106,25 +106,6 @@ func (f Frames) fit(bytes int) int {
 	return 1 + (bytes-f.Result)/max(f.ResultMore, 1)
 }
 
-const (
-	// lateMax is the maximum sum of two delays. One is the delay of a published result on its way to the stream. The
-	// other is the delay of a delivered input on its way to this worker.
-	lateMax = 20 * time.Second
-
-	// latePart limits lateMax to half of a short duplicate window.
-	latePart = 2
-
-	// safeWindow is the shortest duplicate window for which PublishFor subtracts all of lateMax.
-	safeWindow = latePart * lateMax
-)
-
-// PublishFor returns the maximum time from an input's clearance to the publish of its result, given the stream's
-// duplicate window. It is the window minus 20 s, or half of the window if that is longer. It is at least a second,
-// because otherwise nothing could be published.
-func PublishFor(window time.Duration) time.Duration {
-	return max(window-min(lateMax, window/latePart), time.Second)
-}
-
 // Bounds has the limits of a new stream. The zero value has no limits.
 type Bounds struct {
 	MaxAge   time.Duration // maximum age of a message, even if it is unread; 0 means no limit
@@ -189,25 +170,16 @@ func CommitSubject(prefix, stream, input, consumer string, partition int) string
 // CommitSubjects returns the filter that matches every result of CommitSubject for a stream.
 func CommitSubjects(prefix, stream string) string { return prefix + "." + stream + ".>" }
 
-// MapSubject replaces the first token of subject with prefix. For example, with prefix "results",
-// "ingest.web.en" becomes "results.web.en", and "ingest" becomes "results".
-func MapSubject(prefix, subject string) string {
-	if dot := strings.IndexByte(subject, '.'); dot >= 0 {
-		return prefix + subject[dot:]
-	}
-	return prefix
-}
-
-// mappedSubjects returns stream subjects that match every result of MapSubject with prefix.
+// mappedSubjects returns stream subjects that match every result of store.MapSubject with prefix.
 func mappedSubjects(prefix string) []string {
 	return []string{prefix, prefix + ".>"}
 }
 
-// mappedFilters maps filters of inputs to filters of the subjects that MapSubject returns for these inputs.
+// mappedFilters maps filters of inputs to filters of the subjects that store.MapSubject returns for these inputs.
 func mappedFilters(prefix string, inputs []string) []string {
 	mapped := make([]string, len(inputs))
 	for i, filter := range inputs {
-		if mapped[i] = MapSubject(prefix, filter); filter == ">" {
+		if mapped[i] = store.MapSubject(prefix, filter); filter == ">" {
 			mapped[i] = prefix + ".>"
 		}
 	}

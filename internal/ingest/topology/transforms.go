@@ -16,12 +16,6 @@ import (
 	"millrace/internal/wildcard"
 )
 
-// PartitionSubject removes the partition from a stored subject.
-func PartitionSubject(stored string) string {
-	_, subject, _ := strings.Cut(stored, ".")
-	return subject
-}
-
 // partitionTransform returns the transform that puts the partition's number before each subject. A subject always gets the same
 // number.
 func partitionTransform(partitions int) *jetstream.SubjectTransformConfig {

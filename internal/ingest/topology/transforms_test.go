@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/store"
 )
 
 // TestStoredFilters shows that filters follow a transform, and that overlapping filters are merged, because the server refuses them.
@@ -121,7 +123,7 @@ func TestMappedSubjects(t *testing.T) {
 	for subject, want := range map[string]string{
 		"ingest.web.en": "results.web.en", "ingest": "results", "a.b": "results.b",
 	} {
-		if got := MapSubject("results", subject); got != want {
+		if got := store.MapSubject("results", subject); got != want {
 			t.Errorf("%q becomes %q, want %q", subject, got, want)
 		}
 	}
