@@ -14,8 +14,8 @@ RECORD    := bin/tests.json
 
 # Packages with concurrent goroutines. The tests of the other packages run the same code again from end to end, or use
 # no goroutines.
-RACE := ./internal/streams ./internal/device/conformance ./internal/device/host ./internal/device/sim ./internal/alloc \
-	$(addprefix ./internal/ingest/,commit inflight lease/... lookup publisher pull quarantine results stall unpack) ./cmd/worker
+RACE := ./internal/streams ./internal/device/conformance ./internal/device/host ./internal/device/sim \
+	$(addprefix ./internal/ingest/,inflight lease/... lookup pull quarantine results stall store) ./cmd/worker
 
 # Packages with files that build tags select.
 TAGGED = $(shell grep -rlE --include='*.go' '^//go:build .*(faults|invariants|noembedded)' cmd internal | xargs -n1 dirname | sort -u | sed 's|^|./|')

@@ -37,10 +37,10 @@ var fiveFilesImportC = rule{
 		"internal/operator/simd/call.go":        "package simd\nimport \"C\"",
 		compareCallsC:                           "package main\nimport \"C\"",
 		"internal/device/cuda/other.go":         "package cuda\nimport \"C\"",
-		"internal/alloc/a.go":                   "package alloc\nimport \"C\"",
+		"internal/bench/a.go":                   "package bench\nimport \"C\"",
 	},
 	findings: []string{
-		`internal/alloc/a.go: imports "C", which only internal/device/cuda/call.go, internal/device/cuda/call_operator.go, internal/device/cuda/call_neardup.go, internal/operator/cpulib/call.go, internal/operator/simd/call.go may: put the call there`,
+		`internal/bench/a.go: imports "C", which only internal/device/cuda/call.go, internal/device/cuda/call_operator.go, internal/device/cuda/call_neardup.go, internal/operator/cpulib/call.go, internal/operator/simd/call.go may: put the call there`,
 		`internal/device/cuda/other.go: imports "C", which only internal/device/cuda/call.go, internal/device/cuda/call_operator.go, internal/device/cuda/call_neardup.go, internal/operator/cpulib/call.go, internal/operator/simd/call.go may: put the call there`,
 	},
 }

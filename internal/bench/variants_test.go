@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"millrace/internal/alloc"
 	"millrace/internal/device"
 	"millrace/internal/device/sim"
 	"millrace/internal/device/software"
@@ -161,7 +160,7 @@ type scratchRig struct {
 	*testing.T
 	dev     device.Device
 	stream  device.Stream
-	scratch *alloc.Counted
+	scratch *streams.ScratchPool
 }
 
 func newScratchRig(t *testing.T, dev device.Device) *scratchRig {
@@ -171,7 +170,7 @@ func newScratchRig(t *testing.T, dev device.Device) *scratchRig {
 	r.stream, err = dev.NewStream("scratch")
 	r.ok(err)
 	t.Cleanup(func() { r.ok(r.stream.Close()) })
-	r.scratch, err = alloc.NewScratch(dev, alloc.Scratch{Limit: 64 << 20, Piece: 8 << 20})
+	r.scratch, err = streams.NewScratch(dev, streams.ScratchOptions{Limit: 64 << 20, Piece: 8 << 20})
 	r.ok(err)
 	t.Cleanup(func() { r.ok(r.scratch.Close()) })
 	return r

@@ -1,12 +1,99 @@
 package streams
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"time"
 
-	"millrace/internal/alloc"
 	"millrace/internal/device"
+	"millrace/internal/operator"
 )
+
+// Options configures a pipeline and limits its memory.
+type Options struct {
+	Lanes         int   // number of lanes, at least 1; ignored if Schedule fixes the number
+	BatchBytes    int   // maximum payload bytes per batch, and also per payload; from 1 to 4 GiB - 1
+	BatchPayloads int   // maximum payloads per batch; from 1 to 2^30 - 1
+	ScratchLimit  int64 // maximum size of the device's scratch pool, in bytes
+
+	Operators []operator.Operator // operators to run on every batch, in this order; at least one. Of a Stateful, its kernel runs.
+	Schedule  Schedule            // the zero Schedule means Overlapped
+	Observer  Observer            // receiver of device errors; nil means none
+
+	// Admit can refuse the pipeline's memory before New allocates it. If Admit returns an error, New returns that
+	// error. Only the empty scratch pool exists before the call. A nil Admit accepts everything.
+	Admit func(Footprint) error
+
+	// Spin is the time for which Submit polls a small batch that is alone on the device. After that time, the method in
+	// Schedule.Completion applies. A GPU needs about 20 us for a notification, while polling occupies a core. 0 means
+	// no polling.
+	Spin time.Duration
+
+	// Deadline bounds the time that a batch may be in flight. The zero Deadline sets no bound.
+	Deadline Deadline
+
+	// Ranges shows batches and their stages by name on a profiler's timeline, if the device is a device.Ranger. It
+	// makes the pipeline enqueue each stage in a separate device call, instead of a whole batch in one call.
+	Ranges bool
+
+	// Copies forces every batch to be copied, even if kernels could use it in place. It makes a pipeline on a CPU
+	// behave like one on a GPU.
+	Copies bool
+}
+
+// New creates a pipeline on dev and allocates all its memory: pinned double buffers, device buffers and a scratch pool.
+// The caller keeps dev and closes it after the pipeline. A device can have only one pipeline at a time, because only
+// one goroutine may receive a device's completions. If New fails, it frees everything that it has allocated.
+func New(dev device.Device, o Options) (*Pipeline, error) {
+	o.Operators = operator.Kernels(o.Operators)
+	p := &Pipeline{
+		dev: dev, info: dev.Info(), o: o, schedule: o.Schedule,
+		over: make(chan struct{}), stuck: make(chan struct{}),
+		started: dev.Now(), progress: time.Now(),
+	}
+	p.changed = sync.NewCond(&p.mu)
+	p.known = sync.OnceValue(o.knownAnswers)
+	if p.schedule.Buffers == 0 {
+		p.schedule = Overlapped
+	}
+	p.schedule.Lanes = cmp.Or(p.schedule.Lanes, o.Lanes)
+	if err := o.check(p.schedule); err != nil {
+		return nil, err
+	}
+	if err := p.build(); err != nil {
+		return nil, errors.Join(fmt.Errorf("pipeline on %s: %w", p.info.ID, err), p.free())
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	p.stop = stop
+	p.goroutines.Go(func() { p.complete(ctx) })
+	if p.schedule.Completion == ByAdaptivePolling {
+		p.goroutines.Go(func() { p.pollAll(ctx) })
+	}
+	if o.Deadline.Max != 0 {
+		p.goroutines.Go(func() { p.watchDeadlines(ctx) })
+	}
+	return p, nil
+}
+
+func (o Options) check(s Schedule) error {
+	var errs []error
+	want := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("streams: "+format, args...))
+		}
+	}
+	want(s.Lanes >= 1 && s.Lanes <= maxLanes, "%d lanes, want 1 to %d", s.Lanes, maxLanes)
+	want(s.Buffers == 1 || s.Buffers == 2, "%d buffers a lane, want 1 or 2", s.Buffers)
+	want(o.BatchBytes >= 1 && o.BatchBytes < 1<<32, "batch of %d bytes, want 1 to 4 GiB - 1: offsets are 32 bits wide", o.BatchBytes)
+	want(o.BatchPayloads >= 1 && o.BatchPayloads < 1<<30, "batch of %d payloads, want 1 to 2^30 - 1", o.BatchPayloads)
+	want(o.ScratchLimit >= 1, "scratch limit of %d bytes, want at least 1", o.ScratchLimit)
+	want(len(o.Operators) > 0, "no operators")
+	errs = append(errs, o.Deadline.check())
+	return errors.Join(errs...)
+}
 
 // build allocates the pipeline's kernels, memory, streams and events. If it fails, the caller must call free.
 func (p *Pipeline) build() error {
@@ -22,7 +109,7 @@ func (p *Pipeline) build() error {
 	if err != nil {
 		return err
 	}
-	p.scratch, err = alloc.NewScratch(p.dev, alloc.Scratch{Limit: p.o.ScratchLimit, Piece: largest.Scratch})
+	p.scratch, err = NewScratch(p.dev, ScratchOptions{Limit: p.o.ScratchLimit, Piece: largest.Scratch})
 	if err != nil {
 		return err
 	}
@@ -39,11 +126,11 @@ func (p *Pipeline) build() error {
 	}
 	results := max(largest.Result, resultAlign)
 	batches := p.schedule.Lanes * p.schedule.Buffers
-	layout := alloc.Layout{Buffers: batches, InBytes: region, OutBytes: results}
-	if err := p.admit(layout, largest); err != nil {
+	l := layout{Buffers: batches, InBytes: region, OutBytes: results}
+	if err := p.admit(l, largest); err != nil {
 		return err
 	}
-	p.slab, err = alloc.NewSlab(p.dev, layout)
+	p.slab, err = newSlab(p.dev, l)
 	if err != nil {
 		return err
 	}
@@ -127,7 +214,7 @@ func (p *Pipeline) addLane(i, region, results int) error {
 func (p *Pipeline) addBatch(l *lane, region, results int) (err error) {
 	slot := len(p.slots)
 	b := &Batch{
-		pipe: p, lane: l, slot: slot, in: p.slab.In(slot), out: p.slab.Out(slot),
+		pipe: p, lane: l, slot: slot, in: p.slab.in(slot), out: p.slab.out(slot),
 		offsets: make([]uint32, 0, p.o.BatchPayloads+1),
 		args:    make([]device.LaunchArgs, len(p.kernels)),
 		results: make([]resultSpan, 0, len(p.kernels)),
@@ -173,6 +260,52 @@ func (b *Batch) events() []*device.Event {
 		return []*device.Event{&b.start, &b.copiedIn, &b.computing, &b.computed, &b.copyingOut, &b.copiedOut}
 	}
 	return []*device.Event{&b.copiedIn, &b.computed, &b.copiedOut}
+}
+
+// admit passes the pipeline's footprint to Options.Admit before the memory is allocated.
+func (p *Pipeline) admit(slab layout, largest device.Needs) error {
+	if p.o.Admit == nil {
+		return nil
+	}
+	f := Footprint{
+		Host:    slab.total(),
+		Device:  int64(slab.Buffers) * int64(slab.InBytes+slab.OutBytes),
+		Scratch: min(int64(slab.Buffers)*int64(largest.Scratch), p.o.ScratchLimit),
+	}
+	if err := p.o.Admit(f); err != nil {
+		return fmt.Errorf("memory for %d batches: %w", slab.Buffers, err)
+	}
+	return nil
+}
+
+// Footprint is an upper bound for the memory that a pipeline uses, in bytes.
+type Footprint struct {
+	Host    int64 // host memory for batch buffers; pinned if the device can pin memory
+	Device  int64 // device memory for batch buffers
+	Scratch int64 // device memory for scratch; at most Options.ScratchLimit
+}
+
+// Drain waits until all acquired batches have been released. It returns ctx's error if ctx ends first, and ErrClosed if
+// the pipeline is closed first. Acquire still works during Drain, so stop acquiring before the call.
+func (p *Pipeline) Drain(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.changed.Broadcast()
+	})
+	defer stop()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for p.inHand > 0 {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if p.closed {
+			return ErrClosed
+		}
+		p.changed.Wait()
+	}
+	return nil
 }
 
 // Close waits until the device has finished the pipeline's work, and then frees all memory. The caller must neither
@@ -266,7 +399,7 @@ func (p *Pipeline) free() error {
 		}
 	}
 	if p.slab != nil {
-		errs = append(errs, p.slab.Close())
+		errs = append(errs, p.slab.close())
 	}
 	if p.scratch != nil {
 		errs = append(errs, p.scratch.Close())
@@ -275,27 +408,4 @@ func (p *Pipeline) free() error {
 		errs = append(errs, k.Close())
 	}
 	return errors.Join(errs...)
-}
-
-// Footprint is an upper bound for the memory that a pipeline uses, in bytes.
-type Footprint struct {
-	Host    int64 // host memory for batch buffers; pinned if the device can pin memory
-	Device  int64 // device memory for batch buffers
-	Scratch int64 // device memory for scratch; at most Options.ScratchLimit
-}
-
-// admit passes the pipeline's footprint to Options.Admit before the memory is allocated.
-func (p *Pipeline) admit(slab alloc.Layout, largest device.Needs) error {
-	if p.o.Admit == nil {
-		return nil
-	}
-	f := Footprint{
-		Host:    slab.Total(),
-		Device:  int64(slab.Buffers) * int64(slab.InBytes+slab.OutBytes),
-		Scratch: min(int64(slab.Buffers)*int64(largest.Scratch), p.o.ScratchLimit),
-	}
-	if err := p.o.Admit(f); err != nil {
-		return fmt.Errorf("memory for %d batches: %w", slab.Buffers, err)
-	}
-	return nil
 }

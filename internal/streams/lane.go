@@ -1,6 +1,7 @@
 package streams
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -8,10 +9,11 @@ import (
 	"time"
 
 	"millrace/internal/device"
+	"millrace/internal/operator"
 )
 
-// This file defines the states of batches. It starts and withdraws submissions, and makes them wait for memory that
-// other batches hold. For normal completion, see complete.go.
+// This file defines the states of batches. It starts, withdraws and completes submissions, and makes them wait for memory
+// that other batches hold. A device notifies the pipeline of completions here, or the pipeline polls for them (poll.go).
 
 // phase is the state of a batch buffer.
 type phase uint8
@@ -199,6 +201,116 @@ func (p *Pipeline) withdrawn(b *Batch, err error) {
 		p.fail(lost)
 	} else if !over {
 		p.reportError(err)
+	}
+}
+
+// complete receives completions from the device until ctx is done or the device is lost.
+func (p *Pipeline) complete(ctx context.Context) {
+	for {
+		token, err := p.dev.WaitCompletion(ctx)
+		if err != nil {
+			if ctx.Err() == nil {
+				p.fail(err)
+			}
+			return
+		}
+		p.batchCompleted(token)
+	}
+}
+
+// batchCompleted completes the batch in flight with the given token. It ignores a token that matches no batch in
+// flight. Such a token belongs to a batch that already failed, or to an earlier pipeline that was closed with work in
+// flight.
+func (p *Pipeline) batchCompleted(token uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	slot := token & (1<<slotBits - 1)
+	if slot >= uint64(len(p.slots)) {
+		return
+	}
+	b := p.slots[slot]
+	if b.phase != inFlight || b.token != token {
+		return
+	}
+	if b.probe == nil {
+		b.record.Err = b.failure() // for a probe, Pipeline.compare checks the failures
+	}
+	b.untimed = true
+	p.untimed = append(p.untimed, b)
+	p.finishTurn(b)
+	p.end(b)
+}
+
+// failure returns the error of the first operator that produced no results for the batch, or nil. The error doesn't
+// name the faulty record. To find the record, the caller runs parts of the batch.
+func (b *Batch) failure() error {
+	for i, op := range b.pipe.o.Operators {
+		f, ok := op.(operator.Faulty)
+		if !ok {
+			continue
+		}
+		if why := f.FailedBatch(b.Results(i), b.Rows()); why != "" {
+			return device.Attribute(&operator.BatchError{Text: why}, op.Name())
+		}
+	}
+	return nil
+}
+
+// end moves a batch in flight to phase done and sends it to Completed. For a probe's batch, it signals the probe, or
+// releases the batch if the probe was abandoned. The caller holds p.mu.
+func (p *Pipeline) end(b *Batch) {
+	p.leaveFlight(b, done)
+	switch {
+	case b.probe == nil:
+		p.completed <- b
+	case b.probe.abandoned:
+		go b.Release() // in a goroutine, because Release locks p.mu
+	default:
+		b.probe.back <- struct{}{} // the channel is buffered, so the send never blocks
+	}
+}
+
+// leaveFlight moves a batch from phase inFlight to phase to, and wakes the waiters on p.changed. The caller holds p.mu.
+func (p *Pipeline) leaveFlight(b *Batch, to phase) {
+	b.lane.move(b, to)
+	b.closeRange()
+	p.inFlight--
+	p.ended++
+	if b.probe == nil {
+		p.progress = time.Now()
+	}
+	p.changed.Broadcast()
+}
+
+// fail ends the pipeline because the device is lost. Every batch in flight fails with err.
+func (p *Pipeline) fail(err error) {
+	p.mu.Lock()
+	first := p.err == nil
+	if first {
+		err = p.attribute(err)
+		p.err, p.endedAt = err, time.Now()
+	}
+	for _, b := range p.slots {
+		if b.phase == inFlight && !b.submitting { // a batch that is still being submitted fails in Submit
+			b.record.Err = err
+			p.end(b)
+		}
+	}
+	p.changed.Broadcast()
+	p.mu.Unlock()
+	if first {
+		p.reportError(err)
+		close(p.over)
+	}
+}
+
+func (p *Pipeline) reportError(err error) { p.reportKind(device.Kind(err)) }
+
+func (p *Pipeline) reportKind(kind string) {
+	if p.o.Observer != nil {
+		p.observing.Lock()
+		p.o.Observer.DeviceError(p.info.ID, kind)
+		p.observing.Unlock()
 	}
 }
 

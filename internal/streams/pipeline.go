@@ -5,58 +5,25 @@
 // package depends neither on NATS nor on the kind of device.
 //
 // A caller acquires a batch, appends payloads, submits the batch, receives it from Pipeline.Completed, reads its
-// results, and releases it. See the example of Pipeline. To read the code, start with this file, then batch.go (the
-// caller's side), lane.go (states), submit.go (work on the device) and schedule.go.
+// results, and releases it. See the example of Pipeline. To read the code, start with this file (the caller's side), then
+// submit.go (work on the device), lane.go (states and completion), place.go (times) and schedule.go.
 package streams
 
 import (
-	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
-	"fmt"
+	"slices"
+	"sort"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"millrace/internal/alloc"
 	"millrace/internal/device"
-	"millrace/internal/operator"
 )
 
 // ErrClosed is the error of a pipeline that has been closed.
 var ErrClosed = errors.New("streams: pipeline closed")
-
-// Options configures a pipeline and limits its memory.
-type Options struct {
-	Lanes         int   // number of lanes, at least 1; ignored if Schedule fixes the number
-	BatchBytes    int   // maximum payload bytes per batch, and also per payload; from 1 to 4 GiB - 1
-	BatchPayloads int   // maximum payloads per batch; from 1 to 2^30 - 1
-	ScratchLimit  int64 // maximum size of the device's scratch pool, in bytes
-
-	Operators []operator.Operator // operators to run on every batch, in this order; at least one. Of a Stateful, its kernel runs.
-	Schedule  Schedule            // the zero Schedule means Overlapped
-	Observer  Observer            // receiver of device errors; nil means none
-
-	// Admit can refuse the pipeline's memory before New allocates it. If Admit returns an error, New returns that
-	// error. Only the empty scratch pool exists before the call. A nil Admit accepts everything.
-	Admit func(Footprint) error
-
-	// Spin is the time for which Submit polls a small batch that is alone on the device. After that time, the method in
-	// Schedule.Completion applies. A GPU needs about 20 us for a notification, while polling occupies a core. 0 means
-	// no polling.
-	Spin time.Duration
-
-	// Deadline bounds the time that a batch may be in flight. The zero Deadline sets no bound.
-	Deadline Deadline
-
-	// Ranges shows batches and their stages by name on a profiler's timeline, if the device is a device.Ranger. It
-	// makes the pipeline enqueue each stage in a separate device call, instead of a whole batch in one call.
-	Ranges bool
-
-	// Copies forces every batch to be copied, even if kernels could use it in place. It makes a pipeline on a CPU
-	// behave like one on a GPU.
-	Copies bool
-}
 
 // Pipeline runs batches on one device. Its methods are safe for concurrent use.
 type Pipeline struct {
@@ -65,8 +32,8 @@ type Pipeline struct {
 	o        Options
 	schedule Schedule
 	kernels  []device.Kernel
-	slab     *alloc.Slab
-	scratch  *alloc.Counted
+	slab     *slab
+	scratch  *ScratchPool
 	lanes    []*lane
 	shared   route           // streams that lanes share, one per engine; zero in StreamPerLane
 	sharing  sync.Mutex      // keeps the work of two batches from interleaving on the shared streams
@@ -115,57 +82,6 @@ type Pipeline struct {
 
 	closing   sync.Once
 	observing sync.Mutex
-}
-
-// New creates a pipeline on dev and allocates all its memory: pinned double buffers, device buffers and a scratch pool.
-// The caller keeps dev and closes it after the pipeline. A device can have only one pipeline at a time, because only
-// one goroutine may receive a device's completions. If New fails, it frees everything that it has allocated.
-func New(dev device.Device, o Options) (*Pipeline, error) {
-	o.Operators = operator.Kernels(o.Operators)
-	p := &Pipeline{
-		dev: dev, info: dev.Info(), o: o, schedule: o.Schedule,
-		over: make(chan struct{}), stuck: make(chan struct{}),
-		started: dev.Now(), progress: time.Now(),
-	}
-	p.changed = sync.NewCond(&p.mu)
-	p.known = sync.OnceValue(o.knownAnswers)
-	if p.schedule.Buffers == 0 {
-		p.schedule = Overlapped
-	}
-	p.schedule.Lanes = cmp.Or(p.schedule.Lanes, o.Lanes)
-	if err := o.check(p.schedule); err != nil {
-		return nil, err
-	}
-	if err := p.build(); err != nil {
-		return nil, errors.Join(fmt.Errorf("pipeline on %s: %w", p.info.ID, err), p.free())
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	p.stop = stop
-	p.goroutines.Go(func() { p.complete(ctx) })
-	if p.schedule.Completion == ByAdaptivePolling {
-		p.goroutines.Go(func() { p.pollAll(ctx) })
-	}
-	if o.Deadline.Max != 0 {
-		p.goroutines.Go(func() { p.watchDeadlines(ctx) })
-	}
-	return p, nil
-}
-
-func (o Options) check(s Schedule) error {
-	var errs []error
-	want := func(ok bool, format string, args ...any) {
-		if !ok {
-			errs = append(errs, fmt.Errorf("streams: "+format, args...))
-		}
-	}
-	want(s.Lanes >= 1 && s.Lanes <= maxLanes, "%d lanes, want 1 to %d", s.Lanes, maxLanes)
-	want(s.Buffers == 1 || s.Buffers == 2, "%d buffers a lane, want 1 or 2", s.Buffers)
-	want(o.BatchBytes >= 1 && o.BatchBytes < 1<<32, "batch of %d bytes, want 1 to 4 GiB - 1: offsets are 32 bits wide", o.BatchBytes)
-	want(o.BatchPayloads >= 1 && o.BatchPayloads < 1<<30, "batch of %d payloads, want 1 to 2^30 - 1", o.BatchPayloads)
-	want(o.ScratchLimit >= 1, "scratch limit of %d bytes, want at least 1", o.ScratchLimit)
-	want(len(o.Operators) > 0, "no operators")
-	errs = append(errs, o.Deadline.check())
-	return errors.Join(errs...)
 }
 
 // Slots returns the number of batches in all states.
@@ -319,31 +235,207 @@ func (b *Batch) Again() {
 	b.record.Stages[Fill].Start = p.dev.Now()
 }
 
-// Drain waits until all acquired batches have been released. It returns ctx's error if ctx ends first, and ErrClosed if
-// the pipeline is closed first. Acquire still works during Drain, so stop acquiring before the call.
-func (p *Pipeline) Drain(ctx context.Context) error {
-	stop := context.AfterFunc(ctx, func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.changed.Broadcast()
-	})
-	defer stop()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for p.inHand > 0 {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if p.closed {
-			return ErrClosed
-		}
-		p.changed.Wait()
-	}
-	return nil
-}
-
 // Ended reports whether err means that a pipeline has ended. A pipeline ends when its device is lost, or when the
 // pipeline or the device is closed.
 func Ended(err error) bool {
 	return errors.Is(err, device.ErrLost) || errors.Is(err, ErrClosed) || errors.Is(err, device.ErrClosed)
 }
+
+// ErrEmpty is the error of Submit for a batch without payloads.
+var ErrEmpty = errors.New("streams: batch has no payloads")
+
+// tableAlign is the alignment of the offsets table in bytes. The table follows the payload bytes.
+const tableAlign = 16
+
+// Batch is a set of payloads in a lane's buffers. The caller owns it from Acquire to Submit and from completion to
+// Release, and the pipeline owns it in between. Only one goroutine may use it at a time.
+//
+// A batch is ragged. The payloads' bytes lie back to back in one pinned region. A table of Rows()+1 little-endian
+// uint32 offsets follows, aligned to 16 bytes. One copy moves the whole region.
+type Batch struct {
+	Owner any // the caller's object that the batch belongs to; Release clears it
+
+	pipe  *Pipeline
+	lane  *lane
+	slot  int
+	phase phase // changed only by lane.move; guarded by Pipeline.mu
+
+	submitting bool   // whether Submit may still fail for the batch in flight; guarded by Pipeline.mu
+	token      uint64 // identifies the current or latest submission; guarded by Pipeline.mu
+	copied     bool   // whether the time of the copy in has been added to the timeline; guarded by Pipeline.mu
+	untimed    bool   // whether the batch has completed with timestamps not yet read; guarded by Pipeline.mu
+
+	in, out       device.HostBuffer
+	input, result device.Memory // device copies of in and out
+	offsets       []uint32      // rows+1 entries; capacity is BatchPayloads+1
+	bytes         int
+	longest       int
+
+	clock flightClock
+
+	route       route // streams of the current submission; changed under lane.submitting
+	predecessor predecessor
+	enqueued    time.Duration // time at which the host began to enqueue the batch
+
+	// start, computing and copyingOut are events at the start of a stage, for Schedule.HostWaits only. The other three
+	// are events at the end of a stage.
+	start, copiedIn, computing, computed, copyingOut, copiedOut device.Event
+
+	read [numTimestamps]readTimestamp // cached times of the events at stage ends; guarded by Pipeline.timing
+
+	mappedIn, mappedOut device.Memory // addresses of in and out for kernels; zero if the buffers aren't mapped
+	inPlace             bool          // whether the kernels of this submission use mappedIn and mappedOut, without copies
+
+	commands []device.Command    // commands not yet passed to the device, in order
+	args     []device.LaunchArgs // one per operator
+	results  []resultSpan        // one per operator
+	probe    *probing            // set in a probe's batch; nil in any other batch
+	copies   bool                // whether to copy the batch even if kernels could use it in place
+
+	stepping bool            // whether the operators run in steps (see StepThrough)
+	stepped  bool            // whether StepThrough was called, so the time in flight doesn't cover all operators
+	stepsEnd <-chan struct{} // ends the steps when closed; nil if the steps have no early end
+	// current is the number of the operator in progress, from 1, or 0 outside of steps. Pipeline.mu guards it.
+	current int
+
+	ended  func() // closes the batch's profiler range; nil if no range is open
+	record Record
+}
+
+// resultSpan is the position of an operator's records in the result buffers.
+type resultSpan struct{ off, len int }
+
+// Slot returns the index of the batch's buffers, from 0 to Pipeline.Slots()-1. Two batches that the caller owns at the
+// same time have different slots, so the caller can keep per-batch data in an array.
+func (b *Batch) Slot() int { return b.slot }
+
+// Rows returns the number of payloads in the batch.
+func (b *Batch) Rows() int { return len(b.offsets) - 1 }
+
+// Bytes returns the total size of the payloads appended so far, in bytes.
+func (b *Batch) Bytes() int { return b.bytes }
+
+// Fits reports whether a payload of n bytes can still be appended.
+func (b *Batch) Fits(n int) bool {
+	return n <= b.pipe.o.BatchBytes-b.bytes && b.Rows() < b.pipe.o.BatchPayloads
+}
+
+// IsFull reports whether the batch has reached one of its bounds. The close reason names that bound.
+func (b *Batch) IsFull() (CloseReason, bool) {
+	switch {
+	case b.Rows() >= b.pipe.o.BatchPayloads:
+		return ClosedByCount, true
+	case b.bytes >= b.pipe.o.BatchBytes:
+		return ClosedByBytes, true
+	}
+	return 0, false
+}
+
+// Append copies payload to the end of the batch. If the payload doesn't fit, Append returns false and changes nothing.
+func (b *Batch) Append(payload []byte) bool {
+	if !b.Fits(len(payload)) {
+		return false
+	}
+	if b.Rows() == 0 {
+		b.record.Stages[Fill].Start = b.pipe.dev.Now()
+	}
+	copy(b.in.Bytes()[b.bytes:], payload)
+	b.bytes += len(payload)
+	b.longest = max(b.longest, len(payload))
+	b.offsets = append(b.offsets, uint32(b.bytes))
+	return true
+}
+
+// AppendRun appends the payloads in values, which lie back to back, until one doesn't fit. It returns the number of
+// appended payloads. ends holds the end position of each payload, in ascending order. Positions may be relative to any
+// origin, because the last position is the end of values.
+func (b *Batch) AppendRun(values []byte, ends []uint32) int {
+	rows := min(len(ends), b.pipe.o.BatchPayloads-b.Rows())
+	if rows <= 0 {
+		return 0
+	}
+	origin := ends[len(ends)-1] - uint32(len(values)) // position of the first byte of values
+	if free := b.pipe.o.BatchBytes - b.bytes; int(ends[rows-1]-origin) > free {
+		rows = sort.Search(rows, func(i int) bool { return int(ends[i]-origin) > free })
+		if rows == 0 {
+			return 0
+		}
+	}
+	if b.Rows() == 0 {
+		b.record.Stages[Fill].Start = b.pipe.dev.Now()
+	}
+	n := copy(b.in.Bytes()[b.bytes:], values[:ends[rows-1]-origin])
+	first := len(b.offsets)
+	b.offsets = slices.Grow(b.offsets, rows)[:first+rows]
+	shift, longest, previous := uint32(b.bytes)-origin, uint32(b.longest), origin
+	for i, end := range ends[:rows] {
+		b.offsets[first+i] = end + shift
+		longest = max(longest, end-previous)
+		previous = end
+	}
+	b.bytes += n
+	b.longest = int(longest)
+	return rows
+}
+
+// Oldest returns the age of the oldest payload: the time since it was appended. An empty batch returns 0.
+func (b *Batch) Oldest() time.Duration {
+	if b.Rows() == 0 {
+		return 0
+	}
+	return b.pipe.dev.Now() - b.record.Stages[Fill].Start
+}
+
+// LaneIdle reports whether the device has no work on this batch's lane. While the lane is idle, waiting for more
+// payloads only adds latency.
+func (b *Batch) LaneIdle() bool { return b.lane.busy.Load() == 0 }
+
+// Idle returns a channel that receives a value when the lane may have become idle. Only the owner of the lane's filling
+// batch may receive from the channel.
+func (b *Batch) Idle() <-chan struct{} { return b.lane.idle }
+
+// shape returns the batch's dimensions for the operators.
+func (b *Batch) shape() device.Shape {
+	return device.Shape{Rows: b.Rows(), Bytes: b.bytes, Longest: b.longest}
+}
+
+// seal writes the offsets table. It returns the region to copy, and the table's offset in region.
+func (b *Batch) seal() (region device.HostBuffer, table int) {
+	table = alignUp(b.bytes, tableAlign)
+	end := table + 4*len(b.offsets)
+	dst := b.in.Bytes()[table:end]
+	for i, o := range b.offsets {
+		binary.LittleEndian.PutUint32(dst[4*i:], o)
+	}
+	return b.in.Slice(0, end), table
+}
+
+// Err returns the error of a completed batch, or nil if the batch's results are valid.
+func (b *Batch) Err() error { return b.record.Err }
+
+// Results returns the Rows() records of the operator with index op, back to back. Call it only for a completed batch
+// without an error. The slice is valid until Release.
+func (b *Batch) Results(op int) []byte {
+	span := b.results[op]
+	return b.out.Slice(span.off, span.len).Bytes()
+}
+
+// Offsets returns Rows()+1 positions in the batch's bytes: the start of each payload, and the end of the last payload.
+// The slice is valid until Release.
+func (b *Batch) Offsets() []uint32 { return b.offsets }
+
+// ReadRecord returns the batch's record. The record is valid from completion to Release. The first call reads the stage
+// timestamps from the device, which takes about ten microseconds on a GPU.
+func (b *Batch) ReadRecord() *Record {
+	b.pipe.timeUpTo(b)
+	return &b.record
+}
+
+// reset empties the batch and makes it batch number n of its pipeline.
+func (b *Batch) reset(n uint64) {
+	b.offsets = append(b.offsets[:0], 0)
+	b.bytes, b.longest = 0, 0
+	b.record = Record{Device: b.pipe.info.ID, Batch: n, Lane: b.lane.index}
+}
+
+func alignUp(n, to int) int { return (n + to - 1) / to * to }

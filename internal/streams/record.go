@@ -128,7 +128,7 @@ type ScratchStats struct {
 // Stats returns the pipeline's current state. If the device can't report the pool's counters, because the pipeline is
 // closed or the device is lost or hung, Stats also returns an error. All other fields are valid even with an error.
 func (p *Pipeline) Stats() (Stats, error) {
-	s := Stats{Device: p.info.ID, Pinned: p.slab.Pinned(), Pageable: p.slab.Pageable()}
+	s := Stats{Device: p.info.ID, Pinned: p.slab.pinned(), Pageable: p.slab.pageable()}
 	s.Scratch.Limit = p.o.ScratchLimit
 	s.Scratch.Allocations, s.Scratch.Failures = p.scratch.Allocations(), p.scratch.Refused()
 	s.Scratch.HostTime, s.HostWaited = p.scratch.HostTime(), time.Duration(p.hostWaited.Load())

@@ -1,4 +1,4 @@
-package alloc_test
+package streams
 
 import (
 	"testing"

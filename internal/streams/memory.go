@@ -1,4 +1,4 @@
-package alloc
+package streams
 
 import (
 	"errors"
@@ -10,8 +10,97 @@ import (
 	"millrace/internal/device"
 )
 
-// Scratch configures NewScratch.
-type Scratch struct {
+// align is the alignment of the buffers in a slab, in bytes. It is the page size, so that no two buffers share a page.
+const align = 4096
+
+// layout divides a slab into Buffers pairs of an input buffer and a result buffer.
+type layout struct {
+	Buffers  int // number of pairs; at least 1
+	InBytes  int // size of each input buffer; at least 1
+	OutBytes int // size of each result buffer; at least 1
+}
+
+// total returns the size of the slab in bytes.
+func (l layout) total() int64 {
+	return int64(l.Buffers) * int64(roundUp(l.InBytes)+roundUp(l.OutBytes))
+}
+
+func roundUp(n int) int { return (n + align - 1) &^ (align - 1) }
+
+// slab is one block of pinned host memory, divided into buffers. Pinning takes most of a second per GiB, so memory is
+// pinned only at the start. The methods are safe for concurrent use.
+type slab struct {
+	dev    device.Device
+	layout layout
+
+	mu    sync.Mutex
+	whole device.HostBuffer // the whole block; zero after Close
+}
+
+// newSlab allocates the memory for l from dev. It fails with device.ErrOutOfMemory if the host can't pin l.total bytes.
+// If dev allocates the memory without pinning it, newSlab succeeds and pageable returns the size.
+func newSlab(dev device.Device, l layout) (*slab, error) {
+	total := int(l.total())
+	whole, err := dev.AllocHost(total)
+	if err != nil {
+		return nil, fmt.Errorf("pin %d MiB for %d double buffers (lower MILLRACE_LANES, MILLRACE_BATCH_BYTES or "+
+			"MILLRACE_BATCH_PAYLOADS, or give the process more memory): %w", total>>20, l.Buffers, err)
+	}
+	return &slab{dev: dev, layout: l, whole: whole}, nil
+}
+
+// in returns input buffer i, counted from 0, with layout.InBytes bytes. The slab keeps ownership. in panics if the
+// layout has no such buffer or if the slab is closed.
+func (s *slab) in(i int) device.HostBuffer { return s.cut(i, 0, s.layout.InBytes) }
+
+// out returns result buffer i, with layout.OutBytes bytes. The rules of in apply.
+func (s *slab) out(i int) device.HostBuffer {
+	return s.cut(i, s.layout.Buffers*roundUp(s.layout.InBytes), s.layout.OutBytes)
+}
+
+// cut returns buffer i of the series that starts at offset off, with the given size per buffer.
+func (s *slab) cut(i, off, bytes int) device.HostBuffer {
+	if i < 0 || i >= s.layout.Buffers {
+		panic(fmt.Sprintf("streams: buffer %d of a slab of %d", i, s.layout.Buffers))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.whole.Slice(off+i*roundUp(bytes), bytes)
+}
+
+// pinned returns the number of page-locked bytes that the slab holds, or 0 after Close.
+func (s *slab) pinned() int64 { return s.bytesOf(device.Pinned) }
+
+// pageable returns the number of bytes that the slab holds but the device could not pin. Copies from such memory are
+// slow.
+func (s *slab) pageable() int64 { return s.bytesOf(device.Pageable) }
+
+func (s *slab) bytesOf(k device.HostKind) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.whole.Kind() != k {
+		return 0
+	}
+	return int64(s.whole.Len())
+}
+
+// close frees the memory. No buffer of the slab may be in use. If close fails, the slab keeps the memory. A second
+// close returns nil.
+func (s *slab) close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.whole.Len() == 0 {
+		return nil
+	}
+	if err := s.dev.FreeHost(s.whole); err != nil {
+		return err
+	}
+	s.whole = device.HostBuffer{}
+	return nil
+}
+
+// ScratchOptions configures NewScratch.
+type ScratchOptions struct {
 	Limit int64 // maximum number of bytes held, at least 1; the device may round it up to its granularity
 	Piece int   // size of the largest allocation, in bytes; used only on a device without pools
 }
@@ -20,9 +109,9 @@ type Scratch struct {
 // memory until Trim is called, because returning it at every synchronization would cost more than the kernels of a
 // small batch.
 //
-// If the device has no pools (device.ErrUnavailable), NewScratch falls back to preallocated pieces, and Counted.Instead
+// If the device has no pools (device.ErrUnavailable), NewScratch falls back to preallocated pieces, and ScratchPool.Instead
 // returns the reason. NewScratch fails with device.ErrInvalid if the limit is below 1.
-func NewScratch(dev device.Device, c Scratch) (*Counted, error) {
+func NewScratch(dev device.Device, c ScratchOptions) (*ScratchPool, error) {
 	if c.Limit < 1 {
 		// To a device, a limit of 0 means no limit.
 		return nil, device.Errorf("new scratch pool", dev.Info().ID, device.ErrInvalid,
@@ -30,19 +119,19 @@ func NewScratch(dev device.Device, c Scratch) (*Counted, error) {
 	}
 	pool, err := dev.NewPool(device.PoolOptions{Limit: c.Limit, ReleaseThreshold: c.Limit})
 	if errors.Is(err, device.ErrUnavailable) {
-		scratch := NewCountedPool(newPreallocated(dev, c.Piece, c.Limit), c.Limit)
+		scratch := countPool(newPreallocated(dev, c.Piece, c.Limit), c.Limit)
 		scratch.instead = err
 		return scratch, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("scratch pool of %d bytes: %w", c.Limit, err)
 	}
-	return NewCountedPool(pool, c.Limit), nil
+	return countPool(pool, c.Limit), nil
 }
 
-// Counted is a pool that limits the bytes held by its callers and counts their calls. The counters may be read at any
+// ScratchPool is a pool that limits the bytes held by its callers and counts their calls. The counters may be read at any
 // time.
-type Counted struct {
+type ScratchPool struct {
 	device.Pool
 	allocations, refused atomic.Uint64
 	spent                atomic.Int64 // nanoseconds
@@ -53,20 +142,20 @@ type Counted struct {
 	held  int64 // bytes whose Free has not been enqueued yet
 }
 
-// NewCountedPool wraps pool. The wrapper refuses an allocation after which callers would hold more than limit bytes,
+// countPool wraps pool. The wrapper refuses an allocation after which callers would hold more than limit bytes,
 // and then doesn't call the device. PoolOptions.Limit instead bounds the memory that the pool takes from the device. A
 // pool needs both limits.
-func NewCountedPool(pool device.Pool, limit int64) *Counted {
-	return &Counted{Pool: pool, limit: limit}
+func countPool(pool device.Pool, limit int64) *ScratchPool {
+	return &ScratchPool{Pool: pool, limit: limit}
 }
 
 // Instead returns the device's error if the device has no memory pools and scratch is preallocated. Otherwise it
 // returns nil.
-func (c *Counted) Instead() error { return c.instead }
+func (c *ScratchPool) Instead() error { return c.instead }
 
 // Alloc implements device.Pool and counts the call. It fails with device.ErrOutOfMemory if the allocation would exceed
 // the limit.
-func (c *Counted) Alloc(s device.Stream, bytes int) (device.Memory, error) {
+func (c *ScratchPool) Alloc(s device.Stream, bytes int) (device.Memory, error) {
 	defer c.spend(time.Now())
 	m, err := c.alloc(s, bytes)
 	switch {
@@ -78,7 +167,7 @@ func (c *Counted) Alloc(s device.Stream, bytes int) (device.Memory, error) {
 	return m, err
 }
 
-func (c *Counted) alloc(s device.Stream, bytes int) (device.Memory, error) {
+func (c *ScratchPool) alloc(s device.Stream, bytes int) (device.Memory, error) {
 	bytesHeld := int64(max(bytes, 0)) // Pool.Alloc reports a negative size
 	if held, ok := c.hold(bytesHeld); !ok {
 		return device.Memory{}, device.Errorf("allocate scratch", "", device.ErrOutOfMemory,
@@ -92,7 +181,7 @@ func (c *Counted) alloc(s device.Stream, bytes int) (device.Memory, error) {
 }
 
 // hold reserves bytes if they fit within the limit. held is the number of bytes reserved before the call.
-func (c *Counted) hold(bytes int64) (held int64, ok bool) {
+func (c *ScratchPool) hold(bytes int64) (held int64, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	held = c.held
@@ -103,14 +192,14 @@ func (c *Counted) hold(bytes int64) (held int64, ok bool) {
 	return held, true
 }
 
-func (c *Counted) release(bytes int64) {
+func (c *ScratchPool) release(bytes int64) {
 	c.mu.Lock()
 	c.held -= bytes
 	c.mu.Unlock()
 }
 
 // Free implements device.Pool.
-func (c *Counted) Free(s device.Stream, m device.Memory) error {
+func (c *ScratchPool) Free(s device.Stream, m device.Memory) error {
 	defer c.spend(time.Now())
 	if err := c.Pool.Free(s, m); err != nil {
 		return err
@@ -119,16 +208,16 @@ func (c *Counted) Free(s device.Stream, m device.Memory) error {
 	return nil
 }
 
-func (c *Counted) spend(since time.Time) { c.spent.Add(int64(time.Since(since))) }
+func (c *ScratchPool) spend(since time.Time) { c.spent.Add(int64(time.Since(since))) }
 
 // HostTime returns the total time that callers spent in Alloc and Free.
-func (c *Counted) HostTime() time.Duration { return time.Duration(c.spent.Load()) }
+func (c *ScratchPool) HostTime() time.Duration { return time.Duration(c.spent.Load()) }
 
 // Allocations returns the number of successful Alloc calls.
-func (c *Counted) Allocations() uint64 { return c.allocations.Load() }
+func (c *ScratchPool) Allocations() uint64 { return c.allocations.Load() }
 
 // Refused returns the number of Alloc calls that failed for lack of memory.
-func (c *Counted) Refused() uint64 { return c.refused.Load() }
+func (c *ScratchPool) Refused() uint64 { return c.refused.Load() }
 
 // preallocated is a pool with one piece for each stream, allocated at the stream's first use. The order of the stream
 // keeps two batches from using the piece at once.
@@ -193,7 +282,7 @@ func (p *preallocated) Stats() (device.PoolStats, error) {
 	return p.stats, nil
 }
 
-// Close frees the pieces. No piece may be in use.
+// close frees the pieces. No piece may be in use.
 func (p *preallocated) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

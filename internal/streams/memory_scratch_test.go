@@ -1,16 +1,15 @@
-package alloc_test
+package streams
 
 import (
 	"errors"
 	"testing"
 
-	"millrace/internal/alloc"
 	"millrace/internal/device"
 )
 
-func scratchOf(t *testing.T, d device.Device) *alloc.Counted {
+func scratchOf(t *testing.T, d device.Device) *ScratchPool {
 	t.Helper()
-	p, err := alloc.NewScratch(d, alloc.Scratch{Limit: 64 << 20, Piece: 8 << 20})
+	p, err := NewScratch(d, ScratchOptions{Limit: 64 << 20, Piece: 8 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +83,7 @@ func TestPieceIsBounded(t *testing.T) {
 // Pieces of all streams count towards the limit. A stream gets no piece once the limit is reached.
 func TestPiecesAreWithinTheLimit(t *testing.T) {
 	d := openHost(t)
-	p, err := alloc.NewScratch(poolless{d}, alloc.Scratch{Limit: 12 << 20, Piece: 8 << 20})
+	p, err := NewScratch(poolless{d}, ScratchOptions{Limit: 12 << 20, Piece: 8 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +109,7 @@ func (p poolless) NewPool(device.PoolOptions) (device.Pool, error) {
 // On a device without pools, preallocated scratch replaces the pool, and Instead returns the reason.
 func TestScratchWithoutPools(t *testing.T) {
 	d := poolless{openHost(t)}
-	p, err := alloc.NewScratch(d, alloc.Scratch{Limit: 64 << 20, Piece: 8 << 20})
+	p, err := NewScratch(d, ScratchOptions{Limit: 64 << 20, Piece: 8 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package alloc_test
+package streams
 
 import (
 	"errors"
@@ -7,14 +7,13 @@ import (
 	"sync"
 	"testing"
 
-	"millrace/internal/alloc"
 	"millrace/internal/device"
 	"millrace/internal/device/sim"
 )
 
-func newScratch(t *testing.T, d device.Device, limit int64) *alloc.Counted {
+func newScratch(t *testing.T, d device.Device, limit int64) *ScratchPool {
 	t.Helper()
-	p, err := alloc.NewScratch(d, alloc.Scratch{Limit: limit})
+	p, err := NewScratch(d, ScratchOptions{Limit: limit})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +86,7 @@ func TestScratchIsCapped(t *testing.T) {
 func TestScratchWantsALimit(t *testing.T) {
 	d := openSim(t, sim.Options{})
 	for _, limit := range []int64{0, -1} {
-		if _, err := alloc.NewScratch(d, alloc.Scratch{Limit: limit}); !errors.Is(err, device.ErrInvalid) {
+		if _, err := NewScratch(d, ScratchOptions{Limit: limit}); !errors.Is(err, device.ErrInvalid) {
 			t.Errorf("NewScratch with a limit of %d = %v, want invalid", limit, err)
 		}
 	}
@@ -142,7 +141,7 @@ func TestLimitAndCountUnderLoad(t *testing.T) {
 			refusals := rand.New(rand.NewPCG(seed, 0)) // guarded by the ledger's mutex
 			well := false
 			l := &ledger{t: t, limit: limit, refuse: func() bool { return !well && refusals.IntN(4) == 0 }}
-			p := alloc.NewCountedPool(l, limit)
+			p := countPool(l, limit)
 			var users sync.WaitGroup
 			for i := range uint64(4) {
 				users.Go(func() { useAtRandom(t, p, rand.New(rand.NewPCG(seed, 1+i))) })

@@ -1,4 +1,4 @@
-package alloc_test
+package streams
 
 import (
 	"bytes"
@@ -8,7 +8,6 @@ import (
 	"sync"
 	"testing"
 
-	"millrace/internal/alloc"
 	"millrace/internal/device"
 	"millrace/internal/device/sim"
 )
@@ -17,18 +16,18 @@ import (
 func TestBuffersOfASlabDoNotOverlap(t *testing.T) {
 	d := openSim(t, sim.Options{})
 	random := rand.New(rand.NewPCG(1, 1))
-	layouts := []alloc.Layout{{1, 1, 1}, {3, 4096, 4096}, {2, 4097, 1}, {2, 4095, 8192}}
+	layouts := []layout{{1, 1, 1}, {3, 4096, 4096}, {2, 4097, 1}, {2, 4095, 8192}}
 	for range 20 {
-		layouts = append(layouts, alloc.Layout{Buffers: 1 + random.IntN(8), InBytes: 1 + random.IntN(20000), OutBytes: 1 + random.IntN(20000)})
+		layouts = append(layouts, layout{Buffers: 1 + random.IntN(8), InBytes: 1 + random.IntN(20000), OutBytes: 1 + random.IntN(20000)})
 	}
 	for _, l := range layouts {
-		s, err := alloc.NewSlab(d, l)
+		s, err := newSlab(d, l)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var all []device.HostBuffer
 		for i := range l.Buffers {
-			in, out := s.In(i), s.Out(i)
+			in, out := s.in(i), s.out(i)
 			if in.Len() != l.InBytes || out.Len() != l.OutBytes {
 				t.Fatalf("%+v: buffers of %d and %d bytes", l, in.Len(), out.Len())
 			}
@@ -42,14 +41,14 @@ func TestBuffersOfASlabDoNotOverlap(t *testing.T) {
 				t.Fatalf("%+v: %d bytes of buffer %d were overwritten through another", l, b.Len()-n, i)
 			}
 		}
-		ok(t, s.Close())
+		ok(t, s.close())
 	}
 }
 
 func TestSlabSaysWhatMemoryItIs(t *testing.T) {
-	l := alloc.Layout{Buffers: 2, InBytes: 100, OutBytes: 5000}
+	l := layout{Buffers: 2, InBytes: 100, OutBytes: 5000}
 	onEachDevice(t, func(t *testing.T, d device.Device) {
-		s, err := alloc.NewSlab(d, l)
+		s, err := newSlab(d, l)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,34 +56,34 @@ func TestSlabSaysWhatMemoryItIs(t *testing.T) {
 		if d.Info().Kind == "host" {
 			want[0], want[1] = want[1], want[0]
 		}
-		if got := [2]int64{s.Pinned(), s.Pageable()}; got != want {
+		if got := [2]int64{s.pinned(), s.pageable()}; got != want {
 			t.Errorf("pinned and pageable: %d, want %d", got, want)
 		}
 		var readers sync.WaitGroup
 		for range 2 {
 			readers.Go(func() {
-				for s.Pinned()+s.Pageable() > 0 { // metrics may be read while the slab closes
+				for s.pinned()+s.pageable() > 0 { // metrics may be read while the slab closes
 				}
 			})
 		}
-		ok(t, s.Close())
+		ok(t, s.close())
 		readers.Wait()
-		ok(t, s.Close())
+		ok(t, s.close())
 	})
 }
 
 func TestSlabThatCannotBePinned(t *testing.T) {
 	d := openSim(t, sim.Options{Faults: []sim.Fault{{Kind: sim.PinnedOutOfMemory, Nth: 1}}})
-	l := alloc.Layout{Buffers: 4, InBytes: 1 << 20, OutBytes: 1 << 20}
-	_, err := alloc.NewSlab(d, l)
+	l := layout{Buffers: 4, InBytes: 1 << 20, OutBytes: 1 << 20}
+	_, err := newSlab(d, l)
 	if !errors.Is(err, device.ErrOutOfMemory) || !strings.Contains(err.Error(), "8 MiB") || !strings.Contains(err.Error(), "MILLRACE_LANES") {
 		t.Errorf("NewSlab = %v, want out of memory, the size and what to do", err)
 	}
-	s, err := alloc.NewSlab(d, l)
+	s, err := newSlab(d, l)
 	if err != nil {
 		t.Fatalf("the next time: %v", err)
 	}
-	ok(t, s.Close())
+	ok(t, s.close())
 }
 
 // stingy is a device that fails to free host memory.
@@ -102,26 +101,26 @@ func (s *stingy) FreeHost(b device.HostBuffer) error {
 
 func TestSlabThatCannotBeFreedIsKept(t *testing.T) {
 	d := &stingy{Device: openSim(t, sim.Options{})}
-	s, err := alloc.NewSlab(d, alloc.Layout{Buffers: 1, InBytes: 10, OutBytes: 10})
+	s, err := newSlab(d, layout{Buffers: 1, InBytes: 10, OutBytes: 10})
 	if err != nil {
 		t.Fatal(err)
 	}
 	d.keeps = errors.New("not now")
-	if err := s.Close(); !errors.Is(err, d.keeps) || s.Pinned() == 0 {
-		t.Errorf("Close = %v with %d bytes held, want the device's error and the memory kept", err, s.Pinned())
+	if err := s.close(); !errors.Is(err, d.keeps) || s.pinned() == 0 {
+		t.Errorf("Close = %v with %d bytes held, want the device's error and the memory kept", err, s.pinned())
 	}
 	d.keeps = nil
-	ok(t, s.Close())
+	ok(t, s.close())
 }
 
 func TestBufferThatTheLayoutDoesNotHave(t *testing.T) {
-	s, err := alloc.NewSlab(openSim(t, sim.Options{}), alloc.Layout{Buffers: 2, InBytes: 10, OutBytes: 10})
+	s, err := newSlab(openSim(t, sim.Options{}), layout{Buffers: 2, InBytes: 10, OutBytes: 10})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { ok(t, s.Close()) }()
+	defer func() { ok(t, s.close()) }()
 	for name, take := range map[string]func(){
-		"In(2)": func() { s.In(2) }, "In(-1)": func() { s.In(-1) }, "Out(2)": func() { s.Out(2) },
+		"In(2)": func() { s.in(2) }, "In(-1)": func() { s.in(-1) }, "Out(2)": func() { s.out(2) },
 	} {
 		func() {
 			defer func() {
