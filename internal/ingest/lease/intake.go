@@ -11,6 +11,7 @@ import (
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/pull"
 	"millrace/internal/ingest/results"
+	"millrace/internal/record"
 )
 
 // intake passes a lease's inputs to the submitter, in order. It reads inputs from the stream if they were delivered to
@@ -82,7 +83,7 @@ func (k *intake) fill(ctx, drainCtx context.Context, info *jetstream.ConsumerInf
 }
 
 // passOn passes a new input to the submitter. A condemned or oversized input becomes a dead letter instead, and a
-// settled input is acknowledged.
+// settled input is acknowledged. A condemned input with a stored result is passed on for the state, but without its records.
 func (k *intake) passOn(ctx, drainCtx context.Context, d *inflight.Delivery, condemned bool) error {
 	if !k.o.Pool.Hold(ctx, d) {
 		return ctx.Err()
@@ -90,7 +91,7 @@ func (k *intake) passOn(ctx, drainCtx context.Context, d *inflight.Delivery, con
 	if !d.First || d.Sequence <= k.before {
 		d.First, d.Cleared = false, time.Time{}
 	}
-	if settled, err := k.isSettled(drainCtx, d, condemned); err != nil || settled {
+	if settled, err := k.isSettled(drainCtx, d); err != nil || settled {
 		k.o.Pool.Release(d)
 		return err
 	}
@@ -99,6 +100,10 @@ func (k *intake) passOn(ctx, drainCtx context.Context, d *inflight.Delivery, con
 		if f.Open(); f.Framed() && f.Records() > 0 {
 			condemned = !k.caution.cut(f)
 		}
+	}
+	if condemned && d.Done {
+		excludeRecords(d.Frame)
+		condemned = false
 	}
 	switch {
 	case condemned:
@@ -113,9 +118,19 @@ func (k *intake) passOn(ctx, drainCtx context.Context, d *inflight.Delivery, con
 	return nil
 }
 
+// excludeRecords keeps all records of a frame from the device. For the state, package results computes them otherwise.
+func excludeRecords(f *inflight.Frame) {
+	f.Open()
+	for i := range f.Records() {
+		if f.Table.Status(i) == record.OK {
+			f.Exclude(i, record.DeviceFault)
+		}
+	}
+}
+
 // isSettled reports whether nothing must be computed for an input, because an earlier lease has settled it or because the
-// input is a delete marker. It acknowledges such an input. A condemned input isn't computed only for the state.
-func (k *intake) isSettled(drainCtx context.Context, d *inflight.Delivery, condemned bool) (bool, error) {
+// input is a delete marker. It acknowledges such an input.
+func (k *intake) isSettled(drainCtx context.Context, d *inflight.Delivery) (bool, error) {
 	stored := false
 	if k.commits != nil {
 		var err error
@@ -124,7 +139,7 @@ func (k *intake) isSettled(drainCtx context.Context, d *inflight.Delivery, conde
 		}
 	}
 	switch {
-	case stored, d.Done && condemned:
+	case stored:
 		k.store.AlreadyStored(d)
 	case !pull.IsDeleteMarker(d.Msg.Headers(), d.Msg.Data()):
 		return false, nil

@@ -13,7 +13,7 @@ import (
 // Judge decides about payloads that fail alone, and keeps the evidence for each device. Both delivery modes use it.
 type Judge struct {
 	evidence map[*streams.Pipeline]*evidence
-	limit    int    // number of deliveries or failures after which a payload is given up; see evidence.rule
+	limit    int                // number of deliveries or failures after which a payload is given up; see evidence.rule
 	progress *inflight.Progress // the worker's, which includes batches that succeed
 	log      *slog.Logger
 }

@@ -1,6 +1,7 @@
 package results
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -120,7 +121,7 @@ func (c *Commits) commit(ctx context.Context, b store.Batch) (stored []bool, err
 
 // Restore makes a replica of the partition's state the lease's state, after it has read the log up to the last marker. batch is the
 // maximum number of records in one call of State.Apply. Restore returns a *statelog.LostError if the log doesn't have the state that the
-// marker describes.
+// marker describes. If the log lacks something because a later owner has trimmed it, Restore returns commit.ErrFenced.
 //
 // If the marker describes no state, or if begin is set, the replica must be empty, and a new log begins.
 func (c *Commits) Restore(ctx context.Context, r *statelog.Replica, batch int, begin bool) error {
@@ -128,11 +129,18 @@ func (c *Commits) Restore(ctx context.Context, r *statelog.Replica, batch int, b
 	if state == nil || begin {
 		state = &store.State{Spec: r.Spec(), Begins: at}
 	}
-	if err := r.CatchUp(ctx, at, state); err != nil {
+	err := r.CatchUp(ctx, at, state)
+	if errors.As(err, new(*statelog.LostError)) {
+		err = cmp.Or(c.results.Current(ctx), err)
+	}
+	if err != nil {
 		return err
 	}
 	limit := min(maxEntry, c.size.maxBytes()-entryHeaders)
 	c.state = &decider{replica: r, op: c.stateful, batch: batch, entry: limit, stored: *state}
+	if c.letters != nil {
+		c.state.letters = &c.earlier
+	}
 	return nil
 }
 

@@ -22,6 +22,8 @@ type decider struct {
 	batch   int // maximum number of records in one call of State.Apply
 	entry   int // maximum size of a log entry, in bytes
 
+	letters *store.Letters // dead letters of earlier leases; nil if they have no chain
+
 	// stored describes the state in the last marker, and next the state in the marker of the commit that is being written.
 	stored, next store.State
 

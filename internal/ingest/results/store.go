@@ -113,6 +113,7 @@ func (t *task) decide(items []int) (n int, err error) {
 		d := &t.b.Items[i]
 		if d.Frame != nil {
 			t.adoptLetters(d, true)
+			t.recompute(d)
 		}
 		return t.ask(d.Frame)
 	})

@@ -82,6 +82,20 @@ func (c *Chain) IsCertain(in Position) bool {
 // Last returns the stream sequence of the last marker, and the state that it describes. The state is nil if there was no stateful operator.
 func (c *Chain) Last() (sequence uint64, state *State) { return c.last, c.state }
 
+// Current returns ErrFenced if another owner has stored a marker since this chain's last one, and ErrLost if there is no marker any more.
+func (c *Chain) Current(ctx context.Context) error {
+	last, err := c.stream.Last(ctx)
+	switch {
+	case err != nil:
+		return err
+	case last.At == 0:
+		return ErrLost
+	case last.Owner != c.Owner:
+		return ErrFenced
+	}
+	return nil
+}
+
 // Leftovers returns the results that earlier owners stored for inputs that the last marker doesn't cover. Another
 // goroutine may use them while the chain is in use.
 func (c *Chain) Leftovers() *Leftovers { return &c.left }
