@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/topology"
@@ -66,12 +67,32 @@ func TestStoredResultsOfInputsThatAreGivenUp(t *testing.T) {
 			r.publishFrom(n, 2*n, nearDuplicates)
 			r.process(openHost(t, pickyKernels()), streams.Options{BatchPayloads: 64})
 			r.wantVerdicts()
-			if letters := r.deadLetters(); len(letters) > 0 {
-				t.Errorf("%d inputs have a dead letter and a result", len(letters))
-			}
 			if got := r.Log.Has("an operator failed on a batch"); got != c.computes {
 				t.Errorf("the record was computed again: %t, want %t", got, c.computes)
 			}
 		})
 	}
+}
+
+// TestADeadLetterOfDecidedRecords has an input whose result is too large, although the state has decided on its records. A worker dies
+// after it has stored the dead letter. The next one gives the records to the state, and stores nothing else for them.
+func TestADeadLetterOfDecidedRecords(t *testing.T) {
+	eachCommit(t, 1, func(t *testing.T, r *rig) {
+		stateRig(t, r, 300)
+		r.Change("RESULTS", func(c *jetstream.StreamConfig) { c.MaxMsgSize = 3000 })
+		const n = 20
+		r.publishFrom(0, n, nearDuplicates)
+		r.process(hostDevice(t), streams.Options{BatchPayloads: 64})
+		text := []byte("a text that comes again\nand another one, of which nothing is similar\n")
+		r.publishMsg(nats.Header{"Long": {strings.Repeat("x", 3000)}}, text) // results have the headers of their inputs
+		r.process(hostDevice(t), streams.Options{BatchPayloads: 64})
+		dead := r.forgetLastCommit()
+		r.publishMsg(nil, text)
+		r.publishFrom(n, 2*n, nearDuplicates)
+		r.process(hostDevice(t), streams.Options{BatchPayloads: 64})
+		r.wantVerdicts(dead)
+		if again := r.stored("results.>")[dead+1]; !bytes.Contains(again[0].Data(), fmt.Appendf(nil, `{"sequence":%d,"record":1}`, dead)) {
+			t.Errorf("the state doesn't know the records of input %d: %s", dead, again[0].Data())
+		}
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -96,8 +97,9 @@ func (r *rig) verdicts(partition int) map[uint64]string {
 	return bodies
 }
 
-// wantVerdicts checks that each input has exactly one result, which has the verdicts on its records.
-func (r *rig) wantVerdicts() {
+// wantVerdicts checks that each input has exactly one result, which has the verdicts on its records. The inputs in dead have a dead letter
+// instead, although the state has their records.
+func (r *rig) wantVerdicts(dead ...uint64) {
 	r.Helper()
 	want, hits := map[uint64]string{}, 0
 	for p := range r.opts.Partitions {
@@ -105,6 +107,13 @@ func (r *rig) wantVerdicts() {
 			want[sequence] = body
 			hits += strings.Count(body, `"bands"`)
 		}
+	}
+	for _, sequence := range dead {
+		delete(want, sequence)
+	}
+	letters := slices.Sorted(maps.Keys(r.deadLetters()))
+	if !slices.Equal(letters, dead) {
+		r.Errorf("inputs %d have dead letters, want %d", letters, dead)
 	}
 	inputs := len(want)
 	r.Logf("%d inputs, %d near-duplicates", inputs, hits)

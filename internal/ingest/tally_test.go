@@ -26,6 +26,8 @@ type tally struct {
 	frames    []inflight.FrameStats
 	logged    int // bytes stored in logs of states
 	replayed  int // bytes read from them
+	entries   int // number of entries read from them
+	untrimmed int // number of failures to trim them
 	changed   chan struct{}
 }
 
@@ -74,10 +76,12 @@ func (c *tally) Reconnected()            { c.note(func() { c.reconnect++ }) }
 func (c *tally) Trim(uint64, trim.State) {}
 func (c *tally) Restarted()              {}
 func (c *tally) StateLogged(n int)       { c.note(func() { c.logged += n }) }
-func (c *tally) StateReplayed(n int)     { c.note(func() { c.replayed += n }) }
-func (c *tally) StateTrimFailed()        {}
-func (c *tally) Pending(uint64)          {}
-func (c *tally) Unacknowledged(uint64)   {}
+func (c *tally) StateReplayed(n int) {
+	c.note(func() { c.replayed, c.entries = c.replayed+n, c.entries+1 })
+}
+func (c *tally) StateTrimFailed()      { c.note(func() { c.untrimmed++ }) }
+func (c *tally) Pending(uint64)        {}
+func (c *tally) Unacknowledged(uint64) {}
 
 // operatorFaults returns the reported faults of operators, in the form "operator fault" or "operator fault earlier".
 func (c *tally) operatorFaults() (all []string) {

@@ -90,6 +90,7 @@ func (m *Exclusive) Run(intake, drainCtx context.Context, stop context.CancelCau
 	helpers.Go(func() { m.members.Run(membership) })
 	helpers.Go(func() { m.watch.run(membership) })
 	helpers.Go(func() { m.states.follow(membership) })
+	helpers.Go(func() { m.states.keepTrimmed(membership) })
 	helpers.Go(func() { m.watch.custody.watch(membership, func(p int) { m.watch.check(membership, p) }) })
 	for p := range m.o.Topology.Partitions {
 		keepers.Go(func() {

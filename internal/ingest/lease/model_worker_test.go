@@ -69,6 +69,7 @@ type modelLease struct {
 func (w *leaseWorker) run(life context.Context) {
 	var following sync.WaitGroup
 	following.Go(func() { w.states.follow(life) })
+	following.Go(func() { w.states.keepTrimmed(life) })
 	for !w.isGone() && life.Err() == nil {
 		select {
 		case ctx := <-w.start:

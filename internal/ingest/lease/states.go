@@ -4,20 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
-
-	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/device"
 	"millrace/internal/ingest/results"
 	"millrace/internal/ingest/retry"
 	"millrace/internal/ingest/statelog"
 	"millrace/internal/ingest/store"
-	"millrace/internal/ingest/topology"
 	"millrace/internal/streams"
 )
 
@@ -305,18 +300,17 @@ func (s *states) open(p int, r *replica) error {
 	return nil
 }
 
-// followEvery is the interval at which a worker reads the logs of partitions that it doesn't own.
+// followEvery is the interval at which a worker trims the logs of its partitions, and reads those of others.
 const followEvery = time.Second
 
-// follow trims the logs of partitions that this worker owns, until ctx is done. With Standby, it reads the logs of others, as far as there
-// is memory. When the worker takes such a partition over, little is left to read.
+// follow reads the logs of partitions that this worker doesn't own, as far as there is memory, until ctx is done. When the worker takes such a
+// partition over, little is left to read. Without Standby, follow does nothing.
 func (s *states) follow(ctx context.Context) {
 	if s == nil {
 		return
 	}
 	for retry.Sleep(ctx, followEvery) {
 		for p := range s.o.Topology.Partitions {
-			s.trim(ctx, p)
 			r := s.standby(p)
 			if r == nil {
 				continue
@@ -333,20 +327,36 @@ func (s *states) follow(ctx context.Context) {
 	}
 }
 
-// trim removes what is no longer needed from the log of a partition that this worker owns.
-func (s *states) trim(ctx context.Context, p int) {
-	s.mu.Lock()
-	r := s.copies[p]
-	owned := r != nil && r.held && r.tryLock()
-	s.mu.Unlock()
-	if !owned {
+// keepTrimmed trims the logs of partitions that this worker owns, until ctx is done. It holds nobody up, because a server doesn't answer a
+// request for which the worker has no permission.
+func (s *states) keepTrimmed(ctx context.Context) {
+	if s == nil {
 		return
+	}
+	for retry.Sleep(ctx, followEvery) {
+		for p := range s.o.Topology.Partitions {
+			if log := s.owned(p); log != nil {
+				s.trim(ctx, p, log)
+			}
+		}
+	}
+}
+
+// owned returns the replica of a partition that this worker owns, or nil. A lease that restores it may be using it.
+func (s *states) owned(p int) *statelog.Replica {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.copies[p]
+	if r == nil || !r.held || !r.tryLock() {
+		return nil
 	}
 	defer r.unlock()
-	if r.Replica == nil {
-		return
-	}
-	if err := r.Trim(ctx); err != nil && ctx.Err() == nil {
+	return r.Replica
+}
+
+// trim removes what is no longer needed from the log of a partition.
+func (s *states) trim(ctx context.Context, p int, log *statelog.Replica) {
+	if err := log.Trim(ctx); err != nil && ctx.Err() == nil {
 		s.o.Observer.StateTrimFailed()
 		s.log.Warn("the log of a partition's state grows: allow the worker to purge the result stream", "partition", p, "error", err)
 	}
@@ -392,54 +402,4 @@ var errUndecided = errors.New("the state has decisions that are not stored")
 // isUnusable reports whether a replica can't go on after an error. After others, for example of the connection, it reads on from where it was.
 func isUnusable(err error) bool {
 	return errors.Is(err, statelog.ErrStale) || errors.As(err, new(*statelog.LostError)) || errors.Is(err, errUndecided) || errors.Is(err, device.ErrLost)
-}
-
-// logOf returns the log of a partition's state.
-func (s *states) logOf(p int) *stateLog {
-	t := &s.o.Topology
-	subject := statelog.Subject(topology.CommitSubject(t.CommitPrefix, t.ResultStream, t.Stream, t.Consumer, p))
-	return &stateLog{js: s.o.JS, observer: s.o.Observer, stream: t.ResultStream, subject: subject, reader: &streamReader{
-		js: s.o.JS, inputs: s.o.Conns[0], stream: t.ResultStream, filter: subject, refused: new(atomic.Bool), log: s.log,
-	}}
-}
-
-// stateLog implements statelog.Source with a real server.
-type stateLog struct {
-	js              jetstream.JetStream
-	observer        Observer
-	stream, subject string
-	reader          *streamReader
-}
-
-// Read implements statelog.Source.
-func (l *stateLog) Read(ctx context.Context, after, before uint64) iter.Seq2[statelog.Stored, error] {
-	return func(yield func(statelog.Stored, error) bool) {
-		for {
-			raw, err := l.reader.read(ctx, after+1)
-			if err == nil && raw == nil {
-				err = l.reader.proveEnd(ctx, after+1)
-			}
-			if err != nil {
-				yield(statelog.Stored{}, err)
-				return
-			}
-			if raw == nil || raw.Sequence >= before {
-				return
-			}
-			after = raw.Sequence
-			l.observer.StateReplayed(len(raw.Data))
-			if entry, err := statelog.Parse(after, raw.Header, raw.Data); !yield(entry, err) || err != nil {
-				return
-			}
-		}
-	}
-}
-
-// Purge implements statelog.Source.
-func (l *stateLog) Purge(ctx context.Context, below uint64) error {
-	s, err := l.js.Stream(ctx, l.stream)
-	if err != nil {
-		return err
-	}
-	return s.Purge(ctx, jetstream.WithPurgeSubject(l.subject), jetstream.WithPurgeSequence(below))
 }
