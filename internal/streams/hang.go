@@ -12,7 +12,7 @@ import (
 )
 
 // This file detects hung devices. On a hung device, a kernel doesn't end or its completion doesn't arrive. Each batch
-// in flight has its own clock, because other batches may progress while one is stuck.
+// in flight has its own clock, because other batches may progress while one is stuck. A call of a state has one too.
 
 // flightClock measures the time that a batch has spent at the head of its streams. Pipeline.mu guards it.
 type flightClock struct {
@@ -51,7 +51,7 @@ func (d Deadline) tick() time.Duration {
 	return min(max(d.Min/ticksPerDeadline, shortestTick), longestTick)
 }
 
-// watchDeadlines ends the pipeline and returns when a batch exceeds its bound. It also returns when ctx is done.
+// watchDeadlines ends the pipeline and returns when a batch or a call of a state exceeds its bound. It also returns when ctx is done.
 func (p *Pipeline) watchDeadlines(ctx context.Context) {
 	every := p.o.Deadline.tick()
 	ticker := time.NewTicker(every)
@@ -64,6 +64,9 @@ func (p *Pipeline) watchDeadlines(ctx context.Context) {
 		}
 		p.addRunTime(ran.tick(time.Now()))
 		if f := p.Oldest(); f.batch != nil && f.Age > f.Bound && p.hang(f) {
+			return
+		}
+		if c := p.overdueCall(); c != nil && p.hangCall(c) {
 			return
 		}
 	}
@@ -179,11 +182,35 @@ func (r route) meets(o route) bool {
 // hang checks the device and ends the pipeline, unless f's batch completes during the check. It reports whether it
 // ended the pipeline.
 func (p *Pipeline) hang(f InFlightBatch) bool {
+	names := make([]string, len(p.o.Operators))
+	for i, op := range p.o.Operators {
+		names[i] = op.String()
+	}
+	which := fmt.Sprintf("batch %d (%d payloads, %d bytes, operators %s)", f.Batch, f.Payloads, f.Bytes, strings.Join(names, ","))
+	return p.endHung("await batch", fmt.Sprintf("%s has been in flight for %v, longer than the bound of %v (MILLRACE_BATCH_DEADLINE_MIN, MILLRACE_BATCH_DEADLINE_MAX)",
+		which, f.Age.Round(time.Millisecond), f.Bound), "", func() bool { return f.batch.phase == inFlight && f.batch.token == f.token })
+}
+
+// hangCall does the same for a call of a state.
+func (p *Pipeline) hangCall(c *stateCall) bool {
+	return p.endHung(c.name, fmt.Sprintf("the state of %s has not answered for longer than the bound of %v (MILLRACE_BATCH_DEADLINE_MAX)",
+		c.of.operator, p.o.Deadline.Max), c.of.operator, func() bool {
+		_, lasts := p.calls[c]
+		return lasts
+	})
+}
+
+// endHung checks the device and ends the pipeline, unless lasts returns false after the check. lasts runs under p.mu. call is the call that
+// doesn't end, what describes it, and operator is the name of the operator to blame, if it is known.
+func (p *Pipeline) endHung(call, what, operator string, lasts func() bool) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), checkTimeout)
 	defer cancel()
-	err := p.hangError(f, p.dev.Check(ctx))
+	err := p.hangError(call, what, p.dev.Check(ctx))
+	if operator != "" {
+		err = attributeFault(err, operator)
+	}
 	p.mu.Lock()
-	if f.batch.phase != inFlight || f.batch.token != f.token {
+	if !lasts() {
 		p.mu.Unlock()
 		return false
 	}
@@ -199,28 +226,20 @@ func (p *Pipeline) hang(f InFlightBatch) bool {
 	return true
 }
 
-// hangError returns the error for f's batch, which doesn't complete. answer is the result of the device check. The
-// result wraps answer if answer is a loss of the device, and device.ErrHung otherwise.
-func (p *Pipeline) hangError(f InFlightBatch, answer error) error {
-	names := make([]string, len(p.o.Operators))
-	for i, op := range p.o.Operators {
-		names[i] = op.String()
-	}
+// hangError returns the error for a call that doesn't end. answer is the result of the device check. The result wraps answer if answer is
+// a loss of the device, and device.ErrHung otherwise.
+func (p *Pipeline) hangError(call, what string, answer error) error {
 	diagnosis := "the device answers, so a kernel is stuck or its completion was lost"
 	if answer != nil {
 		diagnosis = "the device check failed: " + answer.Error()
 	}
 	if errors.Is(answer, device.ErrLost) {
-		return fmt.Errorf("batch %d (%d payloads, %d bytes) was in flight for %v: %w",
-			f.Batch, f.Payloads, f.Bytes, f.Age.Round(time.Millisecond), answer)
+		return fmt.Errorf("%s: %w", what, answer)
 	}
-	return device.Errorf("await batch", p.info.ID, device.ErrHung,
-		"batch %d (%d payloads, %d bytes, operators %s) has been in flight for %v, longer than the bound of %v "+
-			"(MILLRACE_BATCH_DEADLINE_MIN, MILLRACE_BATCH_DEADLINE_MAX); %s",
-		f.Batch, f.Payloads, f.Bytes, strings.Join(names, ","), f.Age.Round(time.Millisecond), f.Bound, diagnosis)
+	return device.Errorf(call, p.info.ID, device.ErrHung, "%s; %s", what, diagnosis)
 }
 
-// Hung returns the error of the batch that exceeded its Deadline, or nil if the device doesn't hang. A hung device may
+// Hung returns the error of the batch or the call of a state that exceeded its Deadline, or nil if the device doesn't hang. A hung device may
 // still write to the pipeline's memory, so the pipeline never frees that memory.
 func (p *Pipeline) Hung() error {
 	p.mu.Lock()

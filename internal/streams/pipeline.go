@@ -63,8 +63,9 @@ type Pipeline struct {
 	lone     *Batch // batch that is computed in steps, alone on the device; or nil
 	progress time.Time
 	closed   bool
-	hung     error         // error of a hung device, or nil
-	ran      time.Duration // time that the process has run, as measured by watchDeadlines
+	hung     error                   // error of a hung device, or nil
+	ran      time.Duration           // time that the process has run, as measured by watchDeadlines
+	calls    map[*stateCall]struct{} // calls of states in progress
 	usual    usualTimes
 
 	engineFree [NumEngines]time.Duration // end of each engine's latest work in the timeline
