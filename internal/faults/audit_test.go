@@ -227,7 +227,7 @@ func (r *rig) reference(payload []byte) []byte { return r.referenceAt("", neardu
 
 // referenceAt returns the expected result of a payload at a position, in an input on the given subject.
 func (r *rig) referenceAt(subject string, at neardup.Position, payload []byte) []byte {
-	if r.history != nil && r.history.poison != nil && r.history.poison(payload) {
+	if r.history != nil && r.history.poison != nil && r.history.poison(at, payload) {
 		return nil // it fails, so no state has it
 	}
 	records := make([][]byte, len(r.ops))

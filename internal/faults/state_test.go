@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/results"
+	"millrace/internal/operator/neardup"
 )
 
 // stateLogs are the subjects of the logs of states.
@@ -140,7 +141,7 @@ func TestVerdictsWithPoison(t *testing.T) {
 	r.set("MILLRACE_EXACTLY_ONCE=required", "MILLRACE_PARTITIONS=2")
 	plain := r.nearDuplicates()
 	r.failWorkers()
-	r.history.poison = func(payload []byte) bool { return len(payload) == unfit }
+	r.history.poison = func(_ neardup.Position, payload []byte) bool { return len(payload) == unfit }
 	const every = 50
 	r.serve(1)
 	r.work(2)

@@ -18,8 +18,7 @@ import (
 const stateRecords = 200
 
 // nearDuplicates configures workers to decide which records are near-duplicates of earlier ones. The workers have batches of different sizes.
-// It returns a function that creates the i-th frame from a seed. Its records are lines, and most of them are edited or exact copies of lines
-// that a generation may or may not have.
+// It returns a function that creates the i-th frame from a seed. Its records are lines; see similarText.
 func (r *rig) nearDuplicates() func(i int) *nats.Msg {
 	r.t.Helper()
 	r.operators("crc32c,neardup?bands=8&rows=2&k=5")
@@ -29,24 +28,31 @@ func (r *rig) nearDuplicates() func(i int) *nats.Msg {
 	r.split = func(_ nats.Header, body []byte) (records [][]byte, bad *damage) { return splitLines(body), nil }
 	return func(i int) *nats.Msg {
 		rng := rand.New(rand.NewPCG(r.seed, uint64(i)))
-		const perFrame, partitions = 9, 4
+		const perFrame = 9
 		var b bytes.Buffer
 		for range rng.IntN(perFrame) {
-			drawn := i*perFrame - rng.IntN(min(i*perFrame, 6*partitions*stateRecords)+1)
-			text := bytes.ReplaceAll(corpus.Text(uint64(drawn)/3+1, 80), []byte("\n"), []byte(" "))
-			if at := rng.IntN(3 * len(text)); at < len(text) {
-				text = append(text[:at:at], append([]byte("edited"), text[at:]...)...)
-			}
-			b.Write(append(text, '\n'))
+			b.Write(append(r.similarText(rng, i*perFrame), '\n'))
 		}
 		return &nats.Msg{Subject: fmt.Sprintf("ingest.web.%d", i%7), Data: b.Bytes(), Header: nats.Header{"Input": {fmt.Sprint(i)}}}
 	}
 }
 
+// similarText returns a line without its end. In a sequence of such texts, numbered by n, most are edited or exact copies of earlier ones that
+// a generation may or may not have.
+func (r *rig) similarText(rng *rand.Rand, n int) []byte {
+	const partitions = 4
+	drawn := n - rng.IntN(min(n, 6*partitions*stateRecords)+1)
+	text := bytes.ReplaceAll(corpus.Text(uint64(drawn)/3+1, 80), []byte("\n"), []byte(" "))
+	if at := rng.IntN(3 * len(text)); at < len(text) {
+		text = append(text[:at:at], append([]byte("edited"), text[at:]...)...)
+	}
+	return text
+}
+
 // history computes the values of a stateful operator in an undisturbed run.
 type history struct {
-	poison     func(payload []byte) bool // whether a record fails; nil if none does
-	records    int                       // size of a generation
+	poison     func(at neardup.Position, payload []byte) bool // whether a record fails; nil if none does
+	records    int                                            // size of a generation
 	partitions map[string]*neardup.Reference
 	decided    int // number of records
 	hits       int // number of those that are near-duplicates
