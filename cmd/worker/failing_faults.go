@@ -77,6 +77,9 @@ func (f *failingDevice) Enqueue(commands []device.Command) error {
 }
 
 func (f *failingDevice) NewState(name string, params []byte, size device.StateSize) (device.State, error) {
+	if err := f.Err(); err != nil {
+		return nil, err
+	}
 	s, err := f.Device.NewState(name, params, size)
 	return failingState{s, f}, err
 }
