@@ -100,7 +100,7 @@ type Config struct {
 	MemoryLimit   Size          `split_words:"true" default:"0" min:"0" max:"1048576GiB" desc:"the memory limit of the process; 0: that of its cgroup, or half of the machine's memory; see docs/operations.md"`
 
 	BatchDeadlineMin time.Duration `split_words:"true" default:"10s" min:"100ms" max:"1h" desc:"the worker treats a device as hung if a batch takes much longer than usual and longer than this; see docs/troubleshooting.md"`
-	BatchDeadlineMax time.Duration `split_words:"true" default:"2m" min:"100ms" max:"1h" desc:"the worker treats a device as hung if a batch, even the first, takes longer than this"`
+	BatchDeadlineMax time.Duration `split_words:"true" default:"2m" min:"100ms" max:"1h" desc:"the worker treats a device as hung if a batch, even the first, or a decision of a stateful operator takes longer than this"`
 
 	DrainTimeout time.Duration `split_words:"true" default:"25s" min:"1s" max:"1h" desc:"the maximum time in which a stopping worker finishes its payloads; keep it below the supervisor's grace period"`
 

@@ -71,6 +71,9 @@ func (m *Exclusive) Wanted() (n int) {
 // Run processes the partitions that this worker should own, until intake is done. Then it finishes the batches in
 // flight, until drainCtx ends. On a failure it passes the error to stop, which must end intake.
 func (m *Exclusive) Run(intake, drainCtx context.Context, stop context.CancelCauseFunc) {
+	if err := m.states.checkSpec(intake); err != nil {
+		stop(err)
+	}
 	var keepers, helpers sync.WaitGroup
 	completed, finish := context.WithCancel(context.WithoutCancel(intake))
 	for _, p := range m.o.Pipes {

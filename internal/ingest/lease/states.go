@@ -101,6 +101,34 @@ func newStates(o *Options) (*states, error) {
 	return s, nil
 }
 
+// checkSpec returns a *statelog.LostError if this deployment's last state depends on something else than this worker's states, for example on
+// another number of partitions. restore would notice only if the partition had a state before: a subject may have moved to a partition
+// that had none. With Begin, checkSpec only warns. It asks again until the server answers or ctx ends.
+func (s *states) checkSpec(ctx context.Context) error {
+	if s == nil {
+		return nil
+	}
+	for attempt := 1; ; attempt++ {
+		last, err := results.LastState(ctx, s.o.Results)
+		switch {
+		case err == nil && (last == nil || last.Spec == s.spec):
+			return nil
+		case err == nil && s.Begin:
+			s.log.Warn(stateLost, "error", statelog.OtherSpec(last.Spec, s.spec))
+			return nil
+		case err == nil:
+			return statelog.OtherSpec(last.Spec, s.spec)
+		}
+		s.log.Warn("can't compare this worker's settings with those of the partitions' states; trying again", "error", err)
+		if !retry.Sleep(ctx, retry.Delay(attempt)) {
+			return ctx.Err()
+		}
+	}
+}
+
+// stateLost is the warning with Begin.
+const stateLost = "the state of a partition is lost, and an empty one begins: records that came before are no longer known"
+
 // reserve waits until there is memory for the state of partition p, and keeps it until free. It returns false if ctx ends first.
 func (s *states) reserve(ctx context.Context, p int) bool {
 	if s == nil {
@@ -255,7 +283,7 @@ func (s *states) restore(ctx context.Context, of results.Partition, c *results.C
 		err = s.tryRestore(ctx, p, r, c, false)
 	}
 	if lost := (*statelog.LostError)(nil); errors.As(err, &lost) && s.Begin {
-		s.log.Warn("the state of a partition is lost, and an empty one begins: records that came before are no longer known", "partition", p, "error", err)
+		s.log.Warn(stateLost, "partition", p, "error", err)
 		s.close(r)
 		err = s.tryRestore(ctx, p, r, c, true)
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -121,7 +122,7 @@ func (c *Commits) commit(ctx context.Context, b store.Batch) (stored []bool, err
 
 // Restore makes a replica of the partition's state the lease's state, after it has read the log up to the last marker. batch is the
 // maximum number of records in one call of State.Apply. Restore returns a *statelog.LostError if the log doesn't have the state that the
-// marker describes. If the log lacks something because a later owner has trimmed it, Restore returns commit.ErrFenced.
+// marker describes. If the log lacks something because a later owner has trimmed it, Restore returns store.ErrFenced.
 //
 // If the marker describes no state, or if begin is set, the replica must be empty, and a new log begins.
 func (c *Commits) Restore(ctx context.Context, r *statelog.Replica, batch int, begin bool) error {
@@ -337,6 +338,39 @@ func commitSubject(w *Writer, stream string, partition int) string {
 func LastMarker(ctx context.Context, w *Writer, partition int) (store.StoredMarker, error) {
 	s := store.Stream{Name: w.o.ResultStream, Subject: commitSubject(w, w.o.ResultStream, partition), JS: w.js}
 	return s.Last(ctx)
+}
+
+// LastState returns the newest state that markers of this deployment's partitions describe, whatever the number of partitions was. It returns
+// nil if there is none, or only of an input stream that was deleted since.
+func LastState(ctx context.Context, w *Writer) (*store.State, error) {
+	inputs, err := w.js.Stream(ctx, w.o.Stream)
+	if err != nil {
+		return nil, fmt.Errorf("look up the input stream %q: %w", w.o.Stream, err)
+	}
+	stream, err := w.js.Stream(ctx, w.o.ResultStream)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look up the result stream %q: %w", w.o.ResultStream, err)
+	}
+	first := commitSubject(w, w.o.ResultStream, 0)
+	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(first[:strings.LastIndexByte(first, '.')]+".*"))
+	if err != nil {
+		return nil, fmt.Errorf("list the commit markers in stream %q: %w", w.o.ResultStream, err)
+	}
+	newest := store.StoredMarker{}
+	for subject := range info.State.Subjects {
+		s := store.Stream{Name: w.o.ResultStream, Subject: subject, JS: w.js}
+		last, err := s.Last(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if last.State != nil && last.Created == inputs.CachedInfo().Created.UnixNano() && last.At > newest.At {
+			newest = last
+		}
+	}
+	return newest.State, nil
 }
 
 func chainWay(way topology.Commits) store.Way {

@@ -91,13 +91,18 @@ type Source interface {
 type LostError struct{ Cause error }
 
 func (e *LostError) Error() string {
-	return e.Cause.Error() + "; restore what is missing, or set MILLRACE_STATE_LOST=begin for one start: an empty state then begins, which knows no earlier record"
+	return e.Cause.Error() + "; restore the settings or what is missing, or set MILLRACE_STATE_LOST=begin for one start: an empty state then begins, which knows no earlier record"
 }
 
 // Unwrap returns the cause.
 func (e *LostError) Unwrap() error { return e.Cause }
 
 func lost(format string, args ...any) error { return &LostError{fmt.Errorf(format, args...)} }
+
+// OtherSpec returns the LostError of a state that depends on something else than a worker's states.
+func OtherSpec(state, worker string) error {
+	return lost("the state belongs to %s, and this worker is set to %s", state, worker)
+}
 
 // ErrStale means that a replica can't reach a marker, because it has taken records that the marker doesn't cover, or of another log. A new
 // replica may reach it.
@@ -144,7 +149,7 @@ func (r *Replica) Spec() string { return r.spec }
 func (r *Replica) CatchUp(ctx context.Context, at uint64, want *store.State) error {
 	switch {
 	case want.Spec != r.spec:
-		return lost("the state belongs to %s, and this worker is set to %s", want.Spec, r.spec)
+		return OtherSpec(want.Spec, r.spec)
 	case r.read == 0:
 		r.begins, r.read = want.Begins, want.Begins
 	case r.begins != want.Begins || r.read > at:
