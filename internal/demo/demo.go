@@ -127,7 +127,7 @@ func (d *Demo) Verified() int { return int(d.checker.verified.Load()) }
 func (d *Demo) Framed() bool { return d.o.Frames.Framing != frame.None }
 
 // Records returns the number of records in each message.
-func (d *Demo) Records() int { return d.producer.docs.records() }
+func (d *Demo) Records() int { return d.producer.docs.Records }
 
 // showProgress redraws the progress bar until the caller calls stop.
 func (d *Demo) showProgress() (stop func()) {

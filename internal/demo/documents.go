@@ -5,9 +5,12 @@
 package demo
 
 import (
+	"fmt"
 	"math"
+	"math/rand/v2"
 
 	"millrace/internal/corpus"
+	"millrace/internal/frame"
 )
 
 // These constants define the distribution of document sizes, in bytes. The distribution is log-normal, like the sizes
@@ -19,40 +22,56 @@ const (
 	sigma          = 1.3
 )
 
-// Documents is a set of generated texts. Document i of a seed is always the same, so the checker can regenerate
-// documents instead of keeping them.
-type Documents struct {
-	seed       uint64
-	vocabulary *corpus.Vocabulary
+// texts generates the texts of messages. Text n of a seed is always the same, so the checker can regenerate messages instead of keeping
+// them. Without a framing, a message is one document, and documents have very different sizes. With a framing, a message has many texts of
+// similar sizes.
+type texts struct {
+	Frames
+	text func(dst []byte, n int) []byte // appends text n; message i has the texts from i*Records on
 }
 
-// NewDocuments returns the set that is generated from seed.
-func NewDocuments(seed uint64) *Documents {
-	return &Documents{seed: seed, vocabulary: corpus.NewVocabulary(seed)}
+// newTexts returns the texts of a seed. The share near of them are near-duplicates of earlier ones.
+func newTexts(seed uint64, f Frames, near float64) *texts {
+	f, vocabulary := f.withDefaults(), corpus.NewVocabulary(seed)
+	text := func(dst []byte, n int) []byte {
+		seed := corpus.Seed(corpus.Seed(seed, n/f.Records), n%f.Records)
+		return vocabulary.AppendUTF8(dst, seed, f.size(rand.New(rand.NewPCG(seed, 0))))
+	}
+	if near > 0 {
+		text = corpus.NearDuplicates{Seed: seed, Share: near, Least: leastSimilarity, Text: text}.Append
+	}
+	return &texts{f, text}
 }
 
-// Append appends document i to dst.
-func (d *Documents) Append(dst []byte, i int) []byte {
-	r := d.generator(i)
-	size := drawSize(&r)
-	return d.vocabulary.AppendUTF8(dst, r.Next(), size)
+// appendMessage appends the texts of message i to buffer. It returns the extended buffer and the texts in it.
+func (t *texts) appendMessage(buffer []byte, i int) ([]byte, [][]byte) {
+	ends, start := make([]int, t.Records), len(buffer)
+	for r := range ends {
+		buffer = t.text(buffer, i*t.Records+r)
+		ends[r] = len(buffer)
+	}
+	records := make([][]byte, t.Records)
+	for r, end := range ends {
+		records[r], start = buffer[start:end], end
+	}
+	return buffer, records
 }
 
-func (d *Documents) records() int { return 1 }
-
-// text implements texts.
-func (d *Documents) text(dst []byte, n int) []byte { return d.Append(dst, n) }
-
-// generator returns the random generator for document i. Its first numbers determine the document's size.
-func (d *Documents) generator(i int) corpus.Random {
-	return corpus.Random{State: d.seed ^ uint64(i+1)*0x9e3779b97f4a7c15}
+// size draws the size of a text in bytes.
+func (f Frames) size(r *rand.Rand) int {
+	if f.Framing != frame.None {
+		return r.IntN(2*f.RecordBytes + 1)
+	}
+	return int(min(max(MedianDocument*math.Exp(sigma*r.NormFloat64()), MinDocument), MaxDocument))
 }
 
-// unit returns a number in (0, 1].
-func unit(r *corpus.Random) float64 { return float64(r.Next()>>11+1) / (1 << 53) }
-
-// drawSize draws a document's size in bytes.
-func drawSize(r *corpus.Random) int {
-	normal := math.Sqrt(-2*math.Log(unit(r))) * math.Cos(2*math.Pi*unit(r)) // Box and Muller, 1958
-	return int(min(max(MedianDocument*math.Exp(sigma*normal), MinDocument), MaxDocument))
+// CheckShare returns an error if a share of near-duplicates is out of range.
+func CheckShare(share float64) error {
+	if !(share >= 0 && share <= 0.95) {
+		return fmt.Errorf("--near-duplicates is %v, want 0 to 0.95", share)
+	}
+	return nil
 }
+
+// leastSimilarity is the least similarity of a near-duplicate and its source, about. The operator finds nearly all of them.
+const leastSimilarity = 0.9

@@ -21,7 +21,7 @@ func someFrames(f frame.Framing) Frames { return Frames{Framing: f, RecordBytes:
 
 // parts returns the correct result of message i, split into parts before the records with the given indices.
 func (s *stand) parts(i int, cuts ...int) (bodies [][]byte) {
-	_, records := textsOf(s.demo.producer.docs.texts, nil, i)
+	_, records := s.demo.producer.docs.appendMessage(nil, i)
 	want := table.Reference(s.demo.o.Operators, records, nil)
 	from := 0
 	for _, to := range append(cuts, len(records)) {
@@ -49,7 +49,7 @@ func TestFramesHoldTheirRecords(t *testing.T) {
 			if err := (&frame.Splitter{Framing: framing}).Open(&f, "", source.Append(nil, i)); err != nil {
 				t.Fatal(err)
 			}
-			_, want := textsOf(source.texts, []byte("before"), i)
+			_, want := source.appendMessage([]byte("before"), i)
 			if f.Records() != 40 || len(want) != 40 {
 				t.Fatalf("%v: message %d has %d records, and %d are expected, want 40", framing, i, f.Records(), len(want))
 			}
@@ -95,7 +95,7 @@ func TestWrongResultsOfFramesAreFound(t *testing.T) {
 		send func(s *stand) // publishes the result of message 0
 	}{
 		"another message's": {"records 0 to 39", func(s *stand) { s.publish("results.docs.en", 0, s.parts(1)[0], nil) }},
-		"too few records":   {"328 bytes, want 1313", func(s *stand) { s.publish("results.docs.en", 0, s.parts(0, 10)[0], nil) }},
+		"too few records":   {"327 bytes, want 1312", func(s *stand) { s.publish("results.docs.en", 0, s.parts(0, 10)[0], nil) }},
 		"a part is missing": {`message 1 of 1 has the part "2/2"`, func(s *stand) { s.publishPart(0, 2, 2, 10, s.parts(0, 10)[1]) }},
 		"parts out of order": {`message 1 of 3 has the part "2/3"`, func(s *stand) {
 			for _, n := range []int{1, 0, 2} {
@@ -144,7 +144,7 @@ func TestFramesThatAreRefused(t *testing.T) {
 			t.Errorf("%+v: the error is %v, want %q", c.frames, err, c.want)
 		}
 	}
-	if f := (Frames{RecordBytes: 256}).withDefaults(); f.Records != 2048 {
+	if f := (Frames{Framing: frame.Arrow, RecordBytes: 256}).withDefaults(); f.Records != 2048 {
 		t.Errorf("a frame has %d records of 256 bytes, want 2048: %v", f.Records, fmt.Sprint(f))
 	}
 }

@@ -32,19 +32,15 @@ type producer struct {
 	payloads int
 	prefix   string // first token of the input subjects
 
-	sent  atomic.Int64 // number of published documents
 	bytes atomic.Int64 // total size of the documents
 	wire  atomic.Int64 // total size of the documents after compression
 }
 
 func (p *producer) run(ctx context.Context) error {
 	failed := make(chan error, 1)
-	window := make(chan struct{}, produceWindow)
 	js, err := jsapi.API{}.New(p.nc,
-		jetstream.WithPublishAsyncMaxPending(2*produceWindow),
-		jetstream.WithPublishAsyncAckHandler(func(jetstream.JetStream, *nats.Msg, *jetstream.PubAck) { <-window }),
+		jetstream.WithPublishAsyncMaxPending(produceWindow),
 		jetstream.WithPublishAsyncErrHandler(func(_ jetstream.JetStream, m *nats.Msg, err error) {
-			<-window
 			select {
 			case failed <- fmt.Errorf("document %s was not stored: %w", m.Header.Get(HeaderDocument), err):
 			default:
@@ -56,11 +52,11 @@ func (p *producer) run(ctx context.Context) error {
 	var compressor compression.Compressor
 	for i := range p.payloads {
 		select {
-		case window <- struct{}{}:
 		case err := <-failed:
 			return err
 		case <-ctx.Done():
 			return ctx.Err()
+		default:
 		}
 		body, header := p.docs.Append(nil, i), nats.Header{HeaderDocument: {strconv.Itoa(i)}}
 		p.bytes.Add(int64(len(body)))
@@ -72,11 +68,10 @@ func (p *producer) run(ctx context.Context) error {
 			Subject: p.prefix + ".docs." + languages[i%len(languages)],
 			Data:    body,
 			Header:  header,
-		})
+		}, jetstream.WithStallWait(publishPatience))
 		if err != nil {
 			return fmt.Errorf("publish document %d: %w", i, err)
 		}
-		p.sent.Add(1)
 		p.wire.Add(int64(len(body)))
 	}
 	select {
@@ -96,5 +91,6 @@ func (p *producer) run(ctx context.Context) error {
 	}
 }
 
-// publishPatience is the maximum time to wait until the server confirms the last documents.
+// publishPatience is the maximum time to wait for the server's confirmations while the window is full, and after the
+// last document.
 const publishPatience = time.Minute

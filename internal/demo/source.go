@@ -13,14 +13,14 @@ import (
 
 // source generates the messages and checks their results.
 type source struct {
-	texts
+	*texts
 	memory.Messages
 	verdicts *textframes.Verdicts // nil without a stateful operator
 }
 
 // Append appends the uncompressed message i to dst.
 func (s *source) Append(dst []byte, i int) []byte {
-	_, texts := textsOf(s.texts, nil, i)
+	_, texts := s.appendMessage(nil, i)
 	return s.pack(dst, texts, i)
 }
 
@@ -56,7 +56,7 @@ type turn struct {
 // check compares all parts of the result of message i with the reference. It uses buffer as memory and returns the buffer for reuse. kept
 // is the number of records in the result.
 func (s *source) check(buffer []byte, i int, at turn, parts []part) (_ []byte, kept int, err error) {
-	buffer, records := textsOf(s.texts, buffer[:0], i)
+	buffer, records := s.appendMessage(buffer[:0], i)
 	want, _, err := textframes.Results(&s.Messages, s.pack(nil, records, i), records, s.decider(at, records))
 	if err != nil {
 		return buffer, 0, err
