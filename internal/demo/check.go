@@ -10,19 +10,17 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/client"
 	"millrace/internal/compression"
-	"millrace/internal/ingest/jsapi"
 	"millrace/internal/ingest/results"
 )
 
 // checker reads results like any other client. It compares each result with the reference, which it computes from a
 // regenerated document.
 type checker struct {
-	nc       *nats.Conn
+	js       jetstream.JetStream
 	docs     *source
 	payloads int
 	stream   string
@@ -56,13 +54,9 @@ const stallLimit = 2 * time.Minute
 
 // run reads and checks the results. It returns when every document has a result, or when reading fails.
 func (c *checker) run(ctx context.Context) error {
-	js, err := jsapi.API{}.New(c.nc)
-	if err != nil {
-		return err
-	}
 	reading, stopReading := context.WithCancel(ctx)
 	defer stopReading()
-	came, err := c.open(reading, js)
+	came, err := c.open(reading)
 	if err != nil {
 		return fmt.Errorf("read results back: %w", err)
 	}
@@ -71,7 +65,7 @@ func (c *checker) run(ctx context.Context) error {
 	defer stop()
 	work := make(chan result, workQueue)
 	allCame := make(chan struct{})
-	wait := c.startCheckers(checking, js, work, allCame)
+	wait := c.startCheckers(checking, work, allCame)
 	err = c.read(ctx, came, work)
 	close(work)
 	close(allCame)
@@ -86,7 +80,7 @@ func (c *checker) run(ctx context.Context) error {
 // reference is slow by design, so checking needs more CPU time than the worker. Until all results are stored, the
 // checkers use only a quarter of the cores, so none on a machine with two. The worker, the server and the producer use
 // the other cores.
-func (c *checker) startCheckers(ctx context.Context, js jetstream.JetStream, work <-chan result, allCame <-chan struct{}) (wait func()) {
+func (c *checker) startCheckers(ctx context.Context, work <-chan result, allCame <-chan struct{}) (wait func()) {
 	var checkers sync.WaitGroup
 	start := func(n int) {
 		for range n {
@@ -101,7 +95,7 @@ func (c *checker) startCheckers(ctx context.Context, js jetstream.JetStream, wor
 	cores := runtime.GOMAXPROCS(0)
 	few := cores / 4
 	start(few)
-	checkers.Go(func() { c.awaitStored(ctx, js, allCame, sync.OnceFunc(func() { start(cores - few) })) })
+	checkers.Go(func() { c.awaitStored(ctx, allCame, sync.OnceFunc(func() { start(cores - few) })) })
 	return checkers.Wait
 }
 
@@ -112,7 +106,7 @@ const quietTicks = 10
 // messages have been read. The second condition covers dead letters in another stream and results with several parts.
 // awaitStored calls ready earlier if the stream has stopped growing: without checkers, reading stops when the queue of
 // work is full. It doesn't call ready if all results are already checked or if ctx is done.
-func (c *checker) awaitStored(ctx context.Context, js jetstream.JetStream, allCame <-chan struct{}, ready func()) {
+func (c *checker) awaitStored(ctx context.Context, allCame <-chan struct{}, ready func()) {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for quiet := 0; c.verified.Load() < int64(c.payloads); quiet++ {
@@ -125,7 +119,7 @@ func (c *checker) awaitStored(ctx context.Context, js jetstream.JetStream, allCa
 		case <-ctx.Done():
 			return
 		}
-		n, err := c.countStored(ctx, js)
+		n, err := c.countStored(ctx)
 		switch {
 		case err == nil && n >= c.payloads && c.extra.Load() == 0:
 			c.storedAfter.Store(int64(time.Since(c.started)))
@@ -140,8 +134,8 @@ func (c *checker) awaitStored(ctx context.Context, js jetstream.JetStream, allCa
 }
 
 // countStored returns the number of results in the result stream. The stream may also have commit markers and the log of a state.
-func (c *checker) countStored(ctx context.Context, js jetstream.JetStream) (n int, err error) {
-	s, err := js.Stream(ctx, c.stream)
+func (c *checker) countStored(ctx context.Context) (n int, err error) {
+	s, err := c.js.Stream(ctx, c.stream)
 	if err != nil {
 		return 0, err
 	}
@@ -163,10 +157,10 @@ type arrival struct {
 
 // open reads the streams that the filters match, until ctx is done. Only one goroutine may receive from the returned
 // channel.
-func (c *checker) open(ctx context.Context, js jetstream.JetStream) (<-chan arrival, error) {
+func (c *checker) open(ctx context.Context) (<-chan arrival, error) {
 	byStream := map[string][]string{}
 	for _, filter := range c.filters {
-		name, err := js.StreamNameBySubject(ctx, filter)
+		name, err := c.js.StreamNameBySubject(ctx, filter)
 		if err != nil {
 			return nil, fmt.Errorf("find the stream of %s: %w", filter, err)
 		}
@@ -174,7 +168,7 @@ func (c *checker) open(ctx context.Context, js jetstream.JetStream) (<-chan arri
 	}
 	came := make(chan arrival)
 	for name, filters := range byStream {
-		consumer, err := js.OrderedConsumer(ctx, name, jetstream.OrderedConsumerConfig{FilterSubjects: filters})
+		consumer, err := c.js.OrderedConsumer(ctx, name, jetstream.OrderedConsumerConfig{FilterSubjects: filters})
 		if err != nil {
 			return nil, err
 		}
@@ -360,10 +354,6 @@ func (c *checker) findings() error {
 // surplus returns the number of messages in the stream beyond all parts of one result per document. A repeated publish
 // without deduplication would leave such messages. Call surplus after the worker has stopped.
 func (c *checker) surplus(ctx context.Context) (int, error) {
-	js, err := jsapi.API{}.New(c.nc)
-	if err != nil {
-		return 0, err
-	}
-	n, err := c.countStored(ctx, js)
+	n, err := c.countStored(ctx)
 	return n - c.payloads - int(c.extra.Load()), err
 }

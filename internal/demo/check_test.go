@@ -12,7 +12,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest/jsapi"
 	"millrace/internal/ingest/natstest"
 	"millrace/internal/ingest/results"
 	"millrace/internal/memory"
@@ -165,11 +164,7 @@ func TestInterruptedDemoEndsWithAFullQueue(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	work := make(chan result, workQueue)
-	js, err := jsapi.API{}.New(s.demo.checker.nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	came, err := s.demo.checker.open(ctx, js)
+	came, err := s.demo.checker.open(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"millrace/internal/console"
 	"millrace/internal/frame"
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/jsapi"
 	"millrace/internal/memory"
 	"millrace/internal/streams"
 	"millrace/internal/textframes"
@@ -63,11 +64,17 @@ func New(o Options) (*Demo, error) {
 		in.Close()
 		return nil, fmt.Errorf("demo: checker: %w", err)
 	}
+	js, err := jsapi.API{}.New(out)
+	if err != nil {
+		in.Close()
+		out.Close()
+		return nil, fmt.Errorf("demo: checker: %w", err)
+	}
 	return &Demo{
 		o:        o,
 		producer: &producer{nc: in, docs: docs, encoding: o.Frames.Encoding, payloads: o.Payloads, prefix: o.InputPrefix},
 		checker: &checker{
-			nc: out, docs: docs, payloads: o.Payloads, stream: o.ResultStream,
+			js: js, docs: docs, payloads: o.Payloads, stream: o.ResultStream,
 			filters: []string{o.ResultPrefix + ".>", o.DeadLetterPrefix + ".>"},
 			seen:    make([]uint8, o.Payloads), parts: map[int][]jetstream.Msg{}, stall: stallLimit,
 		},
@@ -77,7 +84,7 @@ func New(o Options) (*Demo, error) {
 // Close closes both connections.
 func (d *Demo) Close() {
 	d.producer.nc.Close()
-	d.checker.nc.Close()
+	d.checker.js.Conn().Close()
 }
 
 // Run produces and checks documents while a worker runs. It returns when every document is stored and every result is
