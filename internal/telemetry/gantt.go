@@ -22,12 +22,11 @@ const (
 // ganttMarks are the characters that represent batches. Each batch uses the next character, so neighbours differ.
 const ganttMarks = "123456789abcdefghijklmnopqrstuvwxyz"
 
-// Characters for idle time, and for the row that counts busy engines.
-const (
-	idleMark  = '.'
-	twoMark   = '='
-	threeMark = '#'
-)
+// idleMark represents idle time of an engine.
+const idleMark = '.'
+
+// overlapMarks are the characters of the row "overlap", indexed by the number of busy engines.
+const overlapMarks = "  =#"
 
 // RenderGantt draws the part of the timeline in which a device's engines overlapped most. The drawing is in ASCII and
 // at most width columns wide, limited to the range from 40 to 500. It has one row per engine, in which each batch is a
@@ -47,9 +46,9 @@ func (t *Timeline) RenderGantt(w io.Writer, width int) error {
 	for e := range streams.NumEngines {
 		writeRow(&out, e.String(), rows[e])
 	}
-	writeRow(&out, "overlap", s.overlapMarks(columns))
+	writeRow(&out, "overlap", rows[overlapRow])
 	writeAxis(&out, s.span.Duration(), columns)
-	fmt.Fprintf(&out, "\n%c two engines busy, %c all three\n", twoMark, threeMark)
+	out.WriteString("\n= two engines busy, # all three\n")
 	_, err := w.Write(out.Bytes())
 	return err
 }
@@ -67,73 +66,26 @@ func (s stretch) legend() string {
 	return fmt.Sprintf("batches %d to %d drawn as 1 to %c", first, last, ganttMarks[n-1])
 }
 
-// draw fills a row of columns for each engine. A column shows the batch that occupies most of it.
-func (s stretch) draw(columns int) (rows [streams.NumEngines][]byte) {
-	for e, stage := range engineStages {
-		row := bytes.Repeat([]byte{idleMark}, columns)
-		longest := make([]time.Duration, columns)
-		for i := range s.records {
-			s.mark(row, longest, s.records[i].Stages[stage], ganttMarks[i%len(ganttMarks)])
+// overlapRow is the row of a drawing that shows the overlap. The rows before it show the engines.
+const overlapRow = streams.NumEngines
+
+// draw returns the rows of a drawing. Each column shows the moment in its middle.
+func (s stretch) draw(columns int) (rows [streams.NumEngines + 1][]byte) {
+	for c := range columns {
+		at := s.span.Start + time.Duration(float64(s.span.Duration())*(float64(c)+0.5)/float64(columns))
+		busy := 0
+		for e, stage := range engineStages {
+			mark := byte(idleMark)
+			i := slices.IndexFunc(s.records, func(r inflight.Record) bool { return r.Stages[stage].Start <= at && at < r.Stages[stage].End })
+			if i >= 0 {
+				mark = ganttMarks[i%len(ganttMarks)]
+				busy++
+			}
+			rows[e] = append(rows[e], mark)
 		}
-		rows[e] = row
+		rows[overlapRow] = append(rows[overlapRow], overlapMarks[busy])
 	}
 	return rows
-}
-
-// mark draws one span in a row, with the character with. For each column, longest holds the time that the drawn batch
-// occupies in it.
-func (s stretch) mark(row []byte, longest []time.Duration, span streams.Span, with byte) {
-	start, end := max(span.Start, s.span.Start), min(span.End, s.span.End)
-	if start >= end {
-		return
-	}
-	columns := len(row)
-	for c := s.column(start, columns); c < columns && s.edge(c, columns) < end; c++ {
-		share := min(end, s.edge(c+1, columns)) - max(start, s.edge(c, columns))
-		if share > longest[c] {
-			longest[c], row[c] = share, with
-		}
-	}
-}
-
-// edge returns the start time of a column in a drawing with the given number of columns.
-func (s stretch) edge(column, columns int) time.Duration {
-	return s.span.Start + time.Duration(float64(s.span.Duration())*float64(column)/float64(columns))
-}
-
-// column returns the column that contains the time or, due to rounding, the one before.
-func (s stretch) column(at time.Duration, columns int) int {
-	c := int(float64(at-s.span.Start) / float64(s.span.Duration()) * float64(columns))
-	return min(max(c, 0), columns-1)
-}
-
-// overlapMarks returns a row that shows the number of busy engines in the middle of each column. It uses the times,
-// because two consecutive batches can share a column of the drawing.
-func (s stretch) overlapMarks(columns int) []byte {
-	marks := bytes.Repeat([]byte{' '}, columns)
-	for c := range marks {
-		middle := (s.edge(c, columns) + s.edge(c+1, columns)) / 2
-		switch s.busyAt(middle) {
-		case 2:
-			marks[c] = twoMark
-		case 3:
-			marks[c] = threeMark
-		}
-	}
-	return marks
-}
-
-// busyAt returns the number of engines that are busy at a given time.
-func (s stretch) busyAt(at time.Duration) (engines int) {
-	for _, stage := range engineStages {
-		if slices.ContainsFunc(s.records, func(r inflight.Record) bool {
-			span := r.Stages[stage]
-			return span.Start <= at && at < span.End
-		}) {
-			engines++
-		}
-	}
-	return engines
 }
 
 func writeRow(out *bytes.Buffer, name string, row []byte) {
@@ -232,8 +184,8 @@ func (t *Timeline) busiest() (best stretch, found bool) {
 
 // overlap returns a score for the overlap of the engines. Three busy engines score more than two.
 func (s stretch) overlap() int {
-	marks := s.overlapMarks(minGanttWidth)
-	return bytes.Count(marks, []byte{twoMark}) + 4*bytes.Count(marks, []byte{threeMark})
+	marks := s.draw(minGanttWidth)[overlapRow]
+	return bytes.Count(marks, []byte{overlapMarks[2]}) + 4*bytes.Count(marks, []byte{overlapMarks[3]})
 }
 
 // stretchLength returns stretchBatches times the median time of a batch on the device. It returns at most the time from
