@@ -56,9 +56,9 @@ type liveDevice struct {
 	Name   string            `json:"name"`
 	Offset string            `json:"offset"` // from Base to the epoch of the device's clock
 	Bounds LiveBounds        `json:"bounds"`
-	Sums   map[string]uint64 `json:"sums"`   // batches, failed, payloads, bytes
+	Sums   sums              `json:"sums"`
 	Closed map[string]uint64 `json:"closed"` // number of batches by close reason
-	Stats  *liveStats        `json:"stats"`  // null while there is no pipeline
+	Stats  *streams.Stats    `json:"stats"`  // null while there is no pipeline; times in nanoseconds, memory in bytes
 }
 
 // LiveBounds are the bounds of batches on every device. The timeline page uses them to show batch fill.
@@ -66,19 +66,6 @@ type LiveBounds struct {
 	Lanes    int `json:"lanes"`
 	Payloads int `json:"payloads"` // per batch
 	Bytes    int `json:"bytes"`    // per batch
-}
-
-// liveStats is streams.Stats in the page's format: times in nanoseconds, memory in bytes.
-type liveStats struct {
-	Lanes    map[string]int           `json:"lanes"` // number of lanes by state
-	Scratch  map[string]int64         `json:"scratch"`
-	Engines  map[string]time.Duration `json:"engines"` // busy time of each engine
-	Busy     time.Duration            `json:"busy"`
-	Overlap  time.Duration            `json:"overlap"`
-	Counted  time.Duration            `json:"counted"` // length of the period of Engines, Busy and Overlap
-	InHand   int                      `json:"in_hand"`
-	Pinned   int64                    `json:"pinned"`
-	Pageable int64                    `json:"pageable"`
 }
 
 // liveBatch is an inflight.Record in the page's format.
@@ -189,43 +176,22 @@ func (d Debug) condition() liveCondition {
 func nanos(d time.Duration) string { return strconv.FormatInt(int64(d), 10) }
 
 // statsByDevice returns the stats of all pipelines, or none before the pipelines run.
-func (d Debug) statsByDevice() map[string]*liveStats {
-	byDevice := map[string]*liveStats{}
+func (d Debug) statsByDevice() map[string]*streams.Stats {
+	byDevice := map[string]*streams.Stats{}
 	if d.Stats != nil {
 		for _, s := range d.Stats() {
-			byDevice[s.Device] = liveStatsOf(s)
+			byDevice[s.Device] = &s
 		}
 	}
 	return byDevice
 }
 
-func liveStatsOf(s streams.Stats) *liveStats {
-	engines := map[string]time.Duration{}
-	for e := range streams.NumEngines {
-		engines[e.String()] = s.Engines[e]
-	}
-	return &liveStats{
-		Lanes: map[string]int{"free": s.Lanes.Free, "filling": s.Lanes.Filling, "in_flight": s.Lanes.InFlight},
-		Scratch: map[string]int64{
-			"used": s.Scratch.Used, "reserved": s.Scratch.Reserved, "high_water": s.Scratch.HighWater, "limit": s.Scratch.Limit,
-			"allocations": int64(s.Scratch.Allocations), "failures": int64(s.Scratch.Failures),
-		},
-		Engines: engines, Busy: s.Busy, Overlap: s.Overlap, Counted: s.Counted,
-		InHand: s.InHand, Pinned: s.Pinned, Pageable: s.Pageable,
-	}
-}
-
-func (t trackedDevice) liveView(base time.Time, bounds LiveBounds, stats *liveStats) liveDevice {
+func (t trackedDevice) liveView(base time.Time, bounds LiveBounds, stats *streams.Stats) liveDevice {
 	closed := map[string]uint64{}
 	for reason, batches := range t.sums.closed {
 		closed[streams.CloseReason(reason).String()] = batches
 	}
-	return liveDevice{
-		ID: t.id, Name: cmp.Or(t.name, t.id), Offset: nanos(t.epoch.Sub(base)), Bounds: bounds, Stats: stats, Closed: closed,
-		Sums: map[string]uint64{
-			"batches": t.sums.batches, "failed": t.sums.failed, "payloads": t.sums.payloads, "bytes": t.sums.bytes,
-		},
-	}
+	return liveDevice{ID: t.id, Name: cmp.Or(t.name, t.id), Offset: nanos(t.epoch.Sub(base)), Bounds: bounds, Stats: stats, Closed: closed, Sums: t.sums}
 }
 
 func liveRecord(r *inflight.Record, device int, seq uint64) liveBatch {

@@ -7,6 +7,7 @@ package telemetry
 
 import (
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -54,7 +55,7 @@ type Metrics struct {
 	leftOut    prometheus.Counter
 	restarts   prometheus.Counter
 	fallback   prometheus.Gauge
-	suppressed [len(logLevels)]prometheus.Counter
+	suppressed *prometheus.CounterVec // by level
 	operators  operatorMetrics
 	trim       *trimMetrics
 	job        *jobCounter
@@ -213,26 +214,14 @@ func (m *Metrics) WatchMemory(read func() memory.Usage) {
 	}, func() float64 { return float64(read().Waits) })
 }
 
-// logLevels are the values of the label level.
-var logLevels = [...]string{"debug", "info", "warn", "error"}
-
 func (m *Metrics) registerLog() {
-	lines := m.factory.NewCounterVec(prometheus.CounterOpts{Name: "log_suppressed_total", Help: "Log lines that were suppressed because their message repeated, by level."}, []string{"level"})
-	for i, level := range logLevels {
-		m.suppressed[i] = lines.WithLabelValues(level)
+	m.suppressed = m.factory.NewCounterVec(prometheus.CounterOpts{Name: "log_suppressed_total", Help: "Log lines that were suppressed because their message repeated, by level."}, []string{"level"})
+	for _, level := range []string{"debug", "info", "warn", "error"} {
+		m.suppressed.WithLabelValues(level)
 	}
 }
 
-// LogSuppressed counts a suppressed log line of the given level.
+// LogSuppressed counts a suppressed log line of the given level. A level between two names, such as WARN+1, counts as the lower one.
 func (m *Metrics) LogSuppressed(level slog.Level) {
-	switch {
-	case level >= slog.LevelError:
-		m.suppressed[3].Inc()
-	case level >= slog.LevelWarn:
-		m.suppressed[2].Inc()
-	case level >= slog.LevelInfo:
-		m.suppressed[1].Inc()
-	default:
-		m.suppressed[0].Inc()
-	}
+	m.suppressed.WithLabelValues(strings.ToLower(strings.TrimRight(level.String(), "+-0123456789"))).Inc()
 }

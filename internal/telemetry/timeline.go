@@ -33,8 +33,11 @@ type trackedDevice struct {
 
 // sums counts all batches of a device since the start, including batches that are no longer in the ring.
 type sums struct {
-	batches, failed, payloads, bytes uint64
-	closed                           [streams.NumCloseReasons]uint64
+	Batches  uint64 `json:"batches"`
+	Failed   uint64 `json:"failed"`
+	Payloads uint64 `json:"payloads"`
+	Bytes    uint64 `json:"bytes"`
+	closed   [streams.NumCloseReasons]uint64
 }
 
 var _ Observer = (*Timeline)(nil)
@@ -86,12 +89,12 @@ func (t *Timeline) BatchDone(r *inflight.Record) {
 func (t *Timeline) AddBatch(r *streams.Record) { t.BatchDone(&inflight.Record{Record: *r}) }
 
 func (s *sums) add(r *inflight.Record) {
-	s.batches++
-	s.payloads += uint64(r.Payloads)
-	s.bytes += uint64(r.Bytes)
+	s.Batches++
+	s.Payloads += uint64(r.Payloads)
+	s.Bytes += uint64(r.Bytes)
 	s.closed[r.Closed]++
 	if r.Err != nil {
-		s.failed++
+		s.Failed++
 	}
 }
 

@@ -190,13 +190,13 @@ function recent(device) {
   const seconds = (last.at - first.at) / SECOND;
   const rate = (name) => (seconds > 0 ? (last.sums[name] - first.sums[name]) / seconds : 0);
   const figures = { payloads: rate("payloads"), bytes: rate("bytes"), busy: NaN, overlap: NaN, several: NaN, engines: [NaN, NaN, NaN], seconds, few: true };
-  if (first.stats && last.stats && last.stats.counted > first.stats.counted) {
-    const up = last.stats.counted - first.stats.counted, busy = last.stats.busy - first.stats.busy;
+  if (first.stats && last.stats && last.stats.Counted > first.stats.Counted) {
+    const up = last.stats.Counted - first.stats.Counted, busy = last.stats.Busy - first.stats.Busy;
     figures.few = false;
     figures.busy = busy / up;
-    figures.several = (last.stats.overlap - first.stats.overlap) / up;
-    figures.overlap = busy > 0 ? (last.stats.overlap - first.stats.overlap) / busy : NaN;
-    figures.engines = ENGINES.map((name) => (last.stats.engines[name] - first.stats.engines[name]) / up);
+    figures.several = (last.stats.Overlap - first.stats.Overlap) / up;
+    figures.overlap = busy > 0 ? (last.stats.Overlap - first.stats.Overlap) / busy : NaN;
+    figures.engines = ENGINES.map((_, e) => (last.stats.Engines[e] - first.stats.Engines[e]) / up);
   }
   return figures;
 }

@@ -106,7 +106,7 @@ function overlapNote(device) {
   const stats = device.stats;
   if (!stats || device.batches.length === 0) return "no batch yet";
   if (!copies(device)) return "nothing is copied here, so there is nothing to overlap";
-  return percent(stats.overlap / stats.busy) + " % since the start";
+  return percent(stats.Overlap / stats.Busy) + " % since the start";
 }
 
 function showFill(section, device) {
@@ -123,7 +123,7 @@ function showFill(section, device) {
 // how much the pool has handed out, because a pool counts memory as free again as soon as its release is enqueued, long
 // before the batch has used it.
 function showScratch(section, device) {
-  const pool = device.stats.scratch, some = device.batches.slice(-FILL_OF);
+  const pool = device.stats.Scratch, some = device.batches.slice(-FILL_OF);
   const mean = some.length ? some.reduce((sum, b) => sum + b.scratch, 0) / some.length : 0;
   const most = some.reduce((most, b) => Math.max(most, b.scratch), 0), together = scratchAtOnce(some);
   const [value, unit] = bytes(Math.round(mean)).split(" ");
@@ -131,7 +131,7 @@ function showScratch(section, device) {
   section.field("scratch-unit").textContent = unit + "/batch";
   setWidth(section.field("used"), together / pool.limit);
   setWidth(section.field("reserved"), pool.reserved / pool.limit);
-  section.field("scratch-sub").textContent = "at most " + bytes(most) + ", together " + bytes(together) + "; pool " + bytes(pool.reserved) + " of " + bytes(pool.limit);
+  section.field("scratch-sub").textContent = "at most " + bytes(most) + ", together " + bytes(together) + "; pool " + bytes(pool.Reserved) + " of " + bytes(pool.Limit);
 }
 
 // scratchAtOnce returns the most scratch that batches used at the same time: a batch needs it while it computes.
@@ -148,10 +148,10 @@ function scratchAtOnce(batches) {
 
 function showLanes(section, device) {
   if (!device.stats) return;
-  const lanes = device.stats.lanes;
-  section.field("lanes").textContent = lanes.in_flight;
-  section.field("lanes-unit").textContent = "of " + (lanes.in_flight + lanes.filling + lanes.free) + " in flight";
-  section.field("lanes-sub").textContent = lanes.filling + " filling, " + lanes.free + " free";
+  const lanes = device.stats.Lanes;
+  section.field("lanes").textContent = lanes.InFlight;
+  section.field("lanes-unit").textContent = "of " + (lanes.InFlight + lanes.Filling + lanes.Free) + " in flight";
+  section.field("lanes-sub").textContent = lanes.Filling + " filling, " + lanes.Free + " free";
   const dots = section.field("lane-dots");
   dots.replaceChildren(...["in_flight", "filling", "free"].flatMap((state) => Array.from({ length: lanes[state] }, () => {
     const dot = document.createElement("span");

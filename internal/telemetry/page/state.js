@@ -51,7 +51,7 @@ function behind(ns) {
 }
 
 function inFlightText() {
-  return count(model.devices.reduce((sum, d) => sum + (d.stats?.lanes.in_flight ?? 0), 0)) + " in flight";
+  return count(model.devices.reduce((sum, d) => sum + (d.stats?.Lanes.InFlight ?? 0), 0)) + " in flight";
 }
 
 // troubleNow returns the key of the trouble that the red banner explains, or undefined.

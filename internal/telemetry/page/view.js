@@ -66,7 +66,7 @@ function waitingSince() {
 }
 
 function inFlight() {
-  return model.devices.some((d) => d.stats && d.stats.lanes.in_flight > 0);
+  return model.devices.some((d) => d.stats && d.stats.Lanes.InFlight > 0);
 }
 
 // advance moves the view to its position at the current time.
