@@ -162,7 +162,7 @@ func (f *demoFlags) checkField(cfg *config.Config, framing frame.Framing) error 
 		}
 	case framing == frame.JSONArray:
 		return need("--framing json_array")
-	case cfg.ParsedFormat() == operator.Annotated:
+	case cfg.ResultFormat == operator.Annotated:
 		return need("MILLRACE_RESULT_FORMAT=annotated")
 	case len(cfg.KeepFields) > 0:
 		return need("MILLRACE_KEEP_FIELDS")
@@ -226,7 +226,7 @@ func demoConfig() (*config.Config, error) {
 // has flags.
 func demoRefusesFrames(cfg *config.Config) error {
 	for _, v := range []struct{ variable, value, flag string }{
-		{"MILLRACE_FRAMING", cfg.Framing, "--framing"}, {"MILLRACE_DECOMPRESS", cfg.Decompress, "--compress"}, {"MILLRACE_FIELD", cfg.Field, "--field"},
+		{"MILLRACE_FRAMING", cfg.Framing.String(), "--framing"}, {"MILLRACE_DECOMPRESS", cfg.Decompress.String(), "--compress"}, {"MILLRACE_FIELD", cfg.Field, "--field"},
 	} {
 		if v.value != "none" && v.value != "auto" && v.value != "" {
 			return usageError{fmt.Errorf("demo: %s is %s, but the demo makes the messages itself: unset it and use %s", v.variable, v.value, v.flag)}

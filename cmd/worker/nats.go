@@ -194,10 +194,10 @@ func use(cfg *config.Config, devices int, s topology.States) topology.Use {
 
 // frames returns the settings for frames and the maximum sizes of their results.
 func frames(cfg *config.Config) topology.Frames {
-	format, ops := cfg.ParsedFormat(), cfg.ParsedOperators()
+	format, ops := cfg.ResultFormat, cfg.ParsedOperators()
 	one, two := maxResult(format, ops, 1), maxResult(format, ops, 2)
 	return topology.Frames{
-		Framed: cfg.ParsedSplitter().Framing != frame.None, Compressed: cfg.ParsedDecompress() != compression.None,
+		Framed: cfg.Framing != frame.None, Compressed: cfg.Decompress != compression.None,
 		Records: cfg.FrameRecords, Bytes: int(cfg.FrameBytes), Result: one, ResultMore: two - one,
 	}
 }
@@ -250,8 +250,8 @@ func ingestOptions(cfg *config.Config, log *slog.Logger, observer ingest.Observe
 	return ingest.Options{
 		Topology: topo,
 		Messages: memory.Messages{
-			Operators: cfg.ParsedOperators(), Format: cfg.ParsedFormat(), Filter: cfg.ParsedFilter(), AnnotateAs: cfg.AnnotateAs, Compress: cfg.ParsedResultEncoding(),
-			Split: cfg.ParsedSplitter(), Decompress: cfg.ParsedDecompress(),
+			Operators: cfg.ParsedOperators(), Format: cfg.ResultFormat, Filter: cfg.ParsedFilter(), AnnotateAs: cfg.AnnotateAs, Compress: cfg.ResultEncoding,
+			Split: cfg.Splitter(), Decompress: cfg.Decompress,
 		},
 		Linger: cfg.Linger, DrainTimeout: cfg.DrainTimeout, ConfirmAcks: cfg.Ack == "confirmed",
 		Logger: log, Observer: observer,

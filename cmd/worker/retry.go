@@ -75,7 +75,7 @@ func runRetry(ctx context.Context, f *retryFlags) error {
 	defer nc.Close()
 	r := &resend.Resender{
 		Conn: nc, Topology: deployment(cfg), Name: cfg.Consumer + "-retry", Select: selected, Rate: f.rate, DryRun: f.dryRun,
-		Reading: resend.Reading{Framing: cfg.ParsedSplitter().Framing, Column: cfg.Field, Decompress: cfg.ParsedDecompress()},
+		Reading: resend.Reading{Framing: cfg.Framing, Column: cfg.Field, Decompress: cfg.Decompress},
 		Each: func(e resend.Entry) {
 			if e.Err != nil {
 				fmt.Fprintf(os.Stderr, "worker: retry: not sent: %v: %v\n", e, e.Err)

@@ -259,7 +259,7 @@ func (b *bodyFlags) add(c *cobra.Command, about string) {
 
 // parse returns the framing and the compression. The error names every wrong flag.
 func (b *bodyFlags) parse() (framing frame.Framing, encoding compression.Encoding, err error) {
-	framing, badFraming := frame.ParseFraming(b.framing)
+	badFraming := framing.UnmarshalText([]byte(b.framing))
 	switch {
 	case badFraming != nil:
 	case framing == frame.Auto:
@@ -296,10 +296,10 @@ func (s *sendFlags) framer(c *cobra.Command) (*cliclient.Framer, error) {
 // noteMisread prints a note to standard error if a worker with this configuration doesn't split or decompress the
 // messages.
 func noteMisread(cfg *config.Config, f *cliclient.Framer) {
-	if reads := cfg.Framing; f.Framing != frame.None && reads != f.Framing.String() && reads != frame.Auto.String() {
+	if reads := cfg.Framing; f.Framing != frame.None && reads != f.Framing && reads != frame.Auto {
 		fmt.Fprintf(os.Stderr, "note: a worker splits these frames if MILLRACE_FRAMING is %s or auto; here it is %s\n", f.Framing, reads)
 	}
-	if reads := cfg.Decompress; f.Encoding != compression.None && reads != f.Encoding.String() && reads != compression.Auto.String() {
+	if reads := cfg.Decompress; f.Encoding != compression.None && reads != f.Encoding && reads != compression.Auto {
 		fmt.Fprintf(os.Stderr, "note: a worker decompresses these messages if MILLRACE_DECOMPRESS is %s or auto; here it is %s\n", f.Encoding, reads)
 	}
 }

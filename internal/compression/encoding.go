@@ -33,12 +33,14 @@ var names = [...]string{None: "none", Zstd: "zstd", Gzip: "gzip", LZ4: "lz4", Sn
 // ofResults are the encodings that a Compressor writes.
 var ofResults = []Encoding{None, Zstd, LZ4, Snappy}
 
-// Parse parses the encoding of inputs: none, zstd, gzip, lz4, snappy or auto.
-func Parse(name string) (Encoding, error) {
-	if i := slices.Index(names[:], name); i >= 0 {
-		return Encoding(i), nil
+// UnmarshalText parses the encoding of inputs: none, zstd, gzip, lz4, snappy or auto.
+func (e *Encoding) UnmarshalText(name []byte) error {
+	i := slices.Index(names[:], string(name))
+	if i < 0 {
+		return fmt.Errorf("unknown encoding %q: known are %s", name, strings.Join(names[:], ", "))
 	}
-	return None, fmt.Errorf("unknown encoding %q: known are %s", name, strings.Join(names[:], ", "))
+	*e = Encoding(i)
+	return nil
 }
 
 // ParseResult parses the encoding of results: none, zstd, lz4 or snappy.
@@ -53,7 +55,7 @@ func ParseResult(name string) (Encoding, error) {
 	return None, fmt.Errorf("unknown encoding %q of results: known are %s", name, strings.Join(known, ", "))
 }
 
-// String returns the name that Parse accepts.
+// String returns the name that UnmarshalText parses.
 func (e Encoding) String() string {
 	if int(e) < len(names) {
 		return names[e]

@@ -7,8 +7,9 @@ import (
 
 func TestNamesOfSettings(t *testing.T) {
 	for e := None; e <= Auto; e++ {
-		if got, err := Parse(e.String()); err != nil || got != e {
-			t.Errorf("Parse(%q) = %v, %v", e, got, err)
+		var got Encoding
+		if err := got.UnmarshalText([]byte(e.String())); err != nil || got != e {
+			t.Errorf("%q is parsed as %v, %v", e, got, err)
 		}
 		got, err := ParseResult(e.String())
 		if written := e != Gzip && e != Auto; written != (err == nil && got == e) {
@@ -16,8 +17,8 @@ func TestNamesOfSettings(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"", "ZSTD", "brotli"} {
-		if _, err := Parse(name); err == nil || !strings.Contains(err.Error(), "none, zstd, gzip, lz4, snappy, auto") {
-			t.Errorf("Parse(%q): error %v doesn't name the known encodings", name, err)
+		if err := new(Encoding).UnmarshalText([]byte(name)); err == nil || !strings.Contains(err.Error(), "none, zstd, gzip, lz4, snappy, auto") {
+			t.Errorf("%q: error %v doesn't name the known encodings", name, err)
 		}
 		if _, err := ParseResult(name); err == nil || !strings.Contains(err.Error(), "none, zstd, lz4, snappy") {
 			t.Errorf("ParseResult(%q): error %v doesn't name the known encodings", name, err)

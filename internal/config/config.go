@@ -69,23 +69,23 @@ type Config struct {
 	AckWait       time.Duration `split_words:"true" default:"30s" min:"1s" max:"1h" desc:"the time after which the server redelivers an unacknowledged payload; set on a consumer that the worker creates"`
 	MaxAckPending int           `split_words:"true" default:"0" min:"0" max:"10000000" desc:"the largest number of unacknowledged payloads; set on a consumer that the worker creates; 0: derived from lanes and batch payloads"`
 
-	Operators    List   `split_words:"true" default:"crc32c,minhash" form:"operators, separated by commas, like crc32c,minhash?k=24" desc:"the operators in order, with their parameters as a query"`
-	OperatorPath List   `split_words:"true" form:"folders, separated by commas" desc:"folders with operators of your own; see docs/operators.md"`
-	CacheDir     string `split_words:"true" form:"a directory" desc:"keeps compiled operators; workers may share it. empty: the worker compiles operators at each start"`
-	ResultFormat string `split_words:"true" default:"json" oneof:"json,binary,arrow,annotated" desc:"the format of results. annotated: each record is a JSON object or a row of an Arrow stream and goes on as it came, with one more member or column; see docs/results.md"`
-	AnnotateAs   string `split_words:"true" default:"millrace" is:"member" form:"letters, digits and underscores" desc:"the name of the member or column with the results of an annotated record; a member or column with this name is replaced"`
-	Filter       string `form:"a CEL expression, preset:curator-english, or empty" desc:"which records are in results, such as record.bytes > 100; empty: all; see docs/text.md"`
+	Operators    List            `split_words:"true" default:"crc32c,minhash" form:"operators, separated by commas, like crc32c,minhash?k=24" desc:"the operators in order, with their parameters as a query"`
+	OperatorPath List            `split_words:"true" form:"folders, separated by commas" desc:"folders with operators of your own; see docs/operators.md"`
+	CacheDir     string          `split_words:"true" form:"a directory" desc:"keeps compiled operators; workers may share it. empty: the worker compiles operators at each start"`
+	ResultFormat operator.Format `split_words:"true" default:"json" oneof:"json,binary,arrow,annotated" desc:"the format of results. annotated: each record is a JSON object or a row of an Arrow stream and goes on as it came, with one more member or column; see docs/results.md"`
+	AnnotateAs   string          `split_words:"true" default:"millrace" is:"member" form:"letters, digits and underscores" desc:"the name of the member or column with the results of an annotated record; a member or column with this name is replaced"`
+	Filter       string          `form:"a CEL expression, preset:curator-english, or empty" desc:"which records are in results, such as record.bytes > 100; empty: all; see docs/text.md"`
 
 	State State
 
-	Framing        string `split_words:"true" default:"none" oneof:"none,newline_delimited,length_delimited,varint_length_delimited,arrow,json_array,auto" desc:"how a message holds records. none: it is one record. auto: its Content-Type selects the framing; see docs/frames.md"`
-	Field          string `form:"a name, a path like doc.body, or empty" desc:"the field of each JSON object that is the record, or the Arrow column that holds the records; empty: the whole record, or the only binary or string column; see docs/text.md"`
-	FieldMissing   string `split_words:"true" default:"reject" oneof:"reject,null" desc:"a record whose field is missing or isn't a string. reject: it becomes a dead letter. null: its result has the status null"`
-	KeepFields     List   `split_words:"true" form:"names or paths, separated by commas" desc:"the fields or Arrow columns that are copied to the record's result; see docs/text.md"`
-	FrameRecords   int    `split_words:"true" default:"65536" min:"1" max:"16777216" desc:"the largest number of records in a message"`
-	FrameBytes     Size   `split_words:"true" default:"64MiB" min:"4KiB" max:"4095MiB" desc:"the largest size of a framed or compressed message after decompression. The worker reserves memory for it; see docs/operations.md"`
-	Decompress     string `split_words:"true" default:"none" oneof:"none,zstd,gzip,lz4,snappy,auto" desc:"the compression of messages. auto: by Content-Encoding, otherwise none"`
-	ResultEncoding string `split_words:"true" default:"none" oneof:"none,zstd,lz4,snappy" desc:"the compression of results, which their Content-Encoding names"`
+	Framing        frame.Framing        `split_words:"true" default:"none" oneof:"none,newline_delimited,length_delimited,varint_length_delimited,arrow,json_array,auto" desc:"how a message holds records. none: it is one record. auto: its Content-Type selects the framing; see docs/frames.md"`
+	Field          string               `form:"a name, a path like doc.body, or empty" desc:"the field of each JSON object that is the record, or the Arrow column that holds the records; empty: the whole record, or the only binary or string column; see docs/text.md"`
+	FieldMissing   string               `split_words:"true" default:"reject" oneof:"reject,null" desc:"a record whose field is missing or isn't a string. reject: it becomes a dead letter. null: its result has the status null"`
+	KeepFields     List                 `split_words:"true" form:"names or paths, separated by commas" desc:"the fields or Arrow columns that are copied to the record's result; see docs/text.md"`
+	FrameRecords   int                  `split_words:"true" default:"65536" min:"1" max:"16777216" desc:"the largest number of records in a message"`
+	FrameBytes     Size                 `split_words:"true" default:"64MiB" min:"4KiB" max:"4095MiB" desc:"the largest size of a framed or compressed message after decompression. The worker reserves memory for it; see docs/operations.md"`
+	Decompress     compression.Encoding `split_words:"true" default:"none" oneof:"none,zstd,gzip,lz4,snappy,auto" desc:"the compression of messages. auto: by Content-Encoding, otherwise none"`
+	ResultEncoding compression.Encoding `split_words:"true" default:"none" oneof:"none,zstd,lz4,snappy" desc:"the compression of results, which their Content-Encoding names"`
 
 	Device  string `split_words:"true" default:"auto" oneof:"auto,cuda,host" desc:"cuda: GPUs. host: CPU cores. auto: GPUs if there are any"`
 	Devices List   `split_words:"true" default:"all" form:"all, or GPU ordinals and UUIDs, like 0,1 or GPU-..." desc:"the GPUs to use"`
@@ -112,12 +112,7 @@ type Config struct {
 
 	read      readings            // variables, problems and warnings that Load has found
 	operators []operator.Operator // parsed Operators
-	format    operator.Format     // parsed ResultFormat
 	filter    *filter.Filter      // parsed Filter
-
-	framing        frame.Framing        // parsed Framing
-	decompress     compression.Encoding // parsed Decompress
-	resultEncoding compression.Encoding // parsed ResultEncoding
 }
 
 // Result describes the messages that hold results.
@@ -176,23 +171,14 @@ func (c *Config) ParsedOperators() []operator.Operator { return c.operators }
 // ParsedFilter returns the filter, or nil if all records are in results.
 func (c *Config) ParsedFilter() *filter.Filter { return c.filter }
 
-// ParsedFormat returns the format that ResultFormat names.
-func (c *Config) ParsedFormat() operator.Format { return c.format }
-
-// ParsedSplitter returns the splitter that divides messages into records, with the limits of a frame.
-func (c *Config) ParsedSplitter() frame.Splitter {
+// Splitter returns the splitter that divides messages into records, with the limits of a frame.
+func (c *Config) Splitter() frame.Splitter {
 	return frame.Splitter{
-		Framing: c.framing, Field: c.Field, NullMissing: c.FieldMissing == "null", Keep: c.KeepFields,
-		Objects:    c.format == operator.Annotated,
+		Framing: c.Framing, Field: c.Field, NullMissing: c.FieldMissing == "null", Keep: c.KeepFields,
+		Objects:    c.ResultFormat == operator.Annotated,
 		MaxRecords: c.FrameRecords, MaxBytes: int64(c.FrameBytes),
 	}
 }
-
-// ParsedDecompress returns the compression of messages that Decompress names.
-func (c *Config) ParsedDecompress() compression.Encoding { return c.decompress }
-
-// ParsedResultEncoding returns the compression of results that ResultEncoding names.
-func (c *Config) ParsedResultEncoding() compression.Encoding { return c.resultEncoding }
 
 // Warnings returns the findings that do not stop the worker, one sentence each. Examples are misspelt names, settings
 // without effect, and addresses that other machines can reach.

@@ -251,7 +251,7 @@ func TestOperatorsAreParsed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := fmt.Sprint(c.ParsedOperators(), c.ParsedFormat()); got != "[crc32c minhash?k=8&hashes=128&seed=42] binary" {
+	if got := fmt.Sprint(c.ParsedOperators(), c.ResultFormat); got != "[crc32c minhash?k=8&hashes=128&seed=42] binary" {
 		t.Errorf("parsed %s", got)
 	}
 	for list, why := range map[string]string{"sha1": `unknown operator "sha1": known are crc32c, minhash, quality, neardup`, "": "empty"} {
@@ -270,10 +270,10 @@ func TestFrameSettingsAreParsed(t *testing.T) {
 		"MILLRACE_FRAMING": "arrow", "MILLRACE_FIELD": "text", "MILLRACE_KEEP_FIELDS": "id", "MILLRACE_FRAME_RECORDS": "10", "MILLRACE_FRAME_BYTES": "4095MiB",
 		"MILLRACE_DECOMPRESS": "auto", "MILLRACE_RESULT_ENCODING": "snappy", "MILLRACE_RESULT_FORMAT": "arrow",
 	})
-	if got, want := c.ParsedSplitter(), (frame.Splitter{Framing: frame.Arrow, Field: "text", Keep: config.List{"id"}, MaxRecords: 10, MaxBytes: 4095 << 20}); !reflect.DeepEqual(got, want) {
+	if got, want := c.Splitter(), (frame.Splitter{Framing: frame.Arrow, Field: "text", Keep: config.List{"id"}, MaxRecords: 10, MaxBytes: 4095 << 20}); !reflect.DeepEqual(got, want) {
 		t.Errorf("the splitter is %+v, want %+v", got, want)
 	}
-	if got := fmt.Sprint(c.ParsedDecompress(), c.ParsedResultEncoding(), c.ParsedFormat()); got != "auto snappy arrow" {
+	if got := fmt.Sprint(c.Decompress, c.ResultEncoding, c.ResultFormat); got != "auto snappy arrow" {
 		t.Errorf("parsed %s", got)
 	}
 }
@@ -283,10 +283,10 @@ func TestEveryWordOfTheFrameSettingsIsParsed(t *testing.T) {
 		words  string
 		parsed func(*config.Config) any
 	}{
-		"FRAMING":         {"none newline_delimited length_delimited varint_length_delimited arrow auto", func(c *config.Config) any { return c.ParsedSplitter().Framing }},
-		"DECOMPRESS":      {"none zstd gzip lz4 snappy auto", func(c *config.Config) any { return c.ParsedDecompress() }},
-		"RESULT_ENCODING": {"none zstd lz4 snappy", func(c *config.Config) any { return c.ParsedResultEncoding() }},
-		"RESULT_FORMAT":   {"json binary arrow", func(c *config.Config) any { return c.ParsedFormat() }},
+		"FRAMING":         {"none newline_delimited length_delimited varint_length_delimited arrow auto", func(c *config.Config) any { return c.Framing }},
+		"DECOMPRESS":      {"none zstd gzip lz4 snappy auto", func(c *config.Config) any { return c.Decompress }},
+		"RESULT_ENCODING": {"none zstd lz4 snappy", func(c *config.Config) any { return c.ResultEncoding }},
+		"RESULT_FORMAT":   {"json binary arrow", func(c *config.Config) any { return c.ResultFormat }},
 	} {
 		for _, word := range strings.Fields(of.words) {
 			if got := fmt.Sprint(of.parsed(good(t, map[string]string{"MILLRACE_" + variable: word}))); got != word {

@@ -17,7 +17,7 @@ func (c *Config) validateFields() {
 	if c.FieldMissing == "null" && c.Field == "" {
 		c.problemDo(missing, "has no effect without "+field, "set both, or unset it")
 	}
-	if c.FieldMissing == "null" && c.framing == frame.Arrow {
+	if c.FieldMissing == "null" && c.Framing == frame.Arrow {
 		c.warn("%s has no effect: %s_FRAMING is arrow, and a null of the column is always null.", missing, Prefix)
 	}
 	if len(c.KeepFields) > frame.MaxKeep {
@@ -34,7 +34,7 @@ func (c *Config) validateFields() {
 			}
 		}
 	}
-	if len(c.KeepFields) > 0 && c.format == operator.Binary && c.ResultFormat == operator.Binary.String() {
+	if len(c.KeepFields) > 0 && c.ResultFormat == operator.Binary {
 		c.problemDo(keep, fmt.Sprintf("binary results have no fields, and %s_RESULT_FORMAT is binary", Prefix),
 			fmt.Sprintf("set %s_RESULT_FORMAT=json or arrow, or unset it", Prefix))
 	}
@@ -42,7 +42,7 @@ func (c *Config) validateFields() {
 
 // validatePath records the problem of a path in a variable. A column of an Arrow stream may have any name.
 func (c *Config) validatePath(variable, path string) {
-	if c.framing == frame.Arrow {
+	if c.Framing == frame.Arrow {
 		return
 	}
 	if err := frame.CheckPath(path); err != nil {

@@ -119,7 +119,7 @@ func unreadable(bad *envconfig.ParseError) string {
 		return bad.Err.Error()
 	case "time.Duration":
 		return "not a duration like 2ms, 30s or 1m"
-	case "slog.Level":
+	case "slog.Level", "operator.Format", "frame.Framing", "compression.Encoding":
 		return "not a known word"
 	case "bool":
 		return "neither true nor false"

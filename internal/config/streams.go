@@ -141,20 +141,15 @@ func (c *Config) validateCommitPrefix() {
 	}
 }
 
-// parseFrames parses the framing and the compression of messages and of results. It also checks settings that have no
-// effect without a framing or compression. Unknown words have already been reported.
-func (c *Config) parseFrames() {
-	c.framing, _ = frame.ParseFraming(c.Framing)
-	c.decompress, _ = compression.Parse(c.Decompress)
-	c.resultEncoding, _ = compression.ParseResult(c.ResultEncoding)
-	c.validateFields()
-	if c.framing != frame.None {
+// validateFrames checks settings that have no effect without a framing or compression.
+func (c *Config) validateFrames() {
+	if c.Framing != frame.None {
 		return
 	}
 	if c.FrameRecords != frame.DefaultMaxRecords {
 		c.warn("%s_FRAME_RECORDS has no effect: %s_FRAMING is none.", Prefix, Prefix)
 	}
-	if c.decompress == compression.None && c.FrameBytes != frame.DefaultMaxBytes {
+	if c.Decompress == compression.None && c.FrameBytes != frame.DefaultMaxBytes {
 		c.warn("%s_FRAME_BYTES has no effect: %s_FRAMING and %s_DECOMPRESS are none.", Prefix, Prefix, Prefix)
 	}
 }

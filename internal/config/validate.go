@@ -35,16 +35,16 @@ func (c *Config) validate(find Finder) {
 	c.validateCommitPrefix()
 	c.parseOperators(find)
 	c.validateState()
-	c.parseFrames()
+	c.validateFields()
+	c.validateFrames()
 	c.parseFilter()
 	if c.DataDir == "" && c.Embedded() {
 		c.problem(Prefix+"_DATA_DIR", "empty")
 	}
 }
 
-// parseOperators parses the operators and the format of their results. An unknown format has already been reported.
+// parseOperators parses the operators.
 func (c *Config) parseOperators(find Finder) {
-	c.format, _ = operator.ParseFormat(c.ResultFormat)
 	if len(c.Operators) == 0 {
 		c.problem(Prefix+"_OPERATORS", "empty")
 		return

@@ -27,13 +27,14 @@ const (
 // framings holds the values of MILLRACE_FRAMING, indexed by Framing.
 var framings = []string{"none", "newline_delimited", "length_delimited", "varint_length_delimited", "arrow", "json_array", "auto"}
 
-// ParseFraming returns the framing with the given name.
-func ParseFraming(name string) (Framing, error) {
-	i := slices.Index(framings, name)
+// UnmarshalText parses a value of MILLRACE_FRAMING.
+func (f *Framing) UnmarshalText(name []byte) error {
+	i := slices.Index(framings, string(name))
 	if i < 0 {
-		return None, fmt.Errorf("unknown framing %q: use one of %s", name, strings.Join(framings, ", "))
+		return fmt.Errorf("unknown framing %q: use one of %s", name, strings.Join(framings, ", "))
 	}
-	return Framing(i), nil
+	*f = Framing(i)
+	return nil
 }
 
 // String returns the name of the framing.

@@ -11,15 +11,15 @@ import (
 )
 
 func TestFramingNamesRoundTrip(t *testing.T) {
+	var f frame.Framing
 	for _, name := range []string{"none", "newline_delimited", "length_delimited", "varint_length_delimited", "arrow", "auto"} {
-		f, err := frame.ParseFraming(name)
-		if err != nil || f.String() != name {
-			t.Errorf("ParseFraming(%q) = %v, %v", name, f, err)
+		if err := f.UnmarshalText([]byte(name)); err != nil || f.String() != name {
+			t.Errorf("%q is parsed as %v, %v", name, f, err)
 		}
 	}
 	for _, name := range []string{"", "ndjson", "Arrow", "none "} {
-		if f, err := frame.ParseFraming(name); err == nil {
-			t.Errorf("ParseFraming(%q) = %v, want an error", name, f)
+		if err := f.UnmarshalText([]byte(name)); err == nil {
+			t.Errorf("%q is parsed as %v, want an error", name, f)
 		}
 	}
 }

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 
 	"millrace/internal/arrowipc"
 )
@@ -20,30 +22,26 @@ const (
 	Annotated               // the record itself, a JSON object, with one more member that has the result; only package table writes it
 )
 
-// ParseFormat parses "json", "binary", "arrow" or "annotated".
-func ParseFormat(name string) (Format, error) {
-	for _, f := range []Format{JSON, Binary, Arrow, Annotated} {
-		if f.String() == name {
-			return f, nil
-		}
+// formats holds the values of MILLRACE_RESULT_FORMAT, indexed by Format.
+var formats = [...]string{"json", "binary", "arrow", "annotated"}
+
+// UnmarshalText parses a value of MILLRACE_RESULT_FORMAT.
+func (f *Format) UnmarshalText(name []byte) error {
+	i := slices.Index(formats[:], string(name))
+	if i < 0 {
+		return fmt.Errorf("unknown result format %q: known are %s", name, strings.Join(formats[:], ", "))
 	}
-	return 0, fmt.Errorf("unknown result format %q: known are %v, %v, %v, %v", name, JSON, Binary, Arrow, Annotated)
+	*f = Format(i)
+	return nil
 }
 
 // IsJSON reports whether results are JSON objects.
 func (f Format) IsJSON() bool { return f == JSON || f == Annotated }
 
-// String returns the name that ParseFormat accepts.
+// String returns the name that UnmarshalText parses.
 func (f Format) String() string {
-	switch f {
-	case JSON:
-		return "json"
-	case Binary:
-		return "binary"
-	case Arrow:
-		return "arrow"
-	case Annotated:
-		return "annotated"
+	if int(f) < len(formats) {
+		return formats[f]
 	}
 	return fmt.Sprintf("Format(%d)", uint8(f))
 }

@@ -34,13 +34,14 @@ func message(f Format, ops []Operator, payload []byte) []byte {
 	return f.Append(nil, ops, len(payload), records)
 }
 
-func TestParseFormat(t *testing.T) {
-	for _, f := range []Format{JSON, Binary, Arrow} {
-		if got, err := ParseFormat(f.String()); err != nil || got != f {
+func TestFormatsAreParsed(t *testing.T) {
+	var got Format
+	for _, f := range []Format{JSON, Binary, Arrow, Annotated} {
+		if err := got.UnmarshalText([]byte(f.String())); err != nil || got != f {
 			t.Errorf("%v: got %v, %v", f, got, err)
 		}
 	}
-	if _, err := ParseFormat("xml"); err == nil || !strings.Contains(err.Error(), "json, binary, arrow") {
+	if err := got.UnmarshalText([]byte("xml")); err == nil || !strings.Contains(err.Error(), "json, binary, arrow") {
 		t.Errorf("xml: error %v does not name the known formats", err)
 	}
 }
