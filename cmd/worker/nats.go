@@ -135,17 +135,7 @@ func connections(cfg *config.Config) int {
 }
 
 // connected reports whether every connection is up. It is false until the worker has joined.
-func (a *app) connected() bool {
-	if !a.joined.Load() {
-		return false
-	}
-	for _, nc := range a.options.More {
-		if !nc.IsConnected() {
-			return false
-		}
-	}
-	return a.nc.IsConnected()
-}
+func (a *app) connected() bool { return a.joined.Load() && a.worker.Status().Connected }
 
 // provision creates missing streams and consumers if the configuration enables it. It first checks the existing ones,
 // so a failed start leaves nothing behind.

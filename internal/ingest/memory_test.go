@@ -132,11 +132,11 @@ func TestMemoryIsDivided(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	size := w.opts.pullSize(w.nc.MaxPayload(), consumer.CachedInfo().Config)
-	if least := int(w.nc.MaxPayload()); size.Limit(w.nc).Bytes() < least || size.Messages >= memory.RequestMessages {
-		t.Errorf("a request is for %d messages and %d bytes", size.Messages, size.Limit(w.nc).Bytes())
+	size := w.opts.pullSize(w.conns[0].MaxPayload(), consumer.CachedInfo().Config)
+	if least := int(w.conns[0].MaxPayload()); size.Limit(w.conns[0]).Bytes() < least || size.Messages >= memory.RequestMessages {
+		t.Errorf("a request is for %d messages and %d bytes", size.Messages, size.Limit(w.conns[0]).Bytes())
 	}
-	if pulled := int64(r.opts.Partitions * memory.PendingRequests * size.Limit(w.nc).Bytes()); w.Memory().Limit+pulled > r.opts.Memory {
+	if pulled := int64(r.opts.Partitions * memory.PendingRequests * size.Limit(w.conns[0]).Bytes()); w.Memory().Limit+pulled > r.opts.Memory {
 		t.Errorf("all of it together may take %d MiB", (w.Memory().Limit+pulled)>>20)
 	}
 	r.opts.Memory = 50 << 20

@@ -9,9 +9,8 @@ import (
 
 // Status is a worker's state at one moment.
 type Status struct {
-	Stage     Stage
-	Connected bool
-	InHand    int // number of batches being filled, computed or settled
+	Connected bool // whether every connection is up
+	InHand    int  // number of batches being filled, computed or settled
 	// Partitions is the number of partitions that this worker owns with exclusive delivery. Each is assigned to the worker, and
 	// the worker has received an input from it.
 	Partitions int
@@ -23,7 +22,7 @@ type Status struct {
 // Status returns the worker's state. It makes no request to the server or a device.
 func (w *Worker) Status() Status {
 	return Status{
-		Partitions: w.mode.Owned(), Stage: Stage(w.stage.Load()), Connected: w.conns.Connected(), HeldBack: w.judge.HeldBack(),
+		Partitions: w.mode.Owned(), Connected: w.conns.Connected(), HeldBack: w.judge.HeldBack(),
 		InHand: w.pool.InFlight(), Progress: w.progress.Last(), AckWait: w.ackWait,
 	}
 }

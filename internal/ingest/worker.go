@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,8 +41,7 @@ type Worker struct {
 	opts     Options
 	log      *slog.Logger
 	observer Observer
-	nc       *nats.Conn           // the first of conns
-	conns    natsconn.Connections // all connections
+	conns    natsconn.Connections
 	pipes    []*streams.Pipeline
 	ackWait  time.Duration // the consumer's AckWait
 
@@ -51,8 +51,8 @@ type Worker struct {
 	stalls  *stall.Detector
 	trimmer *trim.Trimmer
 	mode    lease.Mode
-	stage   atomic.Int32 // a Stage
 
+	started  atomic.Bool
 	progress inflight.Progress
 }
 
@@ -73,7 +73,7 @@ func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, op
 	settings := consumer.CachedInfo().Config
 	limit := topology.DeliveryLimit(opts.MaxDeliver, settings.MaxDeliver)
 	w := &Worker{
-		opts: opts, log: opts.Logger, observer: opts.Observer, nc: nc, conns: append(natsconn.Connections{nc}, opts.More...), pipes: pipes,
+		opts: opts, log: opts.Logger, observer: opts.Observer, conns: append(natsconn.Connections{nc}, opts.More...), pipes: pipes,
 		ackWait: settings.AckWait, stalls: stall.NewDetector(opts.consumers(), opts.Logger, opts.Observer),
 	}
 	w.trimmer = trim.New(trim.Options{
@@ -154,17 +154,15 @@ func ConsumerSettings(ctx context.Context, nc *nats.Conn, t topology.Topology) (
 // Otherwise Run returns the error that ended it, for example an error that wraps device.ErrLost, or the permanent loss of a
 // connection. Run may be called only once.
 func (w *Worker) Run(ctx context.Context) error {
-	if !w.stage.CompareAndSwap(int32(Starting), int32(Running)) {
+	if w.started.Swap(true) {
 		return errors.New("ingest: a worker runs once")
 	}
-	defer w.stage.Store(int32(Stopped))
 	before := w.progress.Last()
 	intake, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	drainCtx, endDrain := context.WithCancel(context.WithoutCancel(ctx))
 	defer endDrain()
 	context.AfterFunc(intake, func() {
-		w.stage.CompareAndSwap(int32(Running), int32(Draining))
 		time.AfterFunc(w.opts.DrainTimeout, endDrain)
 		w.endWhenIdle(drainCtx, endDrain)
 	})
@@ -228,19 +226,6 @@ func (w *Worker) flush(drainCtx context.Context) error {
 	return nil
 }
 
-// Stage is a worker's position in its life cycle.
-type Stage int32
-
-// The stages.
-const (
-	Starting Stage = iota
-	Running
-	Draining
-	Stopped
-)
-
-func (s Stage) String() string { return [...]string{"starting", "running", "draining", "stopped"}[s] }
-
 const (
 	// idleEvery is the interval between the checks of endWhenIdle.
 	idleEvery = 50 * time.Millisecond
@@ -265,11 +250,4 @@ func (w *Worker) endWhenIdle(drainCtx context.Context, end func()) {
 	}
 }
 
-func (w *Worker) anyConnected() bool {
-	for _, nc := range w.conns {
-		if nc.IsConnected() {
-			return true
-		}
-	}
-	return false
-}
+func (w *Worker) anyConnected() bool { return slices.ContainsFunc(w.conns, (*nats.Conn).IsConnected) }
