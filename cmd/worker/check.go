@@ -125,12 +125,12 @@ func checkDevices(cfg *config.Config) (o opened, findings []finding.Finding) {
 	if o.budget.Limit > 0 && o.budget.Payloads == 0 {
 		return o, append(findings, memoryFinding(o.budget)) // too little memory even without states
 	}
-	state, err := stateSettings(cfg, o.budget, devices)
+	state, err := stateSettings(cfg, o.budget, devices, partition)
 	if err != nil {
 		findings = append(findings, finding.Finding{Level: finding.Error, What: "memory for states", Found: err.Error(),
 			Advice: "raise the memory limit, or lower MILLRACE_STATE_BYTES"})
 	} else {
-		o.states = stateSizes(cfg, state, partition, o.count)
+		o.states = stateSizes(cfg, state, partition.Device, o.count)
 	}
 	return o, append(findings, memoryFinding(o.budget))
 }

@@ -12,16 +12,18 @@ import (
 
 // openState reserves the memory for the states of a stateful operator. Without such an operator, it does nothing.
 func (a *app) openState() (err error) {
-	if a.state, err = stateSettings(a.cfg, a.memory, a.devices); err != nil {
+	partition := partitionState(a.cfg, a.devices)
+	if a.state, err = stateSettings(a.cfg, a.memory, a.devices, partition); err != nil {
 		return usageError{err}
 	}
-	a.states = stateSizes(a.cfg, a.state, partitionState(a.cfg, a.devices), len(a.devices))
+	a.states = stateSizes(a.cfg, a.state, partition.Device, len(a.devices))
 	return nil
 }
 
 // stateSettings reserves memory for the states of a stateful operator, and returns their settings. It returns nil without such an
-// operator. Call it after the pipelines on the devices are admitted. The devices may be closed.
-func stateSettings(cfg *config.Config, budget *memory.Process, devices []device.Device) (*lease.StateOptions, error) {
+// operator. partition is the memory of one partition's state. Call it after the pipelines on the devices are admitted. The devices may be
+// closed.
+func stateSettings(cfg *config.Config, budget *memory.Process, devices []device.Device, partition device.StateMemory) (*lease.StateOptions, error) {
 	if cfg.Stateful() == nil {
 		return nil, nil
 	}
@@ -37,15 +39,19 @@ func stateSettings(cfg *config.Config, budget *memory.Process, devices []device.
 			s.Bytes = min(s.Bytes, d.Info().Memory/2)
 		}
 	}
-	return s, nil
+	states := int64(cfg.Partitions)
+	if partition.Device > 0 {
+		states = min(states, s.Bytes/partition.Device*int64(len(devices)))
+	}
+	return s, budget.AdmitPinnedStates(states * partition.Pinned)
 }
 
-// partitionState returns the memory, in bytes, of the state of one partition on the device that needs the most. It returns 0 without a
-// stateful operator, or if the size is unknown.
-func partitionState(cfg *config.Config, devices []device.Device) (bytes int64) {
+// partitionState returns the memory of the state of one partition on the device that needs the most. It is zero without a stateful operator, or
+// if the size is unknown.
+func partitionState(cfg *config.Config, devices []device.Device) (most device.StateMemory) {
 	op := cfg.Stateful()
 	if op == nil {
-		return 0
+		return most
 	}
 	size := device.StateSize{Records: cfg.State.Records, Batch: min(cfg.BatchPayloads, cfg.State.Records)}
 	for _, d := range devices {
@@ -54,9 +60,9 @@ func partitionState(cfg *config.Config, devices []device.Device) (bytes int64) {
 			slog.Debug("the size of a state is unknown", "device", d.Info().ID, "error", err)
 			continue
 		}
-		bytes = max(bytes, n)
+		most = device.StateMemory{Device: max(most.Device, n.Device), Pinned: max(most.Pinned, n.Pinned)}
 	}
-	return bytes
+	return most
 }
 
 // stateSizes returns the sizes of the states for the inspection of streams. s is nil without a stateful operator. partition is the memory

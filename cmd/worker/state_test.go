@@ -48,7 +48,7 @@ func statefulConfig(t *testing.T, env map[string]string) *config.Config {
 	return cfg
 }
 
-// sizedDevice is a device with states of one byte per record.
+// sizedDevice is a device with states of one byte per record, and on a GPU, a mebibyte of pinned memory.
 type sizedDevice struct {
 	device.Device
 	info device.Info
@@ -56,8 +56,12 @@ type sizedDevice struct {
 
 func (d sizedDevice) Info() device.Info { return d.info }
 
-func (sizedDevice) StateBytes(_ string, _ []byte, size device.StateSize) (int64, error) {
-	return int64(size.Records), nil
+func (d sizedDevice) StateBytes(_ string, _ []byte, size device.StateSize) (device.StateMemory, error) {
+	m := device.StateMemory{Device: int64(size.Records)}
+	if d.info.Kind == "cuda" {
+		m.Pinned = 1 << 20
+	}
+	return m, nil
 }
 
 func TestSettingsOfStatesReachTheWorker(t *testing.T) {
@@ -83,7 +87,7 @@ func TestSettingsOfStatesReachTheWorker(t *testing.T) {
 func TestMemoryOfStatesIsHalf(t *testing.T) {
 	cfg := statefulConfig(t, nil)
 	gpu := func(bytes int64) device.Device { return sizedDevice{info: device.Info{Kind: "cuda", Memory: bytes}} }
-	if s, err := stateSettings(cfg, memory.NewProcess(1<<30, false), []device.Device{gpu(80), gpu(40)}); err != nil || s.Bytes != 20 || !s.Standby || s.Begin {
+	if s, err := stateSettings(cfg, memory.NewProcess(1<<30, false), []device.Device{gpu(80), gpu(40)}, device.StateMemory{}); err != nil || s.Bytes != 20 || !s.Standby || s.Begin {
 		t.Errorf("on GPUs: %+v, %v", s, err)
 	}
 	m := memory.NewProcess(8<<30, false)
@@ -91,9 +95,21 @@ func TestMemoryOfStatesIsHalf(t *testing.T) {
 		t.Fatal(err)
 	}
 	left := m.Payloads * 2
-	s, err := stateSettings(cfg, m, []device.Device{sizedDevice{info: device.Info{Kind: "host"}}})
+	s, err := stateSettings(cfg, m, []device.Device{sizedDevice{info: device.Info{Kind: "host"}}}, device.StateMemory{})
 	if err != nil || s.Bytes != left/2 || m.Payloads != left/4 {
 		t.Errorf("on a CPU with %d bytes left: %+v and %d for payloads, %v", left, s, m.Payloads, err)
+	}
+}
+
+// TestPinnedMemoryOfStatesIsReserved shows a worker with room for the states of 3 of 4 partitions on each of two GPUs, or of 1.
+func TestPinnedMemoryOfStatesIsReserved(t *testing.T) {
+	cfg := statefulConfig(t, map[string]string{"STATE_RECORDS": "1000", "PARTITIONS": "4"})
+	for _, c := range []struct{ memory, states int64 }{{6000, 4}, {2000, 2}} {
+		gpu := sizedDevice{info: device.Info{Kind: "cuda", Memory: c.memory}}
+		a := &app{cfg: cfg, devices: []device.Device{gpu, gpu}, memory: memory.NewProcess(1<<30, false)}
+		if err := a.openState(); err != nil || a.memory.States != c.states<<20 || a.memory.Pinned != c.states<<20 {
+			t.Errorf("with GPUs of %d bytes, %d bytes are reserved for states, %v; want %d MiB", c.memory, a.memory.States, err, c.states)
+		}
 	}
 }
 

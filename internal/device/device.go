@@ -64,8 +64,8 @@ type Device interface {
 	// invalid size, and with ErrOutOfMemory. The caller must close the state before the device.
 	NewState(name string, params []byte, size StateSize) (State, error)
 
-	// StateBytes returns the device memory that NewState allocates, in bytes. On a GPU, pinned memory for a batch comes on top. It fails like NewState, except for ErrOutOfMemory.
-	StateBytes(name string, params []byte, size StateSize) (int64, error)
+	// StateBytes returns the memory that NewState allocates. It fails like NewState, except for ErrOutOfMemory.
+	StateBytes(name string, params []byte, size StateSize) (StateMemory, error)
 
 	// WaitCompletion waits until a stream has reached a Notify call, and returns the call's token. It returns tokens in
 	// the order in which streams reached the calls. It fails with ctx.Err() when ctx is done, with ErrLost when the device

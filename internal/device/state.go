@@ -21,6 +21,12 @@ type StateSize struct {
 	Batch int
 }
 
+// StateMemory is the memory of a State, in bytes.
+type StateMemory struct {
+	Device int64 // memory of the device; on a CPU, memory of the process
+	Pinned int64 // pinned host memory for a batch; 0 on a CPU
+}
+
 // State is what a stateful operator knows about the earlier records of one partition. The operator's kernel has no state: its result
 // for a record is the record's keys. The State then decides on the records in the order of the stream.
 //
@@ -77,11 +83,11 @@ type EntryInfo struct {
 
 // StateStats are figures of a State.
 type StateStats struct {
-	Bytes      int64   // memory of the state
+	Bytes      int64   // StateMemory.Device
 	Records    uint64  // number of records in both generations
 	Generation uint64  // number of the young generation, from 0
 	Load       float64 // the fullest generation's share of used memory, 0 to 1
-	Decided    uint64  // number of records decided by Apply since the state was created
+	Decided    uint64  // number of records decided by Apply since creation. It never decreases: if a batch is undone, the next ones replace it.
 	Hits       uint64  // number of those that depend on an earlier record
 }
 
@@ -89,7 +95,9 @@ type StateStats struct {
 type StateHostKernel interface {
 	BoundHostKernel
 
-	// NewState and StateBytes are those of Device.
+	// NewState is that of Device.
 	NewState(StateSize) (State, error)
+
+	// StateBytes returns the memory that NewState allocates, in bytes.
 	StateBytes(StateSize) (int64, error)
 }

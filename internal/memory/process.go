@@ -26,15 +26,15 @@ type Process struct {
 	Source string // origin of Limit, for messages to people
 
 	Buffers int64 // buffers of batches, scratch, and the memory of CUDA and the embedded server
-	Pinned  int64 // the part of Buffers that is pinned
-	States  int64 // states of a stateful operator in Go's heap
+	Pinned  int64 // the part of Buffers and States that is pinned
+	States  int64 // states of a stateful operator: in Go's heap, or for states on GPUs, their pinned memory
 
 	// The limits of the Go runtime (GOMEMLIMIT), and of the payloads that the worker holds, with their headers, results and bookkeeping.
 	// They are 0 if Limit is unknown, and until Admit succeeds.
 	GoRuntime, Payloads int64
 
 	goMemLimit int64 // GOMEMLIMIT; unset if the user has not set it
-	offHeap    int64 // the part of Buffers outside Go's heap: pinned buffers and CUDA's own memory
+	offHeap    int64 // the part of Buffers and States outside Go's heap: pinned memory and CUDA's own memory
 	gpus       int
 }
 
@@ -130,6 +130,14 @@ func (p *Process) AdmitStates(asked int64) error {
 			p.States = p.Payloads // divide has halved what is left
 		}
 	}
+	return p.divide()
+}
+
+// AdmitPinnedStates reserves the pinned memory of states on GPUs. Call it after Admit. It returns an error if the limit is too low.
+func (p *Process) AdmitPinnedStates(bytes int64) error {
+	p.States = bytes
+	p.Pinned += bytes
+	p.offHeap += bytes
 	return p.divide()
 }
 

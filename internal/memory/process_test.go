@@ -126,6 +126,18 @@ func TestStatesCountAgainstTheLimit(t *testing.T) {
 	if err := p.AdmitStates(4 << 30); err == nil || p.Payloads != 0 {
 		t.Errorf("states as large as the limit: %d bytes for payloads, %v", p.Payloads, err)
 	}
+	gpu := NewProcess(4<<30, false)
+	if err := gpu.Admit(true, 64*mib, 1<<30); err != nil {
+		t.Fatal(err)
+	}
+	heap, payloads := gpu.GoRuntime, gpu.Payloads
+	if err := gpu.AdmitPinnedStates(100 * mib); err != nil || gpu.GoRuntime != heap-100*mib || gpu.Payloads != payloads-50*mib || gpu.Pinned != 164*mib {
+		t.Errorf("with 100 MiB pinned for states, Go has %d of %d MiB, payloads %d of %d, and %d are pinned, %v", gpu.GoRuntime/mib, heap/mib, gpu.Payloads/mib,
+			payloads/mib, gpu.Pinned/mib, err)
+	}
+	if err := gpu.AdmitPinnedStates(4 << 30); err == nil || !strings.Contains(err.Error(), "4096 MiB for states") {
+		t.Errorf("pinned states as large as the limit: %v", err)
+	}
 	if unknown := (&Process{}); unknown.AdmitStates(0) != nil || unknown.States != unlimitedStates {
 		t.Errorf("without a limit, states have %d bytes", unknown.States)
 	}

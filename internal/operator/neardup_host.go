@@ -83,5 +83,5 @@ func (n neardupKernel) NewState(s device.StateSize) (device.State, error) {
 
 // StateBytes implements device.StateHostKernel.
 func (n neardupKernel) StateBytes(s device.StateSize) (int64, error) {
-	return neardup.Bytes(n.sized(s), s.Batch)
+	return neardup.StateBytes(n.sized(s), s.Batch)
 }

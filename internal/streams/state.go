@@ -21,8 +21,8 @@ func (p *Pipeline) NewState(op operator.Stateful, records int) (device.State, er
 	return &state{State: s, pipe: p, operator: op.Name()}, nil
 }
 
-// StateBytes returns the memory that NewState takes, in bytes.
-func (p *Pipeline) StateBytes(op operator.Stateful, records int) (int64, error) {
+// StateBytes returns the memory that NewState takes.
+func (p *Pipeline) StateBytes(op operator.Stateful, records int) (device.StateMemory, error) {
 	return p.dev.StateBytes(op.Name(), op.Kernel().Params(), p.stateSize(records))
 }
 

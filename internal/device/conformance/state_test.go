@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math/rand/v2"
+	"slices"
 
 	"millrace/internal/device"
 	"millrace/internal/operator/neardup"
@@ -175,7 +176,15 @@ func checkStateRefusals(r *rig) {
 	if _, err := s.Apply(positions[30:32], keys[30*stateKeyBytes:31*stateKeyBytes]); !errors.Is(err, device.ErrInvalid) {
 		r.Errorf("missing keys: %v", err)
 	}
-	applyRecords(r, s, 30, 60)
+	wrong := slices.Clone(keys[30*stateKeyBytes : 32*stateKeyBytes])
+	copy(wrong[stateKeyBytes:], wrong[neardup.KeyBytes:2*neardup.KeyBytes]) // the second record has a key of band 1 in band 0
+	if _, err := s.Apply(positions[30:32], wrong); !errors.Is(err, device.ErrInvalid) {
+		r.Errorf("a key of another band: %v", err)
+	}
+	if err := s.Undo(); err != nil {
+		r.Errorf("calls that failed made the batch before permanent: %v", err)
+	}
+	applyRecords(r, s, 20, 60)
 	for range 2 {
 		if err := s.Close(); err != nil {
 			r.Errorf("Close: %v", err)

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	"millrace/internal/device"
+	"millrace/internal/operator/neardup"
 )
 
 // NearDuplicateParameters are the size of an index of near-duplicates. Package neardup defines bands and generations.
@@ -27,7 +28,7 @@ type NearDuplicateRows struct {
 	First         int           // number of the first record in its generation. It follows the last one, or is 0 after a full generation.
 	Records       int           // 1 to 2^20
 	Labels        device.Memory // position of each record's label
-	Carries       int           // sum of the records' NearDuplicate.Carries
+	Carries       int           // sum of the records' neardup.Result.Carries
 	Carried       int           // number of labels that they carry over
 	FirstCarried  int           // labels that the records of the generation before them carry over
 	CarriedLabels device.Memory // position of each
@@ -41,34 +42,13 @@ type NearDuplicateRows struct {
 	Conflicts device.Memory
 }
 
-// NearDuplicatePosition identifies a record, as neardup.Position does.
-type NearDuplicatePosition struct{ Sequence, Record uint64 }
-
-// NearDuplicate is the result of one record.
-type NearDuplicate struct {
-	Label    NearDuplicatePosition   // the least label of its hits; its own position if it has none
-	Hits     int                     // number of keys that were there
-	Also     []NearDuplicatePosition // the other labels of its hits, in ascending order
-	Inserted uint64                  // bands of the keys that it inserted
-	Carries  int                     // number of different labels of its copied keys
-	// Relabeled reports whether its copied keys have its own label, because the generation can't carry theirs. Carried is
-	// then empty.
-	Relabeled bool
-	Carried   []NearDuplicateCarry
-}
-
-// NearDuplicateCarry is a label that a record carried over from the old generation, with the bands of the copied keys.
-type NearDuplicateCarry struct {
-	Label NearDuplicatePosition
-	Bands uint64
-}
-
 // Sizes of a result's parts in bytes, as in millrace.h.
 const (
 	headerBytes   = 16
 	rowBytes      = 32
 	positionBytes = 16
 	carryBytes    = 24
+	hitsAt        = 24 // in a row
 )
 
 // alsoBytes returns the size of a record's first list, and listBytes that of both lists.
@@ -89,27 +69,37 @@ func (p NearDuplicateParameters) Header(result []byte) (carried, wrong uint64) {
 	return binary.LittleEndian.Uint64(result), binary.LittleEndian.Uint64(result[8:])
 }
 
-// Read returns record i of a batch's result.
-func (p NearDuplicateParameters) Read(result []byte, records, i int) (n NearDuplicate) {
+// Read sets r to record i of a batch's result, except for its position and keys. It reuses the memory of r's slices.
+func (p NearDuplicateParameters) Read(result []byte, records, i int, r *neardup.Result) {
 	le := binary.LittleEndian
 	row := result[headerBytes+i*rowBytes:]
 	lists := result[headerBytes+records*rowBytes+i*p.listBytes():]
 	also, carried := lists[:p.alsoBytes()], lists[p.alsoBytes():p.listBytes()]
-	n.Label, n.Inserted = readPosition(row), le.Uint64(row[16:])
-	n.Hits, n.Carries, n.Relabeled = int(row[24]), int(row[26]), row[27] != 0
+	r.Label, r.Inserted = readPosition(row), le.Uint64(row[16:])
+	r.Hits, r.Carries, r.Relabeled = int(row[hitsAt]), int(row[26]), row[27] != 0
+	r.Also, r.Carried = r.Also[:0], r.Carried[:0]
 	for range row[25] {
-		n.Also, also = append(n.Also, readPosition(also)), also[positionBytes:]
+		r.Also, also = append(r.Also, readPosition(also)), also[positionBytes:]
 	}
-	if n.Relabeled {
-		return n
+	if r.Relabeled {
+		return
 	}
-	for range n.Carries {
-		n.Carried = append(n.Carried, NearDuplicateCarry{readPosition(carried), le.Uint64(carried[positionBytes:])})
+	for range r.Carries {
+		r.Carried = append(r.Carried, neardup.CarryOver{Label: readPosition(carried), Bands: le.Uint64(carried[positionBytes:])})
 		carried = carried[carryBytes:]
+	}
+}
+
+// hits returns the number of records with hits in a batch's result.
+func (p NearDuplicateParameters) hits(result []byte, records int) (n int) {
+	for i := range records {
+		if result[headerBytes+i*rowBytes+hitsAt] > 0 {
+			n++
+		}
 	}
 	return n
 }
 
-func readPosition(b []byte) NearDuplicatePosition {
-	return NearDuplicatePosition{binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:])}
+func readPosition(b []byte) device.Position {
+	return device.Position{Sequence: binary.LittleEndian.Uint64(b), Record: binary.LittleEndian.Uint64(b[8:])}
 }

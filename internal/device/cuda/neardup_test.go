@@ -7,6 +7,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"testing"
 
 	"millrace/internal/device"
@@ -74,7 +75,7 @@ func (r *indexRig) mapped(b device.HostBuffer) device.Memory {
 }
 
 // apply returns the results of a batch.
-func (r *indexRig) apply(positions []neardup.Position, keys []uint64) (all []cuda.NearDuplicate) {
+func (r *indexRig) apply(positions []neardup.Position, keys []uint64) (all []neardup.Result) {
 	r.t.Helper()
 	r.used = 0
 	result := r.result.Slice(0, r.size.ResultBytes(len(positions)))
@@ -83,7 +84,9 @@ func (r *indexRig) apply(positions []neardup.Position, keys []uint64) (all []cud
 	}))
 	r.check(r.stream.Synchronize())
 	for i := range positions {
-		all = append(all, r.size.Read(result.Bytes(), len(positions), i))
+		var one neardup.Result
+		r.size.Read(result.Bytes(), len(positions), i, &one)
+		all = append(all, one)
 	}
 	if _, wrong := r.size.Header(result.Bytes()); wrong != 0 {
 		r.t.Fatalf("%d keys of wrong bands", wrong)
@@ -93,10 +96,10 @@ func (r *indexRig) apply(positions []neardup.Position, keys []uint64) (all []cud
 
 // replay applies rows of a log that follow each other in one generation. carried is the number of labels that the records
 // before them carry over.
-func (r *indexRig) replay(first int, rows []cuda.NearDuplicate, keys []uint64, carried int) {
+func (r *indexRig) replay(first int, rows []neardup.Result, keys []uint64, carried int) {
 	r.t.Helper()
 	r.used = 0
-	var labels, carriedLabels []cuda.NearDuplicatePosition
+	var labels, carriedLabels []neardup.Position
 	var inserted []uint64
 	var keyLabels []uint32
 	carries := 0
@@ -152,7 +155,7 @@ func nearDuplicates(random *rand.Rand, p neardup.Parameters, n int) (positions [
 }
 
 // sameAsCPU compares results with the CPU's verdicts and the keys in its log.
-func sameAsCPU(t *testing.T, p neardup.Parameters, cpu *neardup.Index, positions []neardup.Position, keys []uint64, got []cuda.NearDuplicate) {
+func sameAsCPU(t *testing.T, p neardup.Parameters, cpu *neardup.Index, positions []neardup.Position, keys []uint64, got []neardup.Result) {
 	t.Helper()
 	verdicts, err := cpu.Apply(positions, keys)
 	if err != nil {
@@ -168,11 +171,7 @@ func sameAsCPU(t *testing.T, p neardup.Parameters, cpu *neardup.Index, positions
 		if v.Bands == 0 {
 			label = positions[i]
 		}
-		var also []neardup.Position
-		for _, position := range got[i].Also {
-			also = append(also, neardup.Position(position))
-		}
-		if got[i].Hits != v.Bands || neardup.Position(got[i].Label) != label || len(also) != len(v.Also) || len(also) > 0 && !reflect.DeepEqual(also, v.Also) {
+		if got[i].Hits != v.Bands || got[i].Label != label || !slices.Equal(got[i].Also, v.Also) {
 			t.Fatalf("record %v: %+v, and the CPU says %+v", positions[i], got[i], v)
 		}
 		for b := range p.Bands {
@@ -201,7 +200,7 @@ func checkIndex(t *testing.T, dev device.Device, p neardup.Parameters, batch, re
 		t.Fatal(err)
 	}
 	gpu, copied := newIndexRig(t, dev, p, batch), newIndexRig(t, dev, p, batch)
-	var rows []cuda.NearDuplicate
+	var rows []neardup.Result
 	var carried []int // up to each record of its generation
 	for first := 0; first < records; {
 		end := min(records, first+1+random.IntN(batch))

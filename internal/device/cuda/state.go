@@ -3,8 +3,9 @@
 package cuda
 
 import (
-	"encoding/binary"
 	"errors"
+	"math/bits"
+	"unsafe"
 
 	"millrace/internal/device"
 	"millrace/internal/operator/neardup"
@@ -26,14 +27,15 @@ func (g *gpu) NewState(name string, params []byte, size device.StateSize) (devic
 	return neardup.NewDeviceState(p, batch, t), nil
 }
 
-// StateBytes implements device.Device. Only device memory counts.
-func (g *gpu) StateBytes(name string, params []byte, size device.StateSize) (int64, error) {
+// StateBytes implements device.Device.
+func (g *gpu) StateBytes(name string, params []byte, size device.StateSize) (m device.StateMemory, err error) {
 	p, batch, err := g.stateParameters("state bytes", name, params, size)
 	if err != nil {
-		return 0, err
+		return m, err
 	}
-	needs, err := g.lib.indexNeeds(NearDuplicateParameters{Bands: p.Bands, Records: p.Records, Batch: batch})
-	return needs.device, err
+	index := NearDuplicateParameters{Bands: p.Bands, Records: p.Records, Batch: batch}
+	needs, err := g.lib.indexNeeds(index)
+	return device.StateMemory{Device: needs.device, Pinned: int64(index.pinnedBytes())}, err
 }
 
 // stateParameters returns the parameters of an index.
@@ -53,24 +55,55 @@ func (g *gpu) stateParameters(op, name string, params []byte, size device.StateS
 	return p, size.Batch, nil
 }
 
-// tables implements neardup.Tables with an index on a GPU. Each call waits for the GPU, because its caller needs the result.
+// tables implements neardup.Tables with an index on a GPU. Each call waits for the GPU, because its caller needs the result, so the GPU doesn't
+// use the memory between calls.
 type tables struct {
 	dev    *gpu
 	size   NearDuplicateParameters
 	index  *NearDuplicates
 	stream device.Stream
 
-	in, result device.HostBuffer // pinned
-	used       int               // bytes of in
-	records    int               // of the last batch
+	pinned    device.HostBuffer // has all parts
+	result    part[byte]
+	keys      part[uint64] // of a batch, or those that Replay inserts
+	positions part[device.Position]
+	labels    part[uint32] // of the keys that Replay inserts
+	carried   part[device.Position]
+	conflicts part[uint64]
+
+	inserts neardup.Inserts // in the parts
+	records int             // of the last batch
 }
 
-// Sizes of the parts of tables.in, in bytes for each record and key.
-const (
-	inRecord = 2 * positionBytes     // a label, and alignment
-	inKey    = 8 + 4 + positionBytes // a key, its label, and a carried label
-	inRest   = 256                   // conflicts, and alignment
-)
+// part is a part of pinned memory with little-endian elements, as the host and the GPU have them.
+type part[T any] struct {
+	elements []T
+	memory   device.Memory // of the GPU
+}
+
+// bytes returns the elements as bytes.
+func (p part[T]) bytes() []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(p.elements))), p.memory.Bytes)
+}
+
+// partAlign is the alignment of parts, in bytes.
+const partAlign = 256
+
+// takePart returns the next n elements of pinned memory, of which used bytes are taken.
+func takePart[T any](g *gpu, pinned device.HostBuffer, used *int, n int) (p part[T], err error) {
+	size := n * int(unsafe.Sizeof(*new(T)))
+	span := pinned.Slice(*used, size)
+	*used += (size + partAlign - 1) / partAlign * partAlign
+	p.elements = unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(span.Bytes()))), n)
+	p.memory, err = g.Map(span)
+	return p, err
+}
+
+// pinnedBytes returns the size of tables.pinned.
+func (p NearDuplicateParameters) pinnedBytes() int {
+	key := neardup.KeyBytes + 4 + positionBytes
+	return p.ResultBytes(p.Batch) + p.Batch*(positionBytes+p.Bands*key) + 8 + 6*partAlign
+}
 
 func (g *gpu) newTables(p neardup.Parameters, batch int) (t *tables, err error) {
 	t = &tables{dev: g, size: NearDuplicateParameters{Bands: p.Bands, Records: p.Records, Batch: batch}}
@@ -85,87 +118,47 @@ func (g *gpu) newTables(p neardup.Parameters, batch int) (t *tables, err error) 
 	if t.index, err = NewNearDuplicates(g, t.stream, t.size); err != nil {
 		return t, err
 	}
-	if t.in, err = g.AllocHost(batch*(inRecord+p.Bands*inKey) + inRest); err != nil {
+	if t.pinned, err = g.AllocHost(t.size.pinnedBytes()); err != nil {
 		return t, err
 	}
-	t.result, err = g.AllocHost(t.size.ResultBytes(batch))
-	return t, err
+	return t, t.divide()
 }
 
-// place returns the next n bytes of pinned memory, and their address on the device.
-func (t *tables) place(n int) ([]byte, device.Memory, error) {
-	if n == 0 {
-		return nil, device.Memory{}, nil
-	}
-	span := t.in.Slice(t.used, n)
-	t.used += (n + positionBytes - 1) / positionBytes * positionBytes
-	m, err := t.dev.Map(span)
-	return span.Bytes(), m, err
-}
-
-// put copies numbers to pinned memory, little-endian.
-func (t *tables) put(numbers any) (device.Memory, error) {
-	b, m, err := t.place(binary.Size(numbers))
-	if err == nil && len(b) > 0 {
-		_, err = binary.Encode(b, binary.LittleEndian, numbers)
-	}
-	return m, err
-}
-
-// putPositions copies positions to pinned memory. binary.Encode would use reflection, which takes longer than the index step.
-func (t *tables) putPositions(positions []neardup.Position) (device.Memory, error) {
-	b, m, err := t.place(len(positions) * positionBytes)
-	if err != nil {
-		return m, err
-	}
-	for i, p := range positions {
-		at := b[i*positionBytes:][:positionBytes]
-		binary.LittleEndian.PutUint64(at, p.Sequence)
-		binary.LittleEndian.PutUint64(at[8:], p.Record)
-	}
-	return m, nil
+// divide divides pinned memory into parts.
+func (t *tables) divide() error {
+	var errs [6]error
+	used, batch, keys := 0, t.size.Batch, t.size.Batch*t.size.Bands
+	t.result, errs[0] = takePart[byte](t.dev, t.pinned, &used, t.size.ResultBytes(batch))
+	t.keys, errs[1] = takePart[uint64](t.dev, t.pinned, &used, keys)
+	t.positions, errs[2] = takePart[device.Position](t.dev, t.pinned, &used, batch)
+	t.labels, errs[3] = takePart[uint32](t.dev, t.pinned, &used, keys)
+	t.carried, errs[4] = takePart[device.Position](t.dev, t.pinned, &used, keys)
+	t.conflicts, errs[5] = takePart[uint64](t.dev, t.pinned, &used, 1)
+	return errors.Join(errs[:]...)
 }
 
 // Apply implements neardup.Tables.
-func (t *tables) Apply(positions []neardup.Position, keys []byte) error {
-	t.used, t.records = 0, len(positions)
-	batch := NearDuplicateBatch{Records: len(positions)}
-	b, m, err := t.place(len(keys))
-	if err != nil {
-		return err
-	}
-	copy(b, keys)
-	batch.Keys = m
-	if batch.Positions, err = t.putPositions(positions); err != nil {
-		return err
-	}
-	result := t.result.Slice(0, t.size.ResultBytes(t.records))
-	if batch.Result, err = t.dev.Map(result); err != nil {
-		return err
-	}
-	if err = t.index.Apply(batch); err == nil {
+func (t *tables) Apply(positions []neardup.Position, keys []byte) (hits, carries int, err error) {
+	t.records = len(positions)
+	copy(t.positions.elements, positions)
+	copy(t.keys.bytes(), keys)
+	if err = t.index.Apply(NearDuplicateBatch{Records: t.records, Keys: t.keys.memory, Positions: t.positions.memory, Result: t.result.memory}); err == nil {
 		err = t.stream.Synchronize()
 	}
 	if err != nil {
-		return err
+		return 0, 0, err
 	}
-	if _, wrong := t.size.Header(result.Bytes()); wrong != 0 {
-		return t.dev.errorf("apply", device.ErrInvalid, "%d keys are not of their band: compute them with the operator's kernel", wrong)
-	}
-	return nil
+	carried, _ := t.size.Header(t.result.elements)
+	return t.size.hits(t.result.elements, t.records), int(carried), nil
 }
 
-// Result implements neardup.Tables.
-func (t *tables) Result(i int) neardup.Result {
-	n := t.size.Read(t.result.Bytes()[:t.size.ResultBytes(t.records)], t.records, i)
-	r := neardup.Result{Label: neardup.Position(n.Label), Hits: n.Hits, Inserted: n.Inserted, Carries: n.Carries, Relabeled: n.Relabeled}
-	for _, p := range n.Also {
-		r.Also = append(r.Also, neardup.Position(p))
+// Read implements neardup.Tables.
+func (t *tables) Read(i int, r *neardup.Result) {
+	t.size.Read(t.result.elements, t.records, i, r)
+	r.Position, r.Keys = t.positions.elements[i], r.Keys[:0]
+	for set := r.Inserted; set != 0; set &= set - 1 {
+		r.Keys = append(r.Keys, t.keys.elements[i*t.size.Bands+bits.TrailingZeros64(set)])
 	}
-	for _, c := range n.Carried {
-		r.Carried = append(r.Carried, neardup.CarryOver{Label: neardup.Position(c.Label), Bands: c.Bands})
-	}
-	return r
 }
 
 // Undo implements neardup.Tables.
@@ -176,37 +169,29 @@ func (t *tables) Undo() error {
 	return t.stream.Synchronize()
 }
 
+// Inserts implements neardup.Tables.
+func (t *tables) Inserts() *neardup.Inserts {
+	t.inserts = neardup.Inserts{
+		Labels: t.positions.elements[:0], CarriedLabels: t.carried.elements[:0], Keys: t.keys.elements[:0], KeyLabels: t.labels.elements[:0],
+	}
+	return &t.inserts
+}
+
 // Replay implements neardup.Tables.
 func (t *tables) Replay(r *neardup.Inserts) (err error) {
-	t.used = 0
-	rows := NearDuplicateRows{
-		First: r.First, Records: len(r.Labels), Carries: r.Carries, Carried: len(r.CarriedLabels), FirstCarried: r.FirstCarried, Keys: len(r.Keys),
-	}
-	if rows.Labels, err = t.putPositions(r.Labels); err != nil {
-		return err
-	}
-	if rows.CarriedLabels, err = t.putPositions(r.CarriedLabels); err != nil {
-		return err
-	}
-	if rows.Inserted, err = t.put(r.Keys); err != nil {
-		return err
-	}
-	if rows.KeyLabels, err = t.put(r.KeyLabels); err != nil {
-		return err
-	}
-	conflicts, m, err := t.place(8)
-	if err != nil {
-		return err
-	}
-	clear(conflicts)
-	rows.Conflicts = m
-	if err = t.index.Replay(rows); err == nil {
+	t.conflicts.elements[0] = 0
+	err = t.index.Replay(NearDuplicateRows{
+		First: r.First, Records: len(r.Labels), Labels: t.positions.memory,
+		Carries: r.Carries, Carried: len(r.CarriedLabels), FirstCarried: r.FirstCarried, CarriedLabels: t.carried.memory,
+		Keys: len(r.Keys), Inserted: t.keys.memory, KeyLabels: t.labels.memory, Conflicts: t.conflicts.memory,
+	})
+	if err == nil {
 		err = t.stream.Synchronize()
 	}
 	if err != nil {
 		return err
 	}
-	if n := binary.LittleEndian.Uint64(conflicts); n != 0 {
+	if n := t.conflicts.elements[0]; n != 0 {
 		return t.dev.errorf("replay", device.ErrInvalid, "%d keys of the log contradict the index", n)
 	}
 	return nil
@@ -223,11 +208,9 @@ func (t *tables) Close() (err error) {
 	if t.stream != nil {
 		err = errors.Join(err, t.stream.Close())
 	}
-	for _, b := range []device.HostBuffer{t.in, t.result} {
-		if b.Len() > 0 {
-			err = errors.Join(err, t.dev.FreeHost(b))
-		}
+	if t.pinned.Len() > 0 {
+		err = errors.Join(err, t.dev.FreeHost(t.pinned))
 	}
-	t.in, t.result = device.HostBuffer{}, device.HostBuffer{}
+	t.pinned = device.HostBuffer{}
 	return err
 }

@@ -144,8 +144,8 @@ func TestStateOnFibers(t *testing.T) {
 	checkState(t, d, p, 50, 250)
 
 	size := device.StateSize{Records: 60, Batch: 50}
-	if n, err := d.StateBytes("neardup", stateBlock(p), size); err != nil || n <= 0 {
-		t.Errorf("a state of %d bytes, %v", n, err)
+	if m, err := d.StateBytes("neardup", stateBlock(p), size); err != nil || m.Device <= 0 || m.Pinned < 50*5*(8+4+16) {
+		t.Errorf("a state of %+v, %v", m, err)
 	}
 	for name, c := range map[string]struct {
 		operator string

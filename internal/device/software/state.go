@@ -29,17 +29,16 @@ func (d *Device) NewState(name string, params []byte, size device.StateSize) (de
 }
 
 // StateBytes implements device.Device.
-func (d *Device) StateBytes(name string, params []byte, size device.StateSize) (int64, error) {
+func (d *Device) StateBytes(name string, params []byte, size device.StateSize) (m device.StateMemory, err error) {
 	const call = "state bytes"
 	k, err := d.stateKernel(call, name, params)
 	if err != nil {
-		return 0, err
+		return m, err
 	}
-	bytes, err := k.StateBytes(size)
-	if err != nil {
-		return 0, d.errorf(call, device.ErrInvalid, "operator %s: %v", name, err)
+	if m.Device, err = k.StateBytes(size); err != nil {
+		return m, d.errorf(call, device.ErrInvalid, "operator %s: %v", name, err)
 	}
-	return bytes, nil
+	return m, nil
 }
 
 func (d *Device) stateKernel(call, name string, params []byte) (device.StateHostKernel, error) {

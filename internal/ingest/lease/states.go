@@ -85,11 +85,11 @@ func newStates(o *Options) (*states, error) {
 	s.source = func(p int) statelog.Source { return s.logOf(p) }
 	var largest int64
 	for _, p := range o.Pipes {
-		bytes, err := p.StateBytes(s.Operator, s.Records)
+		needs, err := p.StateBytes(s.Operator, s.Records)
 		if err != nil {
 			return nil, err
 		}
-		largest = max(largest, bytes)
+		largest = max(largest, needs.Device)
 	}
 	if s.most = int(min(s.Bytes/largest, int64(o.Topology.Partitions))); s.most < 1 {
 		return nil, fmt.Errorf("the state of %s for one partition has %d bytes, and MILLRACE_STATE_BYTES is %d: raise it, or lower MILLRACE_STATE_RECORDS", s.spec, largest, s.Bytes)

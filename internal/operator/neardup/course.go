@@ -9,7 +9,7 @@ type course struct {
 	batch      int // records of a batch at most
 	state
 
-	parts    [2][]row // the rows of the last batch, in the young generation and in the next one
+	parts    [2]int // number of records of the last batch that are in the young generation, and in the next one
 	undoable bool
 	before   state // the last batch
 

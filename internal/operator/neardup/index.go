@@ -74,7 +74,7 @@ func (x *Index) Apply(positions []Position, keys []uint64) ([]Verdict, error) {
 	}
 	for i, key := range keys {
 		if x.parameters.bandOf(key) != i%x.parameters.Bands {
-			return nil, fmt.Errorf("key %#x of band %d is not a key of that band: compute keys with AppendKeys", key, i%x.parameters.Bands)
+			return nil, errBandOf(i, x.parameters.Bands)
 		}
 	}
 	x.commit()
@@ -86,7 +86,7 @@ func (x *Index) Apply(positions []Position, keys []uint64) ([]Verdict, error) {
 		x.rows[i].position = p
 	}
 	x.step.newKeys, x.step.carried, x.step.also = x.step.newKeys[:0], x.step.carried[:0], x.step.also[:0]
-	x.parts = [2][]row{x.rows[:fits], x.rows[fits:n]}
+	x.parts = [2]int{fits, n - fits}
 	x.run(0, fits, keys, x.young, x.old)
 	x.run(fits, n, keys, x.spare, x.young)
 	return x.verdicts[:n], nil
@@ -110,14 +110,14 @@ func (x *Index) run(first, end int, keys []uint64, young, old *generation) {
 
 // commit makes the last batch permanent.
 func (x *Index) commit() {
-	if len(x.parts[1]) > 0 {
+	if x.parts[1] > 0 {
 		x.turn()
-		for number, r := range x.parts[1] {
+		for number, r := range x.rows[x.parts[0]:][:x.parts[1]] {
 			x.young.insert(number, r)
 		}
 		x.spare.clear()
 	}
-	x.parts, x.undoable = [2][]row{}, false
+	x.parts, x.undoable = [2]int{}, false
 }
 
 // turn begins a generation.
@@ -132,15 +132,22 @@ func (x *Index) Undo() error {
 	if !x.undoable {
 		return errNotUndoable
 	}
-	for i, r := range x.parts[0] {
+	for i, r := range x.rows[:x.parts[0]] {
 		for set := r.inserted; set != 0; set &= set - 1 {
 			x.young.keys[x.step.slots[i*x.parameters.Bands+bits.TrailingZeros64(set)]] = 0
 		}
 	}
-	if len(x.parts[1]) > 0 {
+	if x.parts[1] > 0 {
 		x.spare.clear()
 	}
 	x.young.carried, x.state = x.carried, x.before
-	x.parts, x.undoable = [2][]row{}, false
+	x.parts, x.undoable = [2]int{}, false
 	return nil
+}
+
+// AppendLog appends the log entries of the records [first, end) of the last batch, of at most limit bytes each. The entries of all
+// records, in order, describe all changes, so replaying them gives an index with the same answers. Entries with rows of two generations
+// don't exist. The limit is from MinEntry to MaxEntry. Call AppendLog before the next call of Apply, Undo or Replay.
+func (x *Index) AppendLog(entries [][]byte, first, end, limit int) ([][]byte, error) {
+	return x.appendLog(entries, func(i int) row { return x.rows[i] }, first, end, limit)
 }

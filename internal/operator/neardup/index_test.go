@@ -89,7 +89,7 @@ func TestUndo(t *testing.T) {
 			for range random.IntN(3) {
 				n := min(1+random.IntN(s.parameters.Records), len(want)-done)
 				s.applyFrom(t, x, want, done, done+n, func() int { return n }, func() {})
-				if len(x.parts[1]) > 0 {
+				if x.parts[1] > 0 {
 					turns++
 				}
 				if err := x.Undo(); err != nil {

@@ -98,35 +98,32 @@ func (p Parameters) MinEntry() int { return headerSize + p.maxRow() }
 // MaxEntry is the largest limit of a log entry's size in bytes.
 const MaxEntry = 1 << 30
 
-// AppendLog appends the log entries of the records [first, end) of the last batch, of at most limit bytes each. The entries of all
-// records, in order, describe all changes, so replaying them gives an index with the same answers. Entries with rows of two generations
-// don't exist. The limit is from MinEntry to MaxEntry. Call AppendLog before the next call of Apply, Undo or Replay.
-func (c *course) AppendLog(entries [][]byte, first, end, limit int) ([][]byte, error) {
+// appendLog implements Index.AppendLog. rowOf returns the row of a record of the last batch, which is valid until the next call.
+func (c *course) appendLog(entries [][]byte, rowOf func(i int) row, first, end, limit int) ([][]byte, error) {
 	if limit < c.parameters.MinEntry() || limit > MaxEntry {
 		return nil, fmt.Errorf("a log entry has %d bytes at most: set %d to %d", limit, c.parameters.MinEntry(), MaxEntry)
 	}
-	state := c.before
-	for _, rows := range c.parts {
-		from, to := min(first, len(rows)), min(end, len(rows))
-		first, end = first-from, end-to
-		if from > 0 {
-			state.applied, state.last = state.applied+uint64(from), rows[from-1].position
-		}
+	state, begin := c.before, 0
+	for _, n := range c.parts {
+		from, to := max(first, begin), min(end, begin+n)
 		if from < to {
-			entries = c.parameters.appendEntries(entries, state, rows[from:to], limit)
-			state.applied, state.last = state.applied+uint64(to-from), rows[to-1].position
+			if from > 0 {
+				state.applied, state.last = c.before.applied+uint64(from), rowOf(from-1).position
+			}
+			entries = c.parameters.appendEntries(entries, state, rowOf, from, to, limit)
 		}
+		begin += n
 	}
 	return entries, nil
 }
 
-// appendEntries appends the entries of rows that begin in the given state.
-func (p Parameters) appendEntries(entries [][]byte, s state, list []row, limit int) [][]byte {
+// appendEntries appends the entries of the records [from, to), which are of one generation and begin in the given state.
+func (p Parameters) appendEntries(entries [][]byte, s state, rowOf func(i int) row, from, to, limit int) [][]byte {
 	h := Header{
 		Parameters: p, Generation: s.applied / uint64(p.Records), First: int(s.applied % uint64(p.Records)),
 		Previous: s.last, Last: s.last,
 	}
-	var rows, keys, row []byte
+	var rows, keys, encoded []byte
 	flush := func() {
 		h.rowBytes = len(rows)
 		entry := h.encode(make([]byte, 0, headerSize+len(rows)+len(keys)))
@@ -134,12 +131,13 @@ func (p Parameters) appendEntries(entries [][]byte, s state, list []row, limit i
 		h.First, h.Records, h.Previous = h.First+h.Records, 0, h.Last
 		rows, keys = rows[:0], keys[:0]
 	}
-	for _, r := range list {
-		row = p.appendRow(row[:0], r, h.Last)
-		if headerSize+len(keys)+len(rows)+len(row)+8*len(r.keys) > limit {
+	for i := from; i < to; i++ {
+		r := rowOf(i)
+		encoded = p.appendRow(encoded[:0], r, h.Last)
+		if headerSize+len(keys)+len(rows)+len(encoded)+8*len(r.keys) > limit {
 			flush()
 		}
-		rows = append(rows, row...)
+		rows = append(rows, encoded...)
 		for _, key := range r.keys {
 			keys = binary.LittleEndian.AppendUint64(keys, key)
 		}

@@ -18,10 +18,10 @@ func sliceBytes(v reflect.Value) (total int64) {
 		total = int64(v.Cap()) * int64(v.Type().Elem().Size())
 	case reflect.Struct:
 		for i := range v.NumField() {
-			if f := v.Type().Field(i); f.Name != "parts" && f.Type != reflect.TypeFor[step]() {
-				total += sliceBytes(v.Field(i))
-			} else if f.Name == "step" {
+			if f := v.Type().Field(i); f.Type == reflect.TypeFor[step]() {
 				total += sliceBytes(v.Field(i).FieldByName("scratch"))
+			} else {
+				total += sliceBytes(v.Field(i))
 			}
 		}
 	}
@@ -42,6 +42,16 @@ func TestBytesIsExact(t *testing.T) {
 			}
 			if got := sliceBytes(reflect.ValueOf(x)); got != want {
 				t.Errorf("%+v in batches of %d: %d bytes, want %d", p, batch, got, want)
+			}
+			state, err := NewState(p, batch)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want, err = StateBytes(p, batch); err != nil {
+				t.Fatal(err)
+			}
+			if got := sliceBytes(reflect.ValueOf(state)); got != want || state.Stats().Bytes != want {
+				t.Errorf("a state of %+v in batches of %d: %d bytes, and it says %d, want %d", p, batch, got, state.Stats().Bytes, want)
 			}
 		}
 	}

@@ -3,6 +3,8 @@ package neardup
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
+	"sync/atomic"
 
 	"millrace/internal/device"
 )
@@ -13,8 +15,14 @@ func NewState(p Parameters, batch int) (device.State, error) {
 	if err != nil {
 		return nil, err
 	}
-	bytes, err := Bytes(p, batch)
+	bytes, err := StateBytes(p, batch)
 	return &cpuState{index: x, bytes: bytes, keys: make([]uint64, 0, batch*p.Bands)}, err
+}
+
+// StateBytes returns the memory of a state on a CPU in bytes: that of its index, and that of a batch's keys.
+func StateBytes(p Parameters, batch int) (int64, error) {
+	bytes, err := Bytes(p, batch)
+	return bytes + int64(batch)*int64(p.Bands)*KeyBytes, err
 }
 
 // cpuState implements device.State with an Index.
@@ -36,7 +44,13 @@ func (s *cpuState) Apply(positions []device.Position, keys []byte) (device.Decis
 	if s.verdicts, err = s.index.Apply(positions, s.keys); err != nil {
 		return nil, invalid("apply", err)
 	}
-	s.decide(s.verdicts, s.index.applied)
+	hits := 0
+	for i := range s.verdicts {
+		if s.verdicts[i].Bands > 0 {
+			hits++
+		}
+	}
+	s.decide(len(positions), hits, s.index.applied)
 	return s, nil
 }
 
@@ -47,7 +61,8 @@ func (s *cpuState) AppendValue(dst []byte, record int) []byte {
 
 // AppendLog implements device.Decisions.
 func (s *cpuState) AppendLog(entries [][]byte, first, end, limit int) ([][]byte, error) {
-	return appendLog(&s.index.course, entries, first, end, limit)
+	entries, err := s.index.AppendLog(entries, first, end, limit)
+	return entries, invalid("write the log", err)
 }
 
 // Undo implements device.State.
@@ -55,7 +70,7 @@ func (s *cpuState) Undo() error {
 	if err := s.index.Undo(); err != nil {
 		return invalid("undo", err)
 	}
-	s.reached(s.index.applied)
+	s.undecide(s.index.applied)
 	return nil
 }
 
@@ -85,18 +100,17 @@ func (s *cpuState) Close() error { return nil }
 // errNotUndoable is the error of Undo without a batch.
 var errNotUndoable = errors.New("no batch can be undone: undo a batch before the next call of Apply or Replay")
 
-// invalid returns err as an error of a device.
-func invalid(call string, err error) error {
-	return device.Errorf(call, "", device.ErrInvalid, "%v", err)
+// errBandOf is the error of Apply for key number i.
+func errBandOf(i, bands int) error {
+	return fmt.Errorf("key %d of record %d is not of its band: compute keys with the operator's kernel", i%bands, i/bands)
 }
 
-// appendLog is course.AppendLog with an error of a device.
-func appendLog(c *course, entries [][]byte, first, end, limit int) ([][]byte, error) {
-	entries, err := c.AppendLog(entries, first, end, limit)
-	if err != nil {
-		return nil, invalid("write the log", err)
+// invalid returns err as an error of a device. It returns nil if err is nil.
+func invalid(call string, err error) error {
+	if err == nil {
+		return nil
 	}
-	return entries, nil
+	return device.Errorf(call, "", device.ErrInvalid, "%v", err)
 }
 
 // readEntry implements ReadEntry of states.
@@ -106,4 +120,49 @@ func readEntry(entry []byte) (device.EntryInfo, error) {
 		return device.EntryInfo{}, invalid("read entry", err)
 	}
 	return device.EntryInfo{Generation: h.Generation, First: h.First, Previous: h.Previous, Last: h.Last}, nil
+}
+
+// counts are the figures of a state.
+type counts struct {
+	made, kept tally // of all batches, and without the last one; only the state's goroutine uses them
+
+	// Other goroutines read these. decided and hits are the largest values of made so far, because they must not decrease when a batch is
+	// undone. A batch that is applied again after that counts once.
+	decided, hits, taken atomic.Uint64
+}
+
+// tally counts decisions.
+type tally struct{ decided, hits uint64 }
+
+// decide counts the decisions on a batch. The state has taken a number of records.
+func (c *counts) decide(decisions, hits int, taken uint64) {
+	c.kept = c.made
+	c.made.decided += uint64(decisions)
+	c.made.hits += uint64(hits)
+	c.decided.Store(max(c.decided.Load(), c.made.decided)) // before hits, which stats reads first, so there are never more hits
+	c.hits.Store(max(c.hits.Load(), c.made.hits))
+	c.reached(taken)
+}
+
+// undecide takes back the last call of decide.
+func (c *counts) undecide(taken uint64) {
+	c.made = c.kept
+	c.reached(taken)
+}
+
+func (c *counts) reached(taken uint64) { c.taken.Store(taken) }
+
+// stats returns the figures for device.State.Stats. The state has the given size. A generation has the given number of records.
+func (c *counts) stats(bytes int64, records int) device.StateStats {
+	taken, hits, generation := c.taken.Load(), c.hits.Load(), uint64(records)
+	s := device.StateStats{Bytes: bytes, Records: taken, Decided: c.decided.Load(), Hits: hits}
+	if taken > 0 {
+		s.Generation = (taken - 1) / generation
+		s.Records = taken - s.Generation*generation
+		s.Load = float64(s.Records) / float64(generation)
+	}
+	if s.Generation > 0 {
+		s.Records += generation
+	}
+	return s
 }

@@ -15,23 +15,37 @@ type indexTables struct {
 	verdicts []Verdict
 }
 
-func (t *indexTables) Apply(positions []Position, keys []byte) (err error) {
+func (t *indexTables) Apply(positions []Position, keys []byte) (hits, carries int, err error) {
 	var numbers []uint64
 	for ; len(keys) > 0; keys = keys[KeyBytes:] {
 		numbers = append(numbers, binary.LittleEndian.Uint64(keys))
 	}
-	t.verdicts, err = t.Index.Apply(positions, numbers)
-	return err
+	if t.verdicts, err = t.Index.Apply(positions, numbers); err != nil {
+		return 0, 0, err
+	}
+	for _, v := range t.verdicts {
+		if v.Bands > 0 {
+			hits++
+		}
+	}
+	if t.parts[1] > 0 {
+		return hits, t.spare.carried, nil
+	}
+	return hits, t.young.carried, nil
 }
 
-func (t *indexTables) Result(i int) Result {
+func (t *indexTables) Read(i int, result *Result) {
 	r, v := t.rows[i], t.verdicts[i]
-	result := Result{Label: r.label, Hits: v.Bands, Also: v.Also, Inserted: r.inserted, Carries: r.carries, Relabeled: r.relabeled}
+	*result = Result{
+		Position: r.position, Label: r.label, Hits: v.Bands, Also: v.Also, Inserted: r.inserted, Keys: r.keys, Carries: r.carries, Relabeled: r.relabeled,
+		Carried: result.Carried[:0],
+	}
 	for _, c := range r.carried {
 		result.Carried = append(result.Carried, CarryOver{Label: c.label, Bands: c.bands})
 	}
-	return result
 }
+
+func (t *indexTables) Inserts() *Inserts { return &Inserts{} }
 
 func (t *indexTables) Replay(r *Inserts) error {
 	t.commit()
@@ -131,7 +145,7 @@ func (s *stream) applyToState(t *testing.T, random *rand.Rand, x device.State, w
 	return log
 }
 
-// TestStatsOfAState shows the figures of a state in its second generation.
+// TestStatsOfAState shows the figures of a state in its second generation. Some batches were undone and applied again.
 func TestStatsOfAState(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 1))
@@ -146,8 +160,8 @@ func TestStatsOfAState(t *testing.T) {
 	for name, x := range states(t, p) {
 		s.applyToState(t, rand.New(rand.NewPCG(1, 2)), x, want, 0, 50)
 		got := x.Stats()
-		if got.Records != 50 || got.Generation != 1 || got.Load != 0.25 || got.Hits < hits || got.Decided < 50 {
-			t.Errorf("%s: %+v, want 50 records, 10 of them in generation 1, and %d hits or more", name, got, hits)
+		if got.Records != 50 || got.Generation != 1 || got.Load != 0.25 || got.Hits != hits || got.Decided != 50 {
+			t.Errorf("%s: %+v, want 50 records, 10 of them in generation 1, and %d hits in 50 decisions", name, got, hits)
 		}
 	}
 }

@@ -1,25 +1,24 @@
 package neardup
 
-import (
-	"encoding/binary"
-	"math/bits"
-	"sync/atomic"
+import "millrace/internal/device"
 
-	"millrace/internal/device"
-)
-
-// Tables are the tables of an index in the memory of a device. Package cuda implements them for a GPU. If a call fails, they are unusable.
+// Tables are the tables of an index in the memory of a device. Package cuda implements them for a GPU. All memory is allocated at first. If a
+// call fails, they are unusable.
 type Tables interface {
-	// Apply decides on records and inserts their keys. The results are valid until the next call of a method.
-	Apply(positions []Position, keys []byte) error
+	// Apply decides on at least one record, and inserts the records' keys, each of which has the right band. It returns the number of
+	// records with hits, and the number of labels that the records of the young generation carry over so far.
+	Apply(positions []Position, keys []byte) (hits, carries int, err error)
 
-	// Result returns the result of record i of the last batch.
-	Result(i int) Result
+	// Read sets r to the result of record i of the last batch, and reuses the memory of its slices. The results remain until the next call
+	// of Apply, Undo or Inserts.
+	Read(i int, r *Result)
 
 	// Undo removes the records of the last batch.
 	Undo() error
 
-	// Replay inserts keys of a log.
+	// Inserts returns empty Inserts, whose slices have space for a batch. Replay inserts the keys of a log with which the caller has filled
+	// them.
+	Inserts() *Inserts
 	Replay(r *Inserts) error
 
 	// Bytes returns the size of the tables.
@@ -30,10 +29,12 @@ type Tables interface {
 
 // Result is what Tables say about a record of a batch.
 type Result struct {
+	Position  Position
 	Label     Position    // the least label of its hits; its own position if it has none
 	Hits      int         // number of keys that were there
 	Also      []Position  // the other labels of its hits, in ascending order
 	Inserted  uint64      // bands of the keys that it inserted
+	Keys      []uint64    // these keys, in the order of bands
 	Carries   int         // number of different labels of its copied keys
 	Relabeled bool        // whether its copied keys have its own label, because the generation can't carry theirs; Carried is then empty
 	Carried   []CarryOver // one for each different label of its copied keys, in the order of their first bands
@@ -61,7 +62,7 @@ func NewDeviceState(p Parameters, batch int, t Tables) device.State {
 	return &tablesState{course: course{parameters: p, batch: batch}, tables: t}
 }
 
-// tablesState implements device.State with Tables.
+// tablesState implements device.State with Tables. It reads results from there when they are needed, so it has no memory for a batch.
 type tablesState struct {
 	course
 	counts
@@ -69,10 +70,8 @@ type tablesState struct {
 
 	carries [2]int // labels that the records of the young generation carry over: before the last batch, and now
 
-	rows     []row
-	keys     []uint64 // inserted keys of rows
-	carried  []carry  // carried labels of rows
-	verdicts []Verdict
+	result  Result  // of the record that was read last
+	carried []carry // of result
 }
 
 // Apply implements device.State.
@@ -80,69 +79,81 @@ func (s *tablesState) Apply(positions []device.Position, keys []byte) (device.De
 	if s.broken != nil {
 		return nil, s.broken
 	}
-	if err := s.check(positions, len(keys)/KeyBytes); err != nil {
-		return nil, device.Errorf("apply", "", device.ErrInvalid, "%v", err)
+	err := s.check(positions, len(keys)/KeyBytes)
+	if err == nil {
+		err = s.checkBands(keys)
+	}
+	if err != nil {
+		return nil, invalid("apply", err)
 	}
 	s.commit()
-	if len(positions) > 0 {
-		if err := s.tables.Apply(positions, keys); err != nil {
+	hits, carries := 0, s.carries[1]
+	if len(positions) > 0 { // tables don't know empty batches
+		if hits, carries, err = s.tables.Apply(positions, keys); err != nil {
 			s.broken = err
 			return nil, err
 		}
 	}
-	s.before, s.undoable, s.carries[0] = s.state, true, s.carries[1]
-	s.rows, s.keys, s.carried, s.verdicts = s.rows[:0], s.keys[:0], s.carried[:0], s.verdicts[:0]
+	s.before, s.undoable, s.carries = s.state, true, [2]int{s.carries[1], carries}
 	fits := int(min(uint64(len(positions)), s.end()-s.applied))
-	for i, p := range positions {
-		if i == fits {
-			s.carries[1] = 0 // the record begins a generation
-		}
-		s.add(p, s.tables.Result(i), keys[i*s.parameters.Bands*KeyBytes:])
-	}
-	s.parts = [2][]row{s.rows[:fits], s.rows[fits:]}
+	s.parts = [2]int{fits, len(positions) - fits}
 	if s.applied += uint64(len(positions)); len(positions) > 0 {
 		s.last = positions[len(positions)-1]
 	}
-	s.decide(s.verdicts, s.applied)
+	s.decide(len(positions), hits, s.applied)
 	return s, nil
 }
 
-// add appends a record's row and verdict. keys begins with the record's keys.
-func (s *tablesState) add(p Position, r Result, keys []byte) {
-	firstKey, firstCarried := len(s.keys), len(s.carried)
-	for set := r.Inserted; set != 0; set &= set - 1 {
-		s.keys = append(s.keys, binary.LittleEndian.Uint64(keys[bits.TrailingZeros64(set)*KeyBytes:]))
+// checkBands returns an error unless each key contains its band, which is in the lowest byte.
+func (s *tablesState) checkBands(keys []byte) error {
+	bands, mask := s.parameters.Bands, byte(1<<s.parameters.bandBits()-1)
+	for i := 0; len(keys) > 0; i++ {
+		for b := range bands {
+			if keys[b*KeyBytes]&mask != byte(b+1) {
+				return errBandOf(i*bands+b, bands)
+			}
+		}
+		keys = keys[bands*KeyBytes:]
 	}
+	return nil
+}
+
+// row returns the row of a record of the last batch. It is valid until the next call.
+func (s *tablesState) row(i int) row {
+	r := &s.result
+	s.tables.Read(i, r)
+	s.carried = s.carried[:0]
 	for _, c := range r.Carried {
 		s.carried = append(s.carried, carry{bands: c.Bands, label: c.Label})
 	}
-	s.carries[1] += r.Carries
-	s.rows = append(s.rows, row{
-		position: p, label: r.Label, inserted: r.Inserted, keys: s.keys[firstKey:], carries: r.Carries, relabeled: r.Relabeled, carried: s.carried[firstCarried:],
-	})
-	v := Verdict{Bands: r.Hits}
-	if r.Hits > 0 {
-		v.DuplicateOf, v.Also = r.Label, r.Also
+	return row{
+		position: r.Position, label: r.Label, inserted: r.Inserted, keys: r.Keys, carries: r.Carries, relabeled: r.Relabeled, carried: s.carried,
 	}
-	s.verdicts = append(s.verdicts, v)
 }
 
 // commit makes the last batch permanent.
 func (s *tablesState) commit() {
-	if len(s.parts[1]) > 0 {
+	if s.parts[1] > 0 {
 		s.generation++
 	}
-	s.parts, s.undoable = [2][]row{}, false
+	s.parts, s.undoable = [2]int{}, false
 }
 
 // AppendValue implements device.Decisions.
 func (s *tablesState) AppendValue(dst []byte, record int) []byte {
-	return s.verdicts[record].AppendValue(dst)
+	r := &s.result
+	s.tables.Read(record, r)
+	v := Verdict{Bands: r.Hits}
+	if r.Hits > 0 {
+		v.DuplicateOf, v.Also = r.Label, r.Also
+	}
+	return v.AppendValue(dst)
 }
 
 // AppendLog implements device.Decisions.
 func (s *tablesState) AppendLog(entries [][]byte, first, end, limit int) ([][]byte, error) {
-	return appendLog(&s.course, entries, first, end, limit)
+	entries, err := s.appendLog(entries, s.row, first, end, limit)
+	return entries, invalid("write the log", err)
 }
 
 // Undo implements device.State.
@@ -160,8 +171,8 @@ func (s *tablesState) Undo() error {
 		}
 	}
 	s.state, s.carries[1] = s.before, s.carries[0]
-	s.parts, s.undoable = [2][]row{}, false
-	s.reached(s.applied)
+	s.parts, s.undoable = [2]int{}, false
+	s.undecide(s.applied)
 	return nil
 }
 
@@ -204,7 +215,8 @@ func (s *tablesState) replay(entry []byte) error {
 
 // insert replays the next n records of an entry, from the one with a number in its generation on.
 func (s *tablesState) insert(d *decoder, number, n int) error {
-	in := &Inserts{First: number, FirstCarried: min(s.carries[1], s.parameters.Records)}
+	in := s.tables.Inserts()
+	in.First, in.FirstCarried = number, min(s.carries[1], s.parameters.Records)
 	for i := range n {
 		r, err := d.next()
 		if err != nil {
@@ -245,35 +257,4 @@ func (s *tablesState) ReadEntry(entry []byte) (device.EntryInfo, error) { return
 // Stats implements device.State.
 func (s *tablesState) Stats() device.StateStats {
 	return s.stats(s.tables.Bytes(), s.parameters.Records)
-}
-
-// counts are the figures of a state. Any goroutine may read them.
-type counts struct{ decided, hits, taken atomic.Uint64 }
-
-// decide counts the verdicts on a batch. The state has taken a number of records.
-func (c *counts) decide(verdicts []Verdict, taken uint64) {
-	c.decided.Add(uint64(len(verdicts)))
-	for i := range verdicts {
-		if verdicts[i].Bands > 0 {
-			c.hits.Add(1)
-		}
-	}
-	c.reached(taken)
-}
-
-func (c *counts) reached(taken uint64) { c.taken.Store(taken) }
-
-// stats returns the figures of a state of the given size. A generation has the given number of records.
-func (c *counts) stats(bytes int64, records int) device.StateStats {
-	taken, generation := c.taken.Load(), uint64(records)
-	s := device.StateStats{Bytes: bytes, Records: taken, Decided: c.decided.Load(), Hits: c.hits.Load()}
-	if taken > 0 {
-		s.Generation = (taken - 1) / generation
-		s.Records = taken - s.Generation*generation
-		s.Load = float64(s.Records) / float64(generation)
-	}
-	if s.Generation > 0 {
-		s.Records += generation
-	}
-	return s
 }
