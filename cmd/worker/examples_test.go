@@ -13,6 +13,7 @@ import (
 
 	"millrace/internal/frame"
 	"millrace/internal/operator"
+	"millrace/internal/operator/neardup"
 	"millrace/internal/record"
 	"millrace/internal/table"
 )
@@ -93,9 +94,9 @@ func TestPythonFramesAreSplitIntoTheirRecords(t *testing.T) {
 	}
 }
 
-// TestPythonReadsResults: results.py decodes the examples of docs/results.md, filtered results and annotated documents.
-func TestPythonReadsResults(t *testing.T) {
-	t.Parallel()
+// resultBodies maps bodies of results, among them the examples of docs/results.md, to what results.py and results.js print of them.
+func resultBodies(t *testing.T) map[string][]byte {
+	t.Helper()
 	ops, err := operator.ParseList("crc32c,minhash?k=4&hashes=2&seed=42")
 	if err != nil {
 		t.Fatal(err)
@@ -106,23 +107,89 @@ func TestPythonReadsResults(t *testing.T) {
 		records = append(records, op.AppendReference(nil, payload))
 	}
 	frame := table.Reference(ops, [][]byte{payload, {}, nil}, []record.Status{record.OK, record.OK, record.TooLarge})
-	for want, body := range map[string][]byte{
-		`[[0], [0], {"crc32c": [[3808858755]], "minhash?k=4&hashes=2&seed=42": [[529274414, 833389941]]}]`:                                       operator.Binary.Append(nil, ops, len(payload), records),
-		`[[0, 1, 2], [0, 0, 2], {"crc32c": [[3808858755], [0], [0]], "minhash?k=4&hashes=2&seed=42": [[529274414, 833389941], [0, 0], [0, 0]]}]`: frame.Append(nil, operator.Binary, 0, 3),
-		"[[], [], {}]": nil,
-		`[[0, 2], [0, 2], {"crc32c": [[3808858755], [0]], "minhash?k=4&hashes=2&seed=42": [[529274414, 833389941], [0, 0]]}]`: frame.Select([]uint32{0, 2}).Append(nil, operator.Binary, 0, 2),
-		`[[0, {"bytes": 9, "crc32c": "e3069283"}], [1, {"bytes": 0, "crc32c": "00000000"}]]`:                                  []byte(`{"bytes":9,"crc32c":"e3069283"}` + "\n" + `{"bytes":0,"crc32c":"00000000"}` + "\n"),
-		`[[7, {"record": 7, "bytes": 9, "crc32c": "e3069283"}]]`:                                                              []byte(`{"record":7,"bytes":9,"crc32c":"e3069283"}`),
-	} {
-		if got := strings.TrimSpace(string(python(t, body, "results.py"))); got != want {
-			t.Errorf("it printed %s, want %s", got, want)
+	return map[string][]byte{
+		`[[0],[0],{"crc32c":[[3808858755]],"minhash?k=4&hashes=2&seed=42":[[529274414,833389941]]}]`:                             operator.Binary.Append(nil, ops, len(payload), records),
+		`[[0,1,2],[0,0,2],{"crc32c":[[3808858755],[0],[0]],"minhash?k=4&hashes=2&seed=42":[[529274414,833389941],[0,0],[0,0]]}]`: frame.Append(nil, operator.Binary, 0, 3),
+		"[[],[],{}]": nil,
+		`[[0,2],[0,2],{"crc32c":[[3808858755],[0]],"minhash?k=4&hashes=2&seed=42":[[529274414,833389941],[0,0]]}]`: frame.Select([]uint32{0, 2}).Append(nil, operator.Binary, 0, 2),
+		`[[0,{"bytes":9,"crc32c":"e3069283"}],[1,{"bytes":0,"crc32c":"00000000"}]]`:                                []byte(`{"bytes":9,"crc32c":"e3069283"}` + "\n" + `{"bytes":0,"crc32c":"00000000"}` + "\n"),
+		`[[7,{"record":7,"bytes":9,"crc32c":"e3069283"}]]`:                                                         []byte(`{"record":7,"bytes":9,"crc32c":"e3069283"}`),
+	}
+}
+
+// verdictBodies maps bodies of results with values of neardup to what results.py and results.js print of them.
+func verdictBodies(t *testing.T) map[string][]byte {
+	t.Helper()
+	ops, err := operator.ParseList("neardup,crc32c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const spec = `"neardup?bands=20&rows=13&k=24&seed=42"`
+	verdict := func(v neardup.Verdict) []byte { return v.AppendValue(nil) }
+	near := verdict(neardup.Verdict{DuplicateOf: neardup.Position{Sequence: 17, Record: 3}, Bands: 12})
+	joins := verdict(neardup.Verdict{DuplicateOf: neardup.Position{Sequence: 1<<40 + 17, Record: 1 << 33}, Bands: 5,
+		Also: []neardup.Position{{Sequence: 1<<40 + 18}, {Sequence: 1<<40 + 18, Record: 7}}})
+	const (
+		nearJSON  = `{"duplicate_of":{"sequence":17,"record":3},"bands":12,"also":[]}`
+		joinsJSON = `{"duplicate_of":{"sequence":1099511627793,"record":8589934592},"bands":5,"also":[{"sequence":1099511627794,"record":0},{"sequence":1099511627794,"record":7}]}`
+	)
+	frame := new(table.Table)
+	frame.Reset(ops, 4)
+	frame.SetStatus(1, record.DeviceFault)
+	frame.PutValue(0, 2, joins)
+	frame.PutValue(0, 3, near)
+	single := func(value []byte) []byte {
+		one := new(table.Table)
+		one.Reset(ops, 1)
+		one.PutValue(0, 0, value)
+		return one.AppendSingle(nil, operator.Binary)
+	}
+	crcs := func(n int) string { return `"crc32c":[` + strings.Repeat("[0],", n-1) + "[0]]" }
+	return map[string][]byte{
+		`[[0,1,2,3],[0,4,0,0],{` + spec + `:[{"duplicate_of":null},null,` + joinsJSON + `,` + nearJSON + `],` + crcs(4) + `}]`: frame.Append(nil, operator.Binary, 0, 4),
+		`[[2],[0],{` + spec + `:[` + joinsJSON + `],` + crcs(1) + `}]`:                                                         frame.Append(nil, operator.Binary, 2, 3),
+		`[[1,3],[4,0],{` + spec + `:[null,` + nearJSON + `],` + crcs(2) + `}]`:                                                 frame.Select([]uint32{1, 3}).Append(nil, operator.Binary, 0, 2),
+		`[[0],[0],{` + spec + `:[` + joinsJSON + `],` + crcs(1) + `}]`:                                                         single(joins),
+		`[[0],[0],{` + spec + `:[{"duplicate_of":null}],` + crcs(1) + `}]`:                                                     single(verdict(neardup.Verdict{})),
+		`[[0,{"bytes":9,"neardup":` + nearJSON + `}]]`:                                                                         []byte(`{"bytes":9,"neardup":` + nearJSON + `}` + "\n"),
+	}
+}
+
+// wantPrinted checks what a program prints for each body.
+func wantPrinted(t *testing.T, print func(body []byte) []byte) {
+	t.Helper()
+	for _, bodies := range []map[string][]byte{resultBodies(t), verdictBodies(t)} {
+		for want, body := range bodies {
+			if got := strings.TrimSpace(string(print(body))); got != want {
+				t.Errorf("it printed %s, want %s", got, want)
+			}
 		}
 	}
+}
+
+// TestPythonReadsResults: results.py decodes results, and annotated documents.
+func TestPythonReadsResults(t *testing.T) {
+	t.Parallel()
+	wantPrinted(t, func(body []byte) []byte { return python(t, body, "results.py") })
 	document := []byte(`{"id":1,"millrace":{"record":7,"bytes":9,"crc32c":"e3069283"}}` + "\n")
-	want := `[[{"id": 1}, {"record": 7, "bytes": 9, "crc32c": "e3069283"}]]`
+	want := `[[{"id":1},{"record":7,"bytes":9,"crc32c":"e3069283"}]]`
 	if got := strings.TrimSpace(string(python(t, document, "results.py", "millrace"))); got != want {
 		t.Errorf("of a document, it printed %s, want %s", got, want)
 	}
+}
+
+func TestJavaScriptReadsResults(t *testing.T) {
+	t.Parallel()
+	node := needNode(t)
+	wantPrinted(t, func(body []byte) []byte {
+		cmd := exec.CommandContext(t.Context(), node, javascript+"/results.js")
+		cmd.Stdin = bytes.NewReader(body)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		return out
+	})
 }
 
 // TestPythonContentTypesSelectTheirFramings: a worker recognizes the content types of frames.py.
