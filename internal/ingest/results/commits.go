@@ -5,13 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/retry"
 	"millrace/internal/ingest/statelog"
 	"millrace/internal/ingest/store"
 	"millrace/internal/ingest/topology"
@@ -187,195 +188,227 @@ func (c *Commits) ownID(m *nats.Msg) {
 	}
 }
 
-// Partition describes a partition to OpenCommits.
-type Partition struct {
-	Number    int
-	Owner     string // identifies the lease; no other lease may have the same
-	Floor     uint64 // sequence of the last acknowledged input
-	Delivered uint64 // sequence of the last input that was delivered before the lease
-	Loose     bool   // whether a worker without commit markers has owned the partition since the last marker
+// chain is the protocol with commit markers, for one batch. Each write is a commit.
+type chain struct {
+	*Commits
+	// looked is the sequence of the last delivery that was looked up. Once is enough, because no other worker can store results of the
+	// partition now.
+	looked  uint64
+	doubted bool // whether the stream has a result that should not be there, so that all inputs must be looked up
+	changed bool // whether the result stream's settings may have changed since the last write
 
-	// IsStored reports whether the input stream still has the partition's input with a sequence.
-	IsStored func(ctx context.Context, sequence uint64) bool
+	checked, progressed bool // whether the last commit was checked, and whether some of its messages are stored
 }
 
-// IsBeyond reports whether inputs are acknowledged that the markers of c don't cover, because the result stream has lost its last messages,
-// or because a worker without commit markers had the partition. A purge moves the floor of a consumer without pending messages, so
-// the floor alone doesn't prove an acknowledgement.
-func (p *Partition) IsBeyond(ctx context.Context, c interface {
-	Found() (store.Position, bool)
-	Beyond() uint64
-}) bool {
-	_, ok := c.Found()
-	return ok && c.Beyond() < p.Floor && p.IsStored(ctx, p.Floor)
+// Store is like Writer.Store, but stores exactly once. After an error, the lease must end.
+func (c *Commits) Store(ctx context.Context, b *inflight.Batch, s *Buffers, sink Sink) error {
+	c.server.Refresh(ctx, false)
+	return (&task{Writer: c.Writer, protocol: &chain{Commits: c}, b: b, s: s, sink: sink}).run(ctx)
 }
 
-// OpenCommits stores the fences that exclude earlier leases on p, and returns the Commits of a new lease. It waits until the
-// result stream exists. It returns nil, nil with shared delivery, if ExactlyOnce is off, or if the result stream supports no
-// commit markers. If only the stream of dead letters supports no markers, dead letters have ids but no markers.
-func OpenCommits(ctx context.Context, w *Writer, p Partition) (*Commits, error) {
-	if !w.o.Exclusive || w.o.ExactlyOnce == topology.Off {
-		return nil, nil
+// isUncertain implements protocol. A result that may not be published unchecked gets HeaderDeliveries, which lookups need.
+func (p *chain) isUncertain(d *inflight.Delivery, now time.Time) bool {
+	certain := d.Sequence <= p.looked || d.First || p.results.IsCertain(position(d))
+	if !p.clearance.mayPublishUnchecked(d, now, p.clearance.results.publishFor(now)) {
+		d.First = false
 	}
-	stored, err := awaitResultStream(ctx, w)
-	if err != nil {
-		return nil, err
+	return !certain || p.doubted
+}
+
+// mayBeDecided implements protocol. The inputs whose results are stored are settled already.
+func (p *chain) mayBeDecided(d *inflight.Delivery) bool {
+	return d.Frame != nil && !d.First && (p.letters == nil || p.earlier.Lists(position(d)))
+}
+
+const (
+	// maxAtomic is the maximum number of messages in an atomic batch, including the marker. It is nats-server's default.
+	maxAtomic = 1000
+
+	// maxFast is the maximum number of messages in a fast batch, including the marker.
+	maxFast = 4096
+
+	// maxCommittedBytes is the maximum number of bytes in the result bodies of one commit, unless a single input has more.
+	maxCommittedBytes = 4 << 20
+)
+
+func (p *chain) state() *decider { return p.Commits.state }
+
+func (p *chain) limits() (messages, bytes int) {
+	messages = maxAtomic
+	if p.results.Way == store.Fast {
+		messages = maxFast
 	}
-	way := topology.Commits(w.way.Load())
-	if way == topology.NoCommits {
-		return nil, nil
+	if p.Commits.state != nil {
+		messages -= maxEntries
 	}
-	inputs, err := w.js.Stream(ctx, w.o.Stream)
-	if err != nil {
-		return nil, fmt.Errorf("look up the input stream %q: %w", w.o.Stream, err)
+	return messages, maxCommittedBytes
+}
+
+// write implements protocol. It stores a marker even without results, so that later markers need not list the batch's dead letters. A
+// single result is checked from its second attempt on, which shows whether it can be stored.
+func (p *chain) write(ctx context.Context, t *task, attempt int) error {
+	p.doubted = false
+	if len(t.b.Items) == 0 {
+		return nil // the batch has only a part of a frame
 	}
-	o := store.ChainOptions{
-		Owner: p.Owner, Created: inputs.CachedInfo().Created, Way: chainWay(way),
-		Start: store.Position{Sequence: p.Floor}, LookUp: p.Delivered, Loose: p.Loose,
+	last := t.to - 1
+	p.looked = t.b.Items[last].Sequence
+	if len(t.items) < len(t.s.left) {
+		last = t.items[len(t.items)-1]
 	}
-	c := stored.CachedInfo().Config
-	stream := commitStream(w, c, p.Number)
-	if w.stateful >= 0 {
-		o.Entry = func(behind uint64, state *store.State, entry []byte) *nats.Msg {
-			return statelog.Message(stream.Subject, c.AllowMsgTTL, behind, state, entry)
+	p.checked = attempt > 1 && len(t.items) == 1
+	stored, err := make([]bool, len(t.s.msgs)), p.checkCurrent(ctx)
+	if err == nil {
+		stored, err = p.commit(ctx, store.Batch{Messages: t.s.msgs, At: position(&t.b.Items[last]), Checked: p.checked})
+	}
+	p.progressed = slices.Contains(stored, true)
+	for _, ok := range stored {
+		a := store.Answer{}
+		if !ok {
+			a.Err = err
 		}
+		t.s.answers = append(t.s.answers, a)
 	}
-	dead, kept, err := letterStore(ctx, w, p.Number)
-	if err != nil {
-		return nil, err
-	}
-	o.Again = waitsFor(w, p.Number, dead)
-	results, letters, err := store.OpenChains(ctx, o, stream, dead)
-	if err != nil {
-		return nil, err
-	}
-	commits := NewCommits(w, results, letters)
-	commits.kind, commits.resultAge.max, commits.letterAge.max = way, c.MaxAge, kept
-	return commits, nil
+	return err
 }
 
-// awaitResultStream waits until the result stream exists, and returns it.
-func awaitResultStream(ctx context.Context, w *Writer) (jetstream.Stream, error) {
+// checkCurrent returns errSettingsChanged if the kind of commit has changed since the start of the lease.
+func (p *chain) checkCurrent(ctx context.Context) error {
+	if !p.changed {
+		return nil
+	}
+	p.changed = false
+	p.server.Refresh(ctx, true)
+	if topology.Commits(p.way.Load()) != p.kind {
+		return errSettingsChanged
+	}
+	return nil
+}
+
+// errSettingsChanged means that the lease must end because the result stream's settings require a different kind of commit.
+var errSettingsChanged = errors.New("the result stream's settings have changed")
+
+const (
+	// codeDuplicate is JetStream's error code for an atomic batch with an id that the stream already has.
+	codeDuplicate jetstream.ErrorCode = 10201
+
+	// codeTooMany is JetStream's error code for an atomic batch with too many messages.
+	codeTooMany jetstream.ErrorCode = 10199
+)
+
+// recover implements protocol. The server doesn't say which result of a commit can't be stored, so the commits get smaller until the
+// result is alone.
+func (p *chain) recover(t *task, err error) recovery {
+	all, n := len(t.b.Items), len(t.items)
+	var refused *jetstream.APIError
+	never, incomplete := store.Unstorable(err), store.IncompleteBatch(err) && !p.checked // never: no retry stores all of t.items
+	if errors.As(err, &refused) {
+		never = never || incomplete || refused.ErrorCode == codeTooMany
+	}
+	switch {
+	case store.EndsChain(err), errors.Is(err, errSettingsChanged):
+		return recovery{over: fmt.Errorf("store results of a partition: %w", err)}
+	case never && n == 1 && incomplete:
+		return recovery{limit: 1} // the next commit is checked
+	case never && n == 1:
+		return recovery{limit: all, unstorable: []unstorable{{t.items[0], err}}}
+	case never && p.progressed:
+		return recovery{limit: 1} // the first delivery in s.left is the cause
+	case never && n > 1:
+		return recovery{limit: (n + 1) / 2}
+	case refused != nil && refused.ErrorCode == codeDuplicate:
+		p.doubted = true
+		return recovery{limit: all}
+	}
+	p.changed = true
+	return recovery{limit: all, pause: true}
+}
+
+// PublishDeadLetter is like Writer.PublishDeadLetter. It also stores a marker at d's position. All earlier inputs must be settled.
+func (c *Commits) PublishDeadLetter(ctx context.Context, d *inflight.Delivery, why Reason, cause error) error {
+	l := c.newDeadLetter(d, why, cause)
+	if _, err := c.storeLetters(ctx, []*deadLetter{l}, new(partials)); err != nil {
+		if ctx.Err() == nil {
+			c.logUnstoredDeadLetter(l, err)
+		}
+		return err
+	}
+	_, err := c.commit(ctx, store.Batch{At: position(d)})
+	return err
+}
+
+// letter returns the marker's entry for the dead letter.
+func (l *deadLetter) letter() store.Letter {
+	return store.Letter{Input: position(l.d), Record: l.record, Decided: l.isDecided()}
+}
+
+// isDecided reports whether the state of a stateful operator has taken records of the message, which has a dead letter as a whole.
+func (l *deadLetter) isDecided() bool {
+	return l.w.stateful >= 0 && l.record == noRecord && l.d.Frame != nil && l.d.Frame.Decided()
+}
+
+// storeLetters implements protocol.
+func (c *Commits) storeLetters(ctx context.Context, letters []*deadLetter, known *partials) (unstored []*deadLetter, err error) {
+	if c.letters == nil {
+		return c.publishLetters(ctx, letters, known)
+	}
+	return c.commitLetters(ctx, slices.DeleteFunc(letters, c.hasLetter))
+}
+
+func (c *Commits) hasLetter(l *deadLetter) bool {
+	defer c.lock()()
+	return c.letters.Letters().Has(l.letter())
+}
+
+// commitLetters stores letters in one commit. If the server refuses a dead letter, commitLetters stores each in a separate commit,
+// in the first form that the server accepts. With an error, it returns the dead letters that aren't stored.
+func (c *Commits) commitLetters(ctx context.Context, letters []*deadLetter) (unstored []*deadLetter, err error) {
+	var msgs []*nats.Msg
+	for _, l := range letters {
+		l.store = func(ctx context.Context, m *nats.Msg) error {
+			return c.writeLetters(ctx, []*deadLetter{l}, []*nats.Msg{m})
+		}
+		msgs = append(msgs, l.message(true, whole.omitted(), l.body))
+	}
+	if len(letters) == 0 {
+		return nil, nil
+	}
+	err = c.writeLetters(ctx, letters, msgs)
+	if err == nil {
+		for _, l := range letters {
+			l.stored()
+		}
+		return nil, nil
+	}
+	if !store.Unstorable(err) && !store.IncompleteBatch(err) {
+		return letters, err
+	}
+	for n, l := range letters {
+		if err := l.publishAlone(ctx); err != nil {
+			return letters[n:], fmt.Errorf("dead letter on %q: %w", l.subject, err)
+		}
+		l.stored()
+	}
+	return nil, nil
+}
+
+// writeLetters stores msgs, the messages of letters, in one commit. It makes at most deadLetterAttempts attempts.
+func (c *Commits) writeLetters(ctx context.Context, letters []*deadLetter, msgs []*nats.Msg) (err error) {
+	defer c.lock()()
+	ids := make([]store.Letter, len(letters))
+	for i, l := range letters {
+		ids[i] = l.letter()
+		c.ownID(msgs[i])
+	}
 	for attempt := 1; ; attempt++ {
-		asked := time.Now()
-		stored, err := w.js.Stream(ctx, w.o.ResultStream)
+		err = c.letters.CommitLetters(ctx, msgs, ids, c.settled)
 		switch {
 		case err == nil:
-			w.sawStream(stored.CachedInfo(), asked)
-			return stored, nil
-		case !errors.Is(err, jetstream.ErrStreamNotFound):
-			return nil, fmt.Errorf("look up the result stream %q: %w", w.o.ResultStream, err)
-		}
-		warnUnstored(w, attempt, err)
-		if !w.awaitRetry(ctx, attempt) {
-			return nil, ctx.Err()
+			c.letterAge.stored = time.Now()
+			return nil
+		case store.EndsChain(err), store.Unstorable(err), store.IncompleteBatch(err) && len(msgs) > 1, errors.Is(err, jetstream.ErrNoStreamResponse), attempt >= deadLetterAttempts,
+			!retry.Sleep(ctx, retry.Delay(attempt)):
+			return err
 		}
 	}
-}
-
-// lookEvery is the number of attempts to store a marker between two queries of the stream's settings.
-const lookEvery = 5
-
-// waitsFor returns the function store.ChainOptions.Again for a partition. letters is the stream of its dead letters, or nil. The
-// function returns true for a retry while a stream is full, missing or unreachable. It returns false to end the lease if the
-// stream no longer supports commit markers. The next lease stores without markers.
-func waitsFor(w *Writer, partition int, letters store.Markers) func(context.Context, store.Markers, int, error) bool {
-	return func(ctx context.Context, s store.Markers, attempts int, err error) bool {
-		stream, commitsOf := w.o.ResultStream, w.o.CommitsOf
-		if s == letters {
-			stream, commitsOf = w.clearance.letters, w.o.LetterCommitsOf
-			w.o.Log.Warn(lettersNotStored, "partition", partition, "attempt", attempts, "stream", stream, "error", err)
-		} else {
-			warnUnstored(w, attempts, err)
-		}
-		if attempts%lookEvery != 0 || !errors.Is(err, jetstream.ErrNoStreamResponse) && !store.Unstorable(err) {
-			return true
-		}
-		stored, err := w.js.Stream(ctx, stream)
-		if err != nil {
-			return true
-		}
-		way, _, _ := commitsOf(stored.CachedInfo().Config, w.nc.ConnectedServerVersion())
-		return way != topology.NoCommits
-	}
-}
-
-func warnUnstored(w *Writer, attempt int, err error) {
-	w.o.Log.Warn(notStored, "attempt", attempt, "stream", w.o.ResultStream, "error", err)
-}
-
-// letterStore returns the stream of dead letters and its MaxAge. It returns nil, 0, nil if that stream supports no commit markers,
-// or is also the result stream.
-func letterStore(ctx context.Context, w *Writer, partition int) (s store.Markers, kept time.Duration, err error) {
-	if !w.clearance.apart {
-		return nil, 0, nil
-	}
-	stream, err := w.js.Stream(ctx, w.clearance.letters)
-	if err != nil {
-		return nil, 0, fmt.Errorf("look up the stream of dead letters %q: %w", w.clearance.letters, err)
-	}
-	c := stream.CachedInfo().Config
-	if way, _, _ := w.o.LetterCommitsOf(c, w.nc.ConnectedServerVersion()); way != topology.AtomicCommits {
-		return nil, 0, nil
-	}
-	return commitStream(w, c, partition), c.MaxAge, nil
-}
-
-// commitStream returns the stream with settings c as the store of a partition's commit markers.
-func commitStream(w *Writer, c jetstream.StreamConfig, partition int) *store.Stream {
-	return &store.Stream{
-		Name: c.Name, Subject: commitSubject(w, c.Name, partition),
-		Rollup: c.Retention == jetstream.WorkQueuePolicy && c.AllowRollup, Publisher: w.singles, JS: w.js,
-	}
-}
-
-// commitSubject returns the subject of a partition's commit markers in a stream.
-func commitSubject(w *Writer, stream string, partition int) string {
-	return topology.CommitSubject(w.o.CommitPrefix, stream, w.o.Stream, w.o.Consumer, partition)
-}
-
-// LastMarker returns the last commit marker of a partition in the result stream.
-func LastMarker(ctx context.Context, w *Writer, partition int) (store.StoredMarker, error) {
-	s := store.Stream{Name: w.o.ResultStream, Subject: commitSubject(w, w.o.ResultStream, partition), JS: w.js}
-	return s.Last(ctx)
-}
-
-// LastState returns the newest state that markers of this deployment's partitions describe, whatever the number of partitions was. It returns
-// nil if there is none, or only of an input stream that was deleted since.
-func LastState(ctx context.Context, w *Writer) (*store.State, error) {
-	inputs, err := w.js.Stream(ctx, w.o.Stream)
-	if err != nil {
-		return nil, fmt.Errorf("look up the input stream %q: %w", w.o.Stream, err)
-	}
-	stream, err := w.js.Stream(ctx, w.o.ResultStream)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("look up the result stream %q: %w", w.o.ResultStream, err)
-	}
-	first := commitSubject(w, w.o.ResultStream, 0)
-	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(first[:strings.LastIndexByte(first, '.')]+".*"))
-	if err != nil {
-		return nil, fmt.Errorf("list the commit markers in stream %q: %w", w.o.ResultStream, err)
-	}
-	newest := store.StoredMarker{}
-	for subject := range info.State.Subjects {
-		s := store.Stream{Name: w.o.ResultStream, Subject: subject, JS: w.js}
-		last, err := s.Last(ctx)
-		if err != nil {
-			return nil, err
-		}
-		if last.State != nil && last.Created == inputs.CachedInfo().Created.UnixNano() && last.At > newest.At {
-			newest = last
-		}
-	}
-	return newest.State, nil
-}
-
-func chainWay(way topology.Commits) store.Way {
-	if way == topology.FastCommits {
-		return store.Fast
-	}
-	return store.Atomic
 }

@@ -37,19 +37,6 @@ func (w *Writer) PublishDeadLetter(ctx context.Context, d *inflight.Delivery, wh
 	return err
 }
 
-// PublishDeadLetter is like Writer.PublishDeadLetter. It also stores a marker at d's position. All earlier inputs must be settled.
-func (c *Commits) PublishDeadLetter(ctx context.Context, d *inflight.Delivery, why Reason, cause error) error {
-	l := c.newDeadLetter(d, why, cause)
-	if _, err := c.storeLetters(ctx, []*deadLetter{l}, new(partials)); err != nil {
-		if ctx.Err() == nil {
-			c.logUnstoredDeadLetter(l, err)
-		}
-		return err
-	}
-	_, err := c.commit(ctx, store.Batch{At: position(d)})
-	return err
-}
-
 func (w *Writer) logUnstoredDeadLetter(l *deadLetter, err error) {
 	w.o.Log.Error("could not store a dead letter; its payload is delivered again (is there a stream for the "+
 		"dead-letter subjects, does it have room, and does it take messages of this size?)",
@@ -168,80 +155,4 @@ func (w *Writer) sendLetters(ctx context.Context, letters []*deadLetter) (left [
 		}
 	}
 	return left, last
-}
-
-// letter returns the marker's entry for the dead letter.
-func (l *deadLetter) letter() store.Letter {
-	return store.Letter{Input: position(l.d), Record: l.record, Decided: l.isDecided()}
-}
-
-// isDecided reports whether the state of a stateful operator has taken records of the message, which has a dead letter as a whole.
-func (l *deadLetter) isDecided() bool {
-	return l.w.stateful >= 0 && l.record == noRecord && l.d.Frame != nil && l.d.Frame.Decided()
-}
-
-// storeLetters implements protocol.
-func (c *Commits) storeLetters(ctx context.Context, letters []*deadLetter, known *partials) (unstored []*deadLetter, err error) {
-	if c.letters == nil {
-		return c.publishLetters(ctx, letters, known)
-	}
-	return c.commitLetters(ctx, slices.DeleteFunc(letters, c.hasLetter))
-}
-
-func (c *Commits) hasLetter(l *deadLetter) bool {
-	defer c.lock()()
-	return c.letters.Letters().Has(l.letter())
-}
-
-// commitLetters stores letters in one commit. If the server refuses a dead letter, commitLetters stores each in a separate commit,
-// in the first form that the server accepts. With an error, it returns the dead letters that aren't stored.
-func (c *Commits) commitLetters(ctx context.Context, letters []*deadLetter) (unstored []*deadLetter, err error) {
-	var msgs []*nats.Msg
-	for _, l := range letters {
-		l.store = func(ctx context.Context, m *nats.Msg) error {
-			return c.writeLetters(ctx, []*deadLetter{l}, []*nats.Msg{m})
-		}
-		msgs = append(msgs, l.message(true, whole.omitted(), l.body))
-	}
-	if len(letters) == 0 {
-		return nil, nil
-	}
-	err = c.writeLetters(ctx, letters, msgs)
-	if err == nil {
-		for _, l := range letters {
-			l.stored()
-		}
-		return nil, nil
-	}
-	if !store.Unstorable(err) && !store.IncompleteBatch(err) {
-		return letters, err
-	}
-	for n, l := range letters {
-		if err := l.publishAlone(ctx); err != nil {
-			return letters[n:], fmt.Errorf("dead letter on %q: %w", l.subject, err)
-		}
-		l.stored()
-	}
-	return nil, nil
-}
-
-// writeLetters stores msgs, the messages of letters, in one commit. It makes at most deadLetterAttempts attempts.
-func (c *Commits) writeLetters(ctx context.Context, letters []*deadLetter, msgs []*nats.Msg) (err error) {
-	defer c.lock()()
-	ids := make([]store.Letter, len(letters))
-	for i, l := range letters {
-		ids[i] = l.letter()
-		c.ownID(msgs[i])
-	}
-	for attempt := 1; ; attempt++ {
-		err = c.letters.CommitLetters(ctx, msgs, ids, c.settled)
-		switch {
-		case err == nil:
-			c.letterAge.stored = time.Now()
-			return nil
-		case store.EndsChain(err), store.Unstorable(err), store.IncompleteBatch(err) && len(msgs) > 1, errors.Is(err, jetstream.ErrNoStreamResponse), attempt >= deadLetterAttempts,
-			!retry.Sleep(ctx, retry.Delay(attempt)):
-			return err
-		}
-	}
 }

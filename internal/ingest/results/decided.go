@@ -1,9 +1,6 @@
 package results
 
 import (
-	"context"
-	"slices"
-
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/store"
 	"millrace/internal/operator"
@@ -13,27 +10,6 @@ import (
 // An earlier delivery of an input may have been processed with other settings, for example with another filter. If that worker died
 // after it had stored dead letters of records, or before it acknowledged the input, its decisions stay (adr/0053). Otherwise, a record
 // could have a dead letter and also be in the result.
-
-// settleDecided looks up the deliveries of which something may be stored. It settles those with a stored result, before any of their
-// dead letters are stored. The state of a stateful operator still decides on their records.
-func (t *task) settleDecided(ctx context.Context) error {
-	for attempt := 1; ; attempt++ {
-		known, err := t.lookUp(ctx, t.mayBeDecided)
-		if err == nil && t.state() == nil {
-			t.settle(ctx, known, slices.Repeat([]store.Answer{{Duplicate: true}}, len(known)))
-			return nil
-		}
-		if err == nil {
-			for _, i := range known {
-				t.b.Items[i].Done = true
-			}
-			return nil
-		}
-		if err := t.awaitNext(ctx, attempt, err); err != nil {
-			return err
-		}
-	}
-}
 
 // adoptLetters gives the records of d's frame the statuses of their stored dead letters. Before the state of a stateful operator decides,
 // it adopts only statuses that records have before that.
@@ -75,12 +51,4 @@ func (t *task) recompute(d *inflight.Delivery) {
 			}
 		}
 	}
-}
-
-// mayBeDecided implements protocol. The server drops a result with a stored id, but not the dead letters of its records.
-func (window) mayBeDecided(d *inflight.Delivery) bool { return d.Frame != nil && !d.First }
-
-// mayBeDecided implements protocol. The inputs whose results are stored are settled already.
-func (p *chain) mayBeDecided(d *inflight.Delivery) bool {
-	return d.Frame != nil && !d.First && (p.letters == nil || p.earlier.Lists(position(d)))
 }

@@ -3,18 +3,55 @@ package results
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/store"
-	"millrace/internal/ingest/topology"
 )
+
+// protocol is a way to store each message once. window relies on the streams' duplicate windows, and chain on commit markers.
+type protocol interface {
+	// isUncertain reports whether d must be looked up before anything is stored for it, because its result may be stored already.
+	isUncertain(d *inflight.Delivery, now time.Time) bool
+
+	// mayBeDecided reports whether an earlier delivery of d may have stored a result, or dead letters of records.
+	mayBeDecided(d *inflight.Delivery) bool
+
+	// storeLetters stores letters, at most lettersAtOnce. It skips dead letters that are stored already, and modifies the slice. known
+	// has ids of stored dead letters. With an error, it returns the dead letters that aren't stored.
+	storeLetters(ctx context.Context, letters []*deadLetter, known *partials) (unstored []*deadLetter, err error)
+
+	// state returns the lease's state of a stateful operator, or nil.
+	state() *decider
+
+	// limits returns the maximum number of messages in one write, and the maximum number of bytes in their bodies. The messages of a
+	// single input may exceed both.
+	limits() (messages, bytes int)
+
+	// write stores the messages that t has prepared. It appends one answer per message to t.s.answers. It also returns the last error.
+	write(ctx context.Context, t *task, attempt int) error
+
+	// recover decides how t goes on after write has returned err.
+	recover(t *task, err error) recovery
+}
+
+// recovery describes how a task goes on after an error.
+type recovery struct {
+	unstorable []unstorable
+	limit      int   // maximum number of deliveries in the next write
+	pause      bool  // whether to wait before the next write
+	over       error // not nil if the task must end
+}
+
+// unstorable is a delivery whose result can never be stored.
+type unstorable struct {
+	item int // index in the batch
+	err  error
+}
 
 // window is the protocol without commit markers. The streams drop a message with a known id within their duplicate windows, and the
 // worker looks up an older input first. The server answers each message, so one write has all of them.
@@ -32,6 +69,9 @@ func (w *Writer) Store(ctx context.Context, b *inflight.Batch, s *Buffers, sink 
 func (p window) isUncertain(d *inflight.Delivery, now time.Time) bool {
 	return !p.clearance.mayPublishUnchecked(d, now, p.clearance.results.publishFor(now))
 }
+
+// mayBeDecided implements protocol. The server drops a result with a stored id, but not the dead letters of its records.
+func (window) mayBeDecided(d *inflight.Delivery) bool { return d.Frame != nil && !d.First }
 
 func (p window) storeLetters(ctx context.Context, letters []*deadLetter, known *partials) (unstored []*deadLetter, err error) {
 	return p.publishLetters(ctx, letters, known)
@@ -104,135 +144,4 @@ func (p window) recover(t *task, _ error) (r recovery) {
 		}
 	}
 	return r
-}
-
-// chain is the protocol with commit markers, for one batch. Each write is a commit.
-type chain struct {
-	*Commits
-	// looked is the sequence of the last delivery that was looked up. Once is enough, because no other worker can store results of the
-	// partition now.
-	looked  uint64
-	doubted bool // whether the stream has a result that should not be there, so that all inputs must be looked up
-	changed bool // whether the result stream's settings may have changed since the last write
-
-	checked, progressed bool // whether the last commit was checked, and whether some of its messages are stored
-}
-
-// Store is like Writer.Store, but stores exactly once. After an error, the lease must end.
-func (c *Commits) Store(ctx context.Context, b *inflight.Batch, s *Buffers, sink Sink) error {
-	c.server.Refresh(ctx, false)
-	return (&task{Writer: c.Writer, protocol: &chain{Commits: c}, b: b, s: s, sink: sink}).run(ctx)
-}
-
-// isUncertain implements protocol. A result that may not be published unchecked gets HeaderDeliveries, which lookups need.
-func (p *chain) isUncertain(d *inflight.Delivery, now time.Time) bool {
-	certain := d.Sequence <= p.looked || d.First || p.results.IsCertain(position(d))
-	if !p.clearance.mayPublishUnchecked(d, now, p.clearance.results.publishFor(now)) {
-		d.First = false
-	}
-	return !certain || p.doubted
-}
-
-const (
-	// maxAtomic is the maximum number of messages in an atomic batch, including the marker. It is nats-server's default.
-	maxAtomic = 1000
-
-	// maxFast is the maximum number of messages in a fast batch, including the marker.
-	maxFast = 4096
-
-	// maxCommittedBytes is the maximum number of bytes in the result bodies of one commit, unless a single input has more.
-	maxCommittedBytes = 4 << 20
-)
-
-func (p *chain) state() *decider { return p.Commits.state }
-
-func (p *chain) limits() (messages, bytes int) {
-	messages = maxAtomic
-	if p.results.Way == store.Fast {
-		messages = maxFast
-	}
-	if p.Commits.state != nil {
-		messages -= maxEntries
-	}
-	return messages, maxCommittedBytes
-}
-
-// write implements protocol. It stores a marker even without results, so that later markers need not list the batch's dead letters. A
-// single result is checked from its second attempt on, which shows whether it can be stored.
-func (p *chain) write(ctx context.Context, t *task, attempt int) error {
-	p.doubted = false
-	if len(t.b.Items) == 0 {
-		return nil // the batch has only a part of a frame
-	}
-	last := t.to - 1
-	p.looked = t.b.Items[last].Sequence
-	if len(t.items) < len(t.s.left) {
-		last = t.items[len(t.items)-1]
-	}
-	p.checked = attempt > 1 && len(t.items) == 1
-	stored, err := make([]bool, len(t.s.msgs)), p.checkCurrent(ctx)
-	if err == nil {
-		stored, err = p.commit(ctx, store.Batch{Messages: t.s.msgs, At: position(&t.b.Items[last]), Checked: p.checked})
-	}
-	p.progressed = slices.Contains(stored, true)
-	for _, ok := range stored {
-		a := store.Answer{}
-		if !ok {
-			a.Err = err
-		}
-		t.s.answers = append(t.s.answers, a)
-	}
-	return err
-}
-
-// checkCurrent returns errSettingsChanged if the kind of commit has changed since the start of the lease.
-func (p *chain) checkCurrent(ctx context.Context) error {
-	if !p.changed {
-		return nil
-	}
-	p.changed = false
-	p.server.Refresh(ctx, true)
-	if topology.Commits(p.way.Load()) != p.kind {
-		return errSettingsChanged
-	}
-	return nil
-}
-
-// errSettingsChanged means that the lease must end because the result stream's settings require a different kind of commit.
-var errSettingsChanged = errors.New("the result stream's settings have changed")
-
-const (
-	// codeDuplicate is JetStream's error code for an atomic batch with an id that the stream already has.
-	codeDuplicate jetstream.ErrorCode = 10201
-
-	// codeTooMany is JetStream's error code for an atomic batch with too many messages.
-	codeTooMany jetstream.ErrorCode = 10199
-)
-
-// recover implements protocol. The server doesn't say which result of a commit can't be stored, so the commits get smaller until the
-// result is alone.
-func (p *chain) recover(t *task, err error) recovery {
-	all, n := len(t.b.Items), len(t.items)
-	var refused *jetstream.APIError
-	never, incomplete := store.Unstorable(err), store.IncompleteBatch(err) && !p.checked // never: no retry stores all of t.items
-	if errors.As(err, &refused) {
-		never = never || incomplete || refused.ErrorCode == codeTooMany
-	}
-	switch {
-	case store.EndsChain(err), errors.Is(err, errSettingsChanged):
-		return recovery{over: fmt.Errorf("store results of a partition: %w", err)}
-	case never && n == 1 && incomplete:
-		return recovery{limit: 1} // the next commit is checked
-	case never && n == 1:
-		return recovery{limit: all, unstorable: []unstorable{{t.items[0], err}}}
-	case never && p.progressed:
-		return recovery{limit: 1} // the first delivery in s.left is the cause
-	case never && n > 1:
-		return recovery{limit: (n + 1) / 2}
-	case refused != nil && refused.ErrorCode == codeDuplicate:
-		p.doubted = true
-		return recovery{limit: all}
-	}
-	p.changed = true
-	return recovery{limit: all, pause: true}
 }

@@ -16,46 +16,6 @@ import (
 	"millrace/internal/ingest/store"
 )
 
-// protocol is a way to store each message once. window relies on the streams' duplicate windows, and chain on commit markers.
-type protocol interface {
-	// isUncertain reports whether d must be looked up before anything is stored for it, because its result may be stored already.
-	isUncertain(d *inflight.Delivery, now time.Time) bool
-
-	// mayBeDecided reports whether an earlier delivery of d may have stored a result, or dead letters of records.
-	mayBeDecided(d *inflight.Delivery) bool
-
-	// storeLetters stores letters, at most lettersAtOnce. It skips dead letters that are stored already, and modifies the slice. known
-	// has ids of stored dead letters. With an error, it returns the dead letters that aren't stored.
-	storeLetters(ctx context.Context, letters []*deadLetter, known *partials) (unstored []*deadLetter, err error)
-
-	// state returns the lease's state of a stateful operator, or nil.
-	state() *decider
-
-	// limits returns the maximum number of messages in one write, and the maximum number of bytes in their bodies. The messages of a
-	// single input may exceed both.
-	limits() (messages, bytes int)
-
-	// write stores the messages that t has prepared. It appends one answer per message to t.s.answers. It also returns the last error.
-	write(ctx context.Context, t *task, attempt int) error
-
-	// recover decides how t goes on after write has returned err.
-	recover(t *task, err error) recovery
-}
-
-// recovery describes how a task goes on after an error.
-type recovery struct {
-	unstorable []unstorable
-	limit      int   // maximum number of deliveries in the next write
-	pause      bool  // whether to wait before the next write
-	over       error // not nil if the task must end
-}
-
-// unstorable is a delivery whose result can never be stored.
-type unstorable struct {
-	item int // index in the batch
-	err  error
-}
-
 // task stores the results and the dead letters of one batch.
 type task struct {
 	*Writer
@@ -104,6 +64,27 @@ func (t *task) run(ctx context.Context) error {
 			return err
 		}
 		t.from, t.given, t.letters = t.to, nil, false
+	}
+}
+
+// settleDecided looks up the deliveries of which something may be stored. It settles those with a stored result, before any of their
+// dead letters are stored. The state of a stateful operator still decides on their records.
+func (t *task) settleDecided(ctx context.Context) error {
+	for attempt := 1; ; attempt++ {
+		known, err := t.lookUp(ctx, t.mayBeDecided)
+		if err == nil && t.state() == nil {
+			t.settle(ctx, known, slices.Repeat([]store.Answer{{Duplicate: true}}, len(known)))
+			return nil
+		}
+		if err == nil {
+			for _, i := range known {
+				t.b.Items[i].Done = true
+			}
+			return nil
+		}
+		if err := t.awaitNext(ctx, attempt, err); err != nil {
+			return err
+		}
 	}
 }
 
@@ -435,7 +416,7 @@ func (t *task) settle(ctx context.Context, items []int, answers []store.Answer) 
 		}
 		s.stored = append(s.stored, d)
 		t.b.Settle(i)
-		t.stored(d)
+		t.o.Stored(d.Sequence, d.Stored)
 		t.o.Observer.Settled(outcome, len(d.Msg.Data()), t.b.ResultBytes(i), now.Sub(d.Received), headroom)
 		if d.Frame != nil && (d.First || outcome == inflight.Published) { // an earlier delivery reported the frame of a duplicate
 			t.o.Observer.Frame(d.Frame.Stats())

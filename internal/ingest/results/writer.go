@@ -65,6 +65,9 @@ func NewModelWriter(s *Server, o Options, results, letters *jetstream.StreamInfo
 }
 
 func newWriter(s *Server, o Options) *Writer {
+	if o.Stored == nil {
+		o.Stored = func(uint64, time.Time) {}
+	}
 	return &Writer{encoder: newEncoder(o, s), server: s, clearance: &clearance{o: o, server: s}}
 }
 
@@ -107,15 +110,9 @@ func (w *Writer) awaitRetry(ctx context.Context, n int) bool {
 	return retry.Sleep(ctx, retry.Delay(n)) && w.server.AwaitConnected(ctx)
 }
 
-func (w *Writer) stored(d *inflight.Delivery) {
-	if w.o.Stored != nil {
-		w.o.Stored(d.Sequence, d.Stored)
-	}
-}
-
 // AlreadyStored reports a delivery whose result was already stored.
 func (w *Writer) AlreadyStored(d *inflight.Delivery) {
-	w.stored(d)
+	w.o.Stored(d.Sequence, d.Stored)
 	w.Report(inflight.Duplicate, d)
 }
 
