@@ -9,9 +9,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/client"
 	"millrace/internal/ingest/retry"
 )
 
@@ -368,27 +366,6 @@ func (l *Leftovers) Find(ctx context.Context, in Position, subject, id string) (
 	}
 	return done, parts, err
 }
-
-// Headers that identify results; see package client.
-const (
-	HeaderID   = client.HeaderID
-	HeaderPart = client.HeaderPart
-)
-
-// ID returns the id of a result or a dead letter.
-func IDOf(h nats.Header) string {
-	if own := h[HeaderID]; len(own) > 0 {
-		return own[0]
-	}
-	if id := h[jetstream.MsgIDHeader]; len(id) > 0 {
-		return id[0]
-	}
-	return ""
-}
-
-// maxBehind is the maximum number of messages with one subject that are read back. A batch has fewer messages, and
-// only a few batches can follow a marker.
-const maxBehind = 1 << 16
 
 // readings reads the messages between two markers, which may be stored without a marker that covers them.
 type readings struct {

@@ -13,7 +13,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/synadia-io/orbit.go/jetstreamext"
 
+	"millrace/client"
 	"millrace/internal/ingest/jsapi"
 	"millrace/internal/ingest/pull"
 )
@@ -414,4 +416,56 @@ func (s *Stream) Next(ctx context.Context, behind uint64, subject string) (seque
 		return 0, nil, err
 	}
 	return m.Sequence, m.Header, nil
+}
+
+// codeIncomplete is JetStream's error code for an atomic batch with missing messages.
+const codeIncomplete jetstream.ErrorCode = 10176
+
+// IncompleteBatch reports whether err means that the server did not accept all messages of an atomic batch.
+func IncompleteBatch(err error) bool {
+	var api *jetstream.APIError
+	return errors.As(err, &api) && api.ErrorCode == codeIncomplete
+}
+
+// StoreAtomic publishes two or more messages as one atomic batch, and returns the stream sequence of the last message. The server
+// stores all messages or none. StoreAtomic adds headers to the messages. After an error, the messages may or may not be stored. If
+// checked is set, StoreAtomic waits for the server's answer to each message. Otherwise, a refused message may cause an error that
+// only IncompleteBatch recognizes, without the server's reason.
+func (w *Windowed) StoreAtomic(ctx context.Context, msgs []*nats.Msg, checked bool) (sequence uint64, err error) {
+	c, err := w.ready(ctx, msgs...)
+	if err != nil {
+		return 0, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, w.timeout)
+	defer cancel()
+	flow := jetstreamext.BatchFlowControl{AckTimeout: w.timeout}
+	if checked {
+		flow.AckFirst, flow.AckEvery = true, 1
+	}
+	ack, err := jetstreamext.PublishMsgBatch(ctx, c.js, msgs, flow)
+	if err != nil {
+		return 0, fmt.Errorf("an atomic batch of %d: %w", len(msgs), err)
+	}
+	return ack.Sequence, nil
+}
+
+// Headers that identify results; see package client.
+const (
+	HeaderID   = client.HeaderID
+	HeaderPart = client.HeaderPart
+)
+
+// maxBehind is the maximum number of messages with one subject that are read back. A batch has fewer messages, and
+// only a few batches can follow a marker.
+const maxBehind = 1 << 16
+
+// ID returns the id of a result or a dead letter.
+func IDOf(h nats.Header) string {
+	if own := h[HeaderID]; len(own) > 0 {
+		return own[0]
+	}
+	if id := h[jetstream.MsgIDHeader]; len(id) > 0 {
+		return id[0]
+	}
+	return ""
 }

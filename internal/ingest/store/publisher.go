@@ -61,12 +61,6 @@ const MaxSubject = 4096 - 128
 
 var errLongSubject = fmt.Errorf("its subject is longer than %d bytes", MaxSubject)
 
-// late reports whether the deadline of ctx has passed, even if ctx's timer is late.
-func late(ctx context.Context) bool {
-	deadline, ok := ctx.Deadline()
-	return ok && !time.Now().Before(deadline)
-}
-
 func isTooLong(m *nats.Msg) bool { return len(m.Subject) > MaxSubject }
 
 // Unstorable reports whether err means that no retry can store the message.
@@ -462,4 +456,17 @@ func (f *Following) ask(ctx context.Context) error {
 		f.o.Changed(found)
 	}
 	return err
+}
+
+// StoreFast publishes a fast batch, and returns the stream sequence of its last message. After an error, some messages may be
+// stored. More may be stored later, until a batch with the same id ends this one.
+//
+// The server has only one open batch per id. If another batch with the id is open, the server ends that batch instead of storing
+// the first message, and StoreFast fails with ErrBatchEnded. A batch of one message may also fail with ErrBatchStuck.
+func (w *Windowed) StoreFast(ctx context.Context, b FastBatch) (sequence uint64, err error) {
+	c, err := w.ready(ctx, b.Messages...)
+	if err != nil {
+		return 0, err
+	}
+	return c.batches.begin(b).publish(ctx, w.timeout)
 }

@@ -14,7 +14,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/synadia-io/orbit.go/jetstreamext"
 )
 
 // fastBatches sends fast batches on one connection, and passes the server's answers to their batches.
@@ -312,46 +311,8 @@ func (f *fastBatch) check(a batchAnswer, n int) error {
 
 var errKnown = errors.New("the stream already knows every message")
 
-// StoreFast publishes a fast batch, and returns the stream sequence of its last message. After an error, some messages may be
-// stored. More may be stored later, until a batch with the same id ends this one.
-//
-// The server has only one open batch per id. If another batch with the id is open, the server ends that batch instead of storing
-// the first message, and StoreFast fails with ErrBatchEnded. A batch of one message may also fail with ErrBatchStuck.
-func (w *Windowed) StoreFast(ctx context.Context, b FastBatch) (sequence uint64, err error) {
-	c, err := w.ready(ctx, b.Messages...)
-	if err != nil {
-		return 0, err
-	}
-	return c.batches.begin(b).publish(ctx, w.timeout)
-}
-
-// codeIncomplete is JetStream's error code for an atomic batch with missing messages.
-const codeIncomplete jetstream.ErrorCode = 10176
-
-// IncompleteBatch reports whether err means that the server did not accept all messages of an atomic batch.
-func IncompleteBatch(err error) bool {
-	var api *jetstream.APIError
-	return errors.As(err, &api) && api.ErrorCode == codeIncomplete
-}
-
-// StoreAtomic publishes two or more messages as one atomic batch, and returns the stream sequence of the last message. The server
-// stores all messages or none. StoreAtomic adds headers to the messages. After an error, the messages may or may not be stored. If
-// checked is set, StoreAtomic waits for the server's answer to each message. Otherwise, a refused message may cause an error that
-// only IncompleteBatch recognizes, without the server's reason.
-func (w *Windowed) StoreAtomic(ctx context.Context, msgs []*nats.Msg, checked bool) (sequence uint64, err error) {
-	c, err := w.ready(ctx, msgs...)
-	if err != nil {
-		return 0, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, w.timeout)
-	defer cancel()
-	flow := jetstreamext.BatchFlowControl{AckTimeout: w.timeout}
-	if checked {
-		flow.AckFirst, flow.AckEvery = true, 1
-	}
-	ack, err := jetstreamext.PublishMsgBatch(ctx, c.js, msgs, flow)
-	if err != nil {
-		return 0, fmt.Errorf("an atomic batch of %d: %w", len(msgs), err)
-	}
-	return ack.Sequence, nil
+// late reports whether the deadline of ctx has passed, even if ctx's timer is late.
+func late(ctx context.Context) bool {
+	deadline, ok := ctx.Deadline()
+	return ok && !time.Now().Before(deadline)
 }
