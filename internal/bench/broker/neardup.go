@@ -49,8 +49,8 @@ func (b *Bench) runDuplicates(ctx context.Context, session *bench.Session, s *se
 func stateOptions(ops []operator.Operator, records int, pipe *streams.Pipeline) (*lease.StateOptions, error) {
 	for _, op := range ops {
 		if stateful, ok := op.(operator.Stateful); ok {
-			bytes, err := pipe.StateBytes(stateful, records)
-			return &lease.StateOptions{Operator: stateful, Records: records, Bytes: bytes * partitions}, err
+			memory, err := pipe.StateBytes(stateful, records)
+			return &lease.StateOptions{Operator: stateful, Records: records, Bytes: memory.Device * partitions}, err
 		}
 	}
 	return nil, nil
