@@ -45,7 +45,7 @@ var modelMustHappen = []string{
 	"killed by an input", "dead letter", "replaced with a payload alone",
 	"replaced with a record alone", "record letter", "record condemned", "spread over batches", "operator failed", "computed again", "broken frame",
 	"committed", "commit refused", "batch cut", "batch proceeded", "message refused in a batch", "batch ended by another", "crashed during a batch", "frozen during a batch", "leader changed", "batch hit by a change of the leader", "read back", "settled by an earlier lease", store.ErrFenced.Error(),
-	"part", "found by a lookup", "log entry read", "log trimmed", "near-duplicate", "generation", "no room for a message for results", "no room for a message for dead letters",
+	"part", "found by a lookup", "log entry read", "log trimmed", "near-duplicate", "generation", "state failed", "no room for a message for results", "no room for a message for dead letters",
 	"no room for a commit to results", "no room for a commit to dead letters",
 }
 

@@ -58,10 +58,56 @@ func (w *leaseWorker) newStates() *states {
 	return &states{
 		StateOptions: &StateOptions{Operator: op, Records: modelGeneration, Standby: w.m.random.IntN(2) == 0},
 		o:            &Options{Topology: topology.Topology{Partitions: 1}, Observer: &modelLease{w: w}}, pipes: []*streams.Pipeline{w.device.pipe}, spec: "a state", most: 1, log: w.m.log,
+		newState: func(int) (device.State, error) {
+			s, err := w.device.pipe.NewState(op, modelGeneration)
+			return &modelState{State: s, w: w}, err
+		},
 		source:     func(int) statelog.Source { return log },
 		lastMarker: func(ctx context.Context, _ int) (store.StoredMarker, error) { return log.Last(ctx) },
 		copies:     map[int]*replica{}, freed: make(chan struct{}),
 	}
+}
+
+// modelState is a state that may fail although its device works. It is unusable then.
+type modelState struct {
+	device.State
+	w      *leaseWorker
+	broken error
+}
+
+func (s *modelState) Apply(positions []device.Position, keys []byte) (device.Decisions, error) {
+	if err := s.fail("apply"); err != nil {
+		return nil, err
+	}
+	return s.State.Apply(positions, keys)
+}
+
+func (s *modelState) Undo() error {
+	if err := s.fail("undo"); err != nil {
+		return err
+	}
+	return s.State.Undo()
+}
+
+func (s *modelState) Replay(entry []byte) error {
+	if err := s.fail("replay"); err != nil {
+		return err
+	}
+	return s.State.Replay(entry)
+}
+
+// fail returns an error if the state fails now, or has failed.
+func (s *modelState) fail(call string) error {
+	if s.broken == nil {
+		s.broken = s.w.call(s.w.drain, call, true, func() error {
+			if m := s.w.m; m.faults && m.random.IntN(40) == 0 {
+				m.did("state failed")
+				return device.Errorf(call, "", device.ErrLaunch, "the model says so")
+			}
+			return nil
+		})
+	}
+	return s.broken
 }
 
 // restore gives a lease its state.

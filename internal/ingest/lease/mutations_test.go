@@ -106,6 +106,8 @@ var mutations = []mutation{
 	{"stored dead letters of records are published again", "../results/deadletter.go", "return finished[l.d] || known.has(l.id)", "return finished[l.d]"},
 
 	{"the marker of a failed commit describes its state", "../store/chain.go", "m.State = &state", "_, m.State = state, b.State"},
+	{"a state that has failed is used again", "../results/state.go", "case s.failed:", "case s.failed && false:"},
+	{"a failure of the device while a log is replayed counts as the loss of the log", "../statelog/statelog.go", "errors.Is(e, device.ErrInvalid) && e.Code == 0", "e.Kind != device.ErrLost"},
 	{"decisions aren't logged", "../results/state.go", "s.decisions.AppendLog(b.Log, s.logged, s.covered, s.entry)", "s.decisions.AppendLog(b.Log, 0, 0, s.entry)"},
 	{"the first entries of a long frame aren't logged", "../results/state.go", "if b.Log = slices.Clone(s.earlier);", "if b.Log = nil;"},
 	{"the last decisions that a marker covers aren't logged", "../results/state.go", "s.positions[i].Sequence > b.At.Sequence", "s.positions[i].Sequence >= b.At.Sequence"},

@@ -28,8 +28,9 @@ type states struct {
 	reading       sync.Mutex // guards replica.last, and the figures of closed states
 	decided, hits uint64
 
-	// The model test simulates these two functions.
-	source     func(p int) statelog.Source                                           // log of a partition's state
+	// The model test simulates these functions.
+	newState   func(p int) (device.State, error)                                      // an empty one for a partition
+	source     func(p int) statelog.Source                                            // log of a partition's state
 	lastMarker func(ctx context.Context, p int) (last store.StoredMarker, err error) // of a partition
 
 	mu     sync.Mutex
@@ -82,6 +83,7 @@ func newStates(o *Options) (*states, error) {
 			return results.LastMarker(ctx, o.Results, p)
 		},
 	}
+	s.newState = func(p int) (device.State, error) { return s.pipes[p%len(s.pipes)].NewState(s.Operator, s.Records) }
 	s.source = func(p int) statelog.Source { return s.logOf(p) }
 	var largest int64
 	for _, p := range o.Pipes {
@@ -320,7 +322,10 @@ func (s *states) open(p int, r *replica) error {
 	if r.Replica != nil {
 		return nil
 	}
-	state, err := s.pipes[p%len(s.pipes)].NewState(s.Operator, s.Records)
+	state, err := s.newState(p)
+	if errors.Is(err, device.ErrOutOfMemory) {
+		return fmt.Errorf("%w: lower MILLRACE_STATE_BYTES or MILLRACE_STATE_RECORDS, or free memory", err)
+	}
 	if err != nil {
 		return err
 	}
@@ -429,5 +434,5 @@ var errUndecided = errors.New("the state has decisions that are not stored")
 
 // isUnusable reports whether a replica can't go on after an error. After others, for example of the connection, it reads on from where it was.
 func isUnusable(err error) bool {
-	return errors.Is(err, statelog.ErrStale) || errors.As(err, new(*statelog.LostError)) || errors.Is(err, errUndecided) || errors.Is(err, device.ErrLost)
+	return errors.Is(err, statelog.ErrStale) || errors.As(err, new(*statelog.LostError)) || errors.Is(err, errUndecided) || errors.As(err, new(*device.Error))
 }

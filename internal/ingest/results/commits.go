@@ -147,7 +147,7 @@ func (c *Commits) Restore(ctx context.Context, r *statelog.Replica, batch int, b
 }
 
 // Undecide removes decisions that aren't in the log from the state, after the end of the lease. It returns false if that is impossible,
-// because some decisions on the same batch are in the log, or may be.
+// because some decisions on the same batch are in the log, or may be, or because the state has failed. Nobody may use the state then.
 func (c *Commits) Undecide() bool { return c.state != nil && c.state.undecide() }
 
 // Keep stores the last markers again before the streams remove them because of their age. It does nothing during a commit.

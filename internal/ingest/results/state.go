@@ -30,6 +30,7 @@ type decider struct {
 	positions []device.Position // of the last call of Apply
 	keys      []byte            // for the last call of Apply
 	decisions device.Decisions  // of the last call of Apply; nil if all of them are in the log
+	failed    bool              // whether Apply failed, so that nobody knows what the state has
 	logged    int               // number of them that are in the log
 	covered   int               // number of them that the commit covers
 	bytes     int               // size of the entries for them
@@ -110,6 +111,7 @@ func (s *decider) apply(deliveries []*inflight.Delivery) (err error) {
 		return nil
 	}
 	if s.decisions, err = s.replica.State().Apply(s.positions, s.keys); err != nil {
+		s.failed = true
 		return fmt.Errorf("decide on %d records from %d:%d on: %w", len(s.positions), s.positions[0].Sequence, s.positions[0].Record, err)
 	}
 	for i, p := range s.positions {
@@ -182,6 +184,8 @@ func (s *decider) committed(c *store.Chain) {
 // undecide implements Commits.Undecide.
 func (s *decider) undecide() bool {
 	switch {
+	case s.failed:
+		return false
 	case s.decisions != nil && (s.logged > 0 || s.before > 0):
 		return false
 	case s.decisions != nil && s.replica.State().Undo() != nil:

@@ -144,8 +144,9 @@ func (r *Replica) State() device.State { return r.state }
 // Spec returns what the state depends on.
 func (r *Replica) Spec() string { return r.spec }
 
-// CatchUp reads the log up to the marker with stream sequence at, which describes the state want. It returns a *LostError if the log doesn't give that state, and an error that wraps ErrStale if the replica can't reach it.
-// After any other error, a further call continues.
+// CatchUp reads the log up to the marker with stream sequence at, which describes the state want. It returns a *LostError if the log doesn't give
+// that state, and an error that wraps ErrStale if the replica can't reach it. If the device fails, it returns an error with a *device.Error.
+// The replica is unusable after these errors. After any other error, a further call continues.
 func (r *Replica) CatchUp(ctx context.Context, at uint64, want *store.State) error {
 	switch {
 	case want.Spec != r.spec:
@@ -238,10 +239,10 @@ func (r *Replica) flush(end device.Position) error {
 	for i := range r.waiting[:n] {
 		w := &r.waiting[i]
 		if err := r.state.Replay(w.Entry); err != nil {
-			if errors.Is(err, device.ErrLost) {
-				return err
+			if e := (*device.Error)(nil); errors.As(err, &e) && errors.Is(e, device.ErrInvalid) && e.Code == 0 {
+				return lost("message %d in the log: %w", w.Sequence, err)
 			}
-			return lost("message %d in the log: %w", w.Sequence, err)
+			return fmt.Errorf("replay message %d in the log: %w", w.Sequence, err) // the device failed, and the log may be right
 		}
 		r.reached(w.Generation, w.Behind)
 	}
