@@ -36,6 +36,7 @@ const (
 	HeaderCut             = "Millrace-Cut"          // part of a result: value that is the same on all parts of one cut
 	HeaderFirstRecord     = "Millrace-First-Record" // part of a result: index of the part's first record in the frame, counted from 0; 0 in part 1
 
+	HeaderRetryOf         = "Millrace-Retry-Of"         // input that `worker retry` sent, its result and dead letter: sequence of the first input, and `:` and the record's index if only a record was sent
 	HeaderReason          = "Millrace-Reason"           // dead letter: reason as a fixed word, such as operator_error
 	HeaderError           = "Millrace-Error"            // dead letter: error message
 	HeaderOperator        = "Millrace-Operator"         // dead letter: operator that rejected the payload or failed on it; absent if unknown

@@ -22,7 +22,7 @@ func TestHeadersComeBack(t *testing.T) {
 	got, err := Reading{Framing: frame.Auto, Decompress: compression.Zstd}.newInput(m.Header, m.Data)
 	want := nats.Header{
 		"X-Mine": {"one", "two"}, "x-lower": {""}, "Content-Type": {"text/plain"}, "Content-Encoding": {"zstd"}, "Status": {"409", "2"}, "status": {""},
-		"Description": {"a: b"}, client.HeaderInput: {"Nats-Msg-Id: mine", "with space: x"},
+		"Description": {"a: b"}, client.HeaderInput: {"Nats-Msg-Id: mine", "with space: x"}, client.HeaderRetryOf: {"1"},
 	}
 	if err != nil || fmt.Sprint(got.Header) != fmt.Sprint(want) || got.Subject != "in.web" || string(got.Data) != "body" {
 		t.Errorf("%v\n got %q\nwant %q\n%s %s", err, got.Header, want, got.Subject, got.Data)
@@ -61,7 +61,7 @@ func TestARecordIsSentInItsFraming(t *testing.T) {
 				if err := split.Open(&opened, got.Header.Get("Content-Type"), body); err != nil || opened.Records() != 1 || string(opened.Record(0)) != record {
 					t.Errorf("%v, %v: %v, %d records", framing, encoding, err, opened.Records())
 				}
-				if framing != frame.Auto && len(got.Header) != 1 {
+				if framing != frame.Auto && len(got.Header) != 2 {
 					t.Errorf("%v: the headers are %v", framing, got.Header)
 				}
 			}
@@ -74,6 +74,23 @@ func TestARecordIsSentInItsFraming(t *testing.T) {
 		}
 		if _, err := (Reading{Framing: frame.Auto}).newInput(m.Header, m.Data); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// TestARetryNamesTheFirstInput: the new input names the first input and its record, however often it was sent.
+func TestARetryNamesTheFirstInput(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ before, record, want string }{{"", "", "1"}, {"", "7", "1:7"}, {"17", "", "17"}, {"17", "7", "17:7"}, {"17:3", "0", "17:3"}} {
+		m := letter(1, "filter_error", "body")
+		for name, value := range map[string]string{client.HeaderRetryOf: c.before, client.HeaderRecord: c.record} {
+			if value != "" {
+				m.Header.Set(name, value)
+			}
+		}
+		got, err := Reading{Framing: frame.NewlineDelimited}.newInput(m.Header, m.Data)
+		if err != nil || got.Header.Get(client.HeaderRetryOf) != c.want {
+			t.Errorf("%+v: %v, %v", c, got.Header, err)
 		}
 	}
 }

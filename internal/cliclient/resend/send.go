@@ -273,6 +273,7 @@ func payloadOf(h nats.Header, stream string, sequence uint64) (uint64, error) {
 // newInput returns the input of a dead letter. The arguments are the headers and the payload of the dead letter.
 func (r Reading) newInput(letter nats.Header, payload []byte) (*nats.Msg, error) {
 	m := &nats.Msg{Subject: letter.Get(client.HeaderSubject), Header: restored(letter), Data: payload}
+	m.Header.Set(client.HeaderRetryOf, retryOf(letter))
 	if letter.Get(client.HeaderRecord) == "" {
 		return m, nil
 	}
@@ -315,6 +316,16 @@ func (r Reading) pack(framing frame.Framing, record []byte) (body []byte, err er
 		return out.Bytes(), err
 	}
 	return new(compression.Compressor).Append(nil, r.Decompress, body), nil
+}
+
+// retryOf returns the value of client.HeaderRetryOf for the input of a dead letter. If the dead letter's input was sent again before, it
+// names the first one.
+func retryOf(letter nats.Header) string {
+	of := cmp.Or(letter.Get(client.HeaderRetryOf), letter.Get(client.HeaderSequence))
+	if record := letter.Get(client.HeaderRecord); record != "" && !strings.Contains(of, ":") {
+		of += ":" + record
+	}
+	return of
 }
 
 // restored returns the headers that the input of a dead letter had. Reserved headers, such as Nats-Msg-Id, were meant for

@@ -32,6 +32,7 @@ const (
 	HeaderReason          = client.HeaderReason
 	HeaderError           = client.HeaderError
 	HeaderDeliveries      = client.HeaderDeliveries
+	HeaderRetryOf         = client.HeaderRetryOf
 	HeaderRecords         = client.HeaderRecords
 	HeaderFiltered        = client.HeaderFiltered
 	HeaderAnnotation      = client.HeaderAnnotation
@@ -47,8 +48,8 @@ const (
 	HeaderPayloadDigest   = client.HeaderPayloadDigest
 )
 
-// Prefixes of headers that are not copied. The server would interpret copied headers with serversPrefix, and might refuse or drop
-// the result. If headers with ownPrefix were copied, the result of a dead letter that is an input again would look like a
+// Prefixes of headers that are not copied, except HeaderRetryOf. The server would interpret copied headers with serversPrefix, and might
+// refuse or drop the result. If headers with ownPrefix were copied, the result of a dead letter that is an input again would look like a
 // dead letter.
 const (
 	serversPrefix = "Nats-"
@@ -67,7 +68,7 @@ var statusHeaders = [...]string{"Status", "Description"}
 // name, but the client refuses to publish invalid names.
 func carried(key string) bool {
 	if IsReserved(key) {
-		return false
+		return key == HeaderRetryOf
 	}
 	for _, status := range statusHeaders {
 		if strings.EqualFold(key, status) {
