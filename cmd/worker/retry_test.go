@@ -91,10 +91,12 @@ func TestRetryAfterTheCauseIsRemoved(t *testing.T) {
 			if len(inputs) != 4 {
 				t.Fatalf("%d inputs were sent again, want 4", len(inputs))
 			}
+			of := map[string]string{"large": "1", "frame.large": "2:1", "frame.empty": "4:1", "empty": "5"}
 			for _, m := range inputs {
 				maps.DeleteFunc(m.Header, func(name string, _ []string) bool { return strings.HasPrefix(name, "Nats-") })
+				_, name, _ := strings.Cut(m.Subject, "ingest.") // a partition precedes it with exclusive delivery
 				want, body := mine, large
-				switch _, name, _ := strings.Cut(m.Subject, "ingest."); name { // a partition precedes it with exclusive delivery
+				switch name {
 				case "empty":
 					body = nil
 				case "frame.large":
@@ -102,13 +104,16 @@ func TestRetryAfterTheCauseIsRemoved(t *testing.T) {
 				case "frame.empty":
 					body, want = []byte{0, 0, 0, 0}, nats.Header{"Content-Type": {millrace.TypeLength}, "X-Mine": {"of the frame"}}
 				}
+				want = maps.Clone(want)
+				want[millrace.HeaderRetryOf] = []string{of[name]}
 				if fmt.Sprint(m.Header) != fmt.Sprint(want) || !bytes.Equal(m.Data, body) {
 					t.Errorf("%s: %d bytes with the headers %v, want %d bytes with %v", m.Subject, len(m.Data), m.Header, len(body), want)
 				}
 			}
 			r.working(func() { r.settled() })
 			for _, m := range inputs {
-				if got := r.results(m.Sequence); len(got) != 1 || strings.Contains(m.Subject, "frame") && got[0].Header.Get(millrace.HeaderRecords) != "1" {
+				if got := r.results(m.Sequence); len(got) != 1 || got[0].Header.Get(millrace.HeaderRetryOf) != m.Header.Get(millrace.HeaderRetryOf) ||
+					strings.Contains(m.Subject, "frame") && got[0].Header.Get(millrace.HeaderRecords) != "1" {
 					t.Errorf("%s: the result is %v", m.Subject, got)
 				}
 			}

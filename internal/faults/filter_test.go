@@ -77,7 +77,7 @@ const wholeInput = "the whole input"
 // wantDocuments checks the outcome of each record of the inputs up to the given sequence.
 func (r *rig) wantDocuments(kills int, last uint64) {
 	r.t.Helper()
-	dead := r.readLetters()
+	dead := r.readLetters(r.documentFrame)
 	a := audit{messages: int(last)}
 	found, decided, large := make([]uint8, last+1), map[version]int{}, 0
 	r.read(resultStream, func(_ uint64, m jetstream.Msg) {
@@ -114,8 +114,8 @@ func (r *rig) wantDocuments(kills int, last uint64) {
 	r.enter("a filter is replaced by another one", kills, a)
 }
 
-// readLetters returns the dead letters by input.
-func (r *rig) readLetters() map[uint64]letters {
+// readLetters returns the dead letters by input. frame returns the i-th input.
+func (r *rig) readLetters(frame func(i int) *nats.Msg) map[uint64]letters {
 	r.t.Helper()
 	all, stored := map[uint64]letters{}, map[string][]byte{} // inputs by their sequence in the stream of dead letters
 	r.read(deadStream, func(at uint64, m jetstream.Msg) {
@@ -134,7 +134,7 @@ func (r *rig) readLetters() map[uint64]letters {
 		body := string(m.Data())
 		if at := h.Get(results.HeaderPayloadSequence); at != "" {
 			body = wholeInput
-			if !bytes.Equal(stored[at], r.documentFrame(int(r.number(h, "Input"))).Data) {
+			if !bytes.Equal(stored[at], frame(int(r.number(h, "Input"))).Data) {
 				r.t.Errorf("record %d of input %d: message %s isn't the input", record, sequence, at)
 			}
 		}
