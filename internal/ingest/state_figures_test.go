@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"millrace/internal/ingest/natstest"
+	"millrace/internal/operator/neardup"
 	"millrace/internal/streams"
 )
 
@@ -49,4 +51,30 @@ func TestFiguresOfStates(t *testing.T) {
 			t.Errorf("%d bytes are logged and %d replayed, and the first log had %d", r.tally.logged, r.tally.replayed, logged)
 		}
 	})
+}
+
+// TestAPartitionWaitsForMemory has memory for the state of one of two partitions in each worker. The first worker says that the other
+// partition waits, until a second worker takes it.
+func TestAPartitionWaitsForMemory(t *testing.T) {
+	r := exclusiveRig(t, 2)
+	const n, records, batch = 40, 1000, 64
+	stateRig(t, r, records)
+	p := natstest.Must(neardup.ParseBlock(r.opts.State.Operator.Params(), records))(r)
+	r.opts.State.Bytes = natstest.Must(neardup.Bytes(p, batch))(r) * 3 / 2
+	r.publish(n, nearDuplicates)
+	one := r.run(hostDevice(t), streams.Options{BatchPayloads: batch})
+	r.Until("one partition waits", func() bool {
+		f := one.worker.States()
+		return f.Waiting == 1 && len(f.Owned) == 1
+	})
+	two := r.run(hostDevice(t), streams.Options{BatchPayloads: batch})
+	r.awaitSettled()
+	r.Until("each worker has one partition", func() bool {
+		a, b := one.worker.States(), two.worker.States()
+		return a.Waiting == 0 && b.Waiting == 0 && len(a.Owned) == 1 && len(b.Owned) == 1
+	})
+	two.finish()
+	r.Until("the partition waits again", func() bool { return one.worker.States().Waiting == 1 })
+	one.finish()
+	r.wantVerdicts()
 }

@@ -29,6 +29,7 @@ func newStateMetrics(f promauto.Factory) *stateMetrics {
 // States describes the states of the partitions that a worker owns.
 type States struct {
 	Partitions int     `json:"partitions"` // partitions that the worker owns and has a state of
+	Waiting    int     `json:"waiting"`    // partitions that the worker should own, and for whose state it has no room
 	Records    uint64  `json:"records"`    // records in the states
 	Bytes      int64   `json:"bytes"`      // memory of the states
 	Limit      int64   `json:"limit"`      // maximum memory for states, in bytes
@@ -47,6 +48,7 @@ func (m *Metrics) WatchStates(limit int64, read func() ingest.StateFigures) {
 		m.factory.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return value(*m.States()) })
 	}
 	gauge("state_partitions", "Partitions that this worker owns and has a state of.", func(s States) float64 { return float64(s.Partitions) })
+	gauge("state_waiting_partitions", "Partitions that this worker should own, and for whose state it has no room. Their inputs wait.", func(s States) float64 { return float64(s.Waiting) })
 	gauge("state_records", "Records in the states of this worker's partitions.", func(s States) float64 { return float64(s.Records) })
 	gauge("state_bytes", "Memory of the states of this worker's partitions.", func(s States) float64 { return float64(s.Bytes) })
 	gauge("state_limit_bytes", "Maximum memory for states, of all devices together (MILLRACE_STATE_BYTES).", func(s States) float64 { return float64(s.Limit) })
@@ -69,7 +71,9 @@ func (m *Metrics) States() *States {
 		return nil
 	}
 	figures := (*read)()
-	all := &States{Partitions: len(figures.Owned), Limit: m.states.limit, First: figures.Decided - figures.Hits, Duplicate: figures.Hits}
+	all := &States{
+		Partitions: len(figures.Owned), Waiting: figures.Waiting, Limit: m.states.limit, First: figures.Decided - figures.Hits, Duplicate: figures.Hits,
+	}
 	for _, one := range figures.Owned {
 		all.Records += one.Records
 		all.Bytes += one.Bytes

@@ -33,9 +33,10 @@ type states struct {
 	source     func(p int) statelog.Source                                            // log of a partition's state
 	lastMarker func(ctx context.Context, p int) (last store.StoredMarker, err error) // of a partition
 
-	mu     sync.Mutex
-	copies map[int]*replica // by partition
-	freed  chan struct{}    // closed when a lease gives a replica back
+	mu      sync.Mutex
+	copies  map[int]*replica // by partition
+	freed   chan struct{}    // closed when a lease gives a replica back
+	waiting int              // partitions for which reserve waits
 }
 
 // replica is a partition's replica. A lease that holds it uses it, and otherwise the goroutine that follows the logs.
@@ -136,9 +137,13 @@ func (s *states) reserve(ctx context.Context, p int) bool {
 	if s == nil {
 		return true
 	}
-	for waits := false; ; waits = true {
+	for waits := false; ; {
 		s.mu.Lock()
 		ok, freed := s.hold(p), s.freed
+		if !ok && !waits {
+			s.waiting++
+			defer s.endWait()
+		}
 		s.mu.Unlock()
 		if ok {
 			return true
@@ -146,12 +151,19 @@ func (s *states) reserve(ctx context.Context, p int) bool {
 		if !waits {
 			s.log.Warn("a partition waits, because its state has no room in this worker", "partition", p)
 		}
+		waits = true
 		select {
 		case <-freed:
 		case <-ctx.Done():
 			return false
 		}
 	}
+}
+
+func (s *states) endWait() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waiting--
 }
 
 // hold marks the replica of partition p as held. If there are too many replicas, it closes one that no lease holds. The caller holds s.mu.
@@ -228,7 +240,7 @@ func (s *states) figures() (f StateFigures) {
 	defer s.mu.Unlock()
 	s.reading.Lock()
 	defer s.reading.Unlock()
-	f.Decided, f.Hits = s.decided, s.hits
+	f.Waiting, f.Decided, f.Hits = s.waiting, s.decided, s.hits
 	for _, r := range s.copies {
 		if r.tryLock() { // otherwise the last figures do
 			if r.Replica != nil {
