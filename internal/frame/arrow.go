@@ -3,6 +3,7 @@ package frame
 import (
 	"bytes"
 	"encoding/binary"
+	"iter"
 
 	flatbuffers "github.com/google/flatbuffers/go"
 )
@@ -190,13 +191,11 @@ func (s *arrowStream) handle(m *arrowMessage, column string) error {
 
 func (s *arrowStream) recordBatch(m *arrowMessage) error {
 	f := s.frame
-	const size = 16 // bytes of a field node, which has its length and its number of nulls
-	nodes, n := vectorIn(&m.header, batchNodes, size)
-	if s.column.node >= n {
+	length, nulls, ok := m.pair(batchNodes, s.column.node)
+	if !ok {
 		return m.notFlatbuffer()
 	}
-	node := nodes + flatbuffers.UOffsetT(size*s.column.node)
-	rows, length, nulls := m.header.GetInt64Slot(batchLength, 0), m.header.GetInt64(node), m.header.GetInt64(node+8)
+	rows := m.header.GetInt64Slot(batchLength, 0)
 	if rows < 0 || length != rows {
 		return invalid(m.at, "the record batch has %d rows, but its column has %d: %s", rows, length, adviceOnStream)
 	}
@@ -268,6 +267,45 @@ func (a *arrowMessage) viewBuffers(n int) (total int, ok bool) {
 	return total, true
 }
 
+// pair returns element i of the vector of nodes, which have a length and a number of nulls, or of buffers, which have a position and a
+// length. ok is false if the record batch has no such element.
+func (a *arrowMessage) pair(slot flatbuffers.VOffsetT, i int) (first, second int64, ok bool) {
+	const size = 16
+	vector, n := vectorIn(&a.header, slot, size)
+	if i >= n {
+		return 0, 0, false
+	}
+	at := vector + flatbuffers.UOffsetT(size*i)
+	return a.header.GetInt64(at), a.header.GetInt64(at + 8), true
+}
+
+// buffer returns buffer i of a record batch, as it is in the body.
+func (a *arrowMessage) buffer(i int) (arrowBuffer, error) {
+	pos, length, ok := a.pair(batchBuffers, i)
+	if !ok {
+		return arrowBuffer{}, a.notFlatbuffer()
+	}
+	if all := int64(a.data.length); pos < 0 || length < 0 || pos > all || length > all-pos {
+		return arrowBuffer{}, invalid(a.at, "buffer %d of the record batch lies outside of its message: %s", i, adviceOnStream)
+	}
+	at := a.data.pos + int(pos)
+	return arrowBuffer{pos: at, length: int(length), at: at}, nil
+}
+
+// codec returns the codec of a record batch, if its buffers are compressed.
+func (a *arrowMessage) codec() (codec uint8, compressed bool, err error) {
+	const codecSlot, methodSlot = 4, 6
+	compression, ok := tableIn(&a.header, batchCompression)
+	if !ok {
+		return 0, false, nil
+	}
+	codec = compression.GetUint8Slot(codecSlot, 0)
+	if method := compression.GetUint8Slot(methodSlot, 0); method != 0 || codec > codecZstd {
+		return 0, false, invalid(a.at, "the record batch has an unknown compression: use lz4, zstd or none")
+	}
+	return codec, true, nil
+}
+
 // notFlatbuffer returns the error for metadata that isn't a valid flatbuffer.
 func (a *arrowMessage) notFlatbuffer() error {
 	return invalid(a.at, "the metadata of the Arrow message is not valid: %s", adviceOnStream)
@@ -295,7 +333,15 @@ func vectorIn(t *flatbuffers.Table, slot flatbuffers.VOffsetT, size int) (first 
 	return first, n
 }
 
-// elementIn returns the table to which element i of a vector refers.
-func elementIn(t *flatbuffers.Table, first flatbuffers.UOffsetT, i int) flatbuffers.Table {
-	return flatbuffers.Table{Bytes: t.Bytes, Pos: t.Indirect(first + flatbuffers.UOffsetT(4*i))}
+// tablesIn iterates over the tables to which the elements of a vector refer.
+func tablesIn(t *flatbuffers.Table, slot flatbuffers.VOffsetT) iter.Seq[flatbuffers.Table] {
+	return func(yield func(flatbuffers.Table) bool) {
+		const size = 4
+		first, n := vectorIn(t, slot, size)
+		for at := first; at < first+flatbuffers.UOffsetT(size*n); at += size {
+			if !yield(flatbuffers.Table{Bytes: t.Bytes, Pos: t.Indirect(at)}) {
+				return
+			}
+		}
+	}
 }

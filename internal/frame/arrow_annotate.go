@@ -44,9 +44,7 @@ func (f *Frame) prepareRows() (err error) {
 		return err
 	}
 	rows.limit = f.limits.bytes
-	first, n := vectorIn(&rows.schema, schemaFields, 4)
-	for i := range n {
-		field := elementIn(&rows.schema, first, i)
+	for field := range tablesIn(&rows.schema, schemaFields) {
 		if what := uncopied(&field); what != "" {
 			return invalid(0, "the column %s has the type %s, whose rows can't be copied: leave the column out, or set MILLRACE_RESULT_FORMAT=arrow",
 				quote(nameOf(&field)), what)
@@ -79,9 +77,7 @@ func uncopied(field *flatbuffers.Table) string {
 	case typeListView, typeLargeListView:
 		return "list view"
 	}
-	first, n := vectorIn(field, fieldChildren, 4)
-	for i := range n {
-		child := elementIn(field, first, i)
+	for child := range tablesIn(field, fieldChildren) {
 		if what := uncopied(&child); what != "" {
 			return what
 		}
@@ -92,19 +88,16 @@ func uncopied(field *flatbuffers.Table) string {
 // inflatedSize returns the length of all decompressed buffers of a batch. It is 0 if the batch isn't compressed, and above limit if the
 // length exceeds limit.
 func (a *arrowBatch) inflatedSize(body []byte, limit int) (total int, err error) {
-	const size = 16
-	header := &a.message.header
-	if _, ok := tableIn(header, batchCompression); !ok {
-		return 0, nil
+	if _, compressed, err := a.message.codec(); err != nil || !compressed {
+		return 0, err
 	}
-	vector, n := vectorIn(header, batchBuffers, size)
+	const size = 16
+	_, n := vectorIn(&a.message.header, batchBuffers, size)
 	for i := range n {
-		entry := vector + flatbuffers.UOffsetT(size*i)
-		pos, length := header.GetInt64(entry), header.GetInt64(entry+8)
-		if all := int64(a.message.data.length); pos < 0 || length < 0 || pos > all || length > all-pos {
-			return 0, invalid(a.message.at, "buffer %d of the record batch lies outside of its message: %s", i, adviceOnStream)
+		b, err := a.message.buffer(i)
+		if err != nil {
+			return 0, err
 		}
-		b := arrowBuffer{pos: a.message.data.pos + int(pos), length: int(length), at: a.message.at}
 		inflated, err := b.inflatedSize(body)
 		if err != nil {
 			return 0, err
@@ -124,9 +117,36 @@ func (a *arrowBatch) inflatedSize(body []byte, limit int) (total int, err error)
 //
 // The stream depends only on the arguments and the message. Errors are of type *Error. Only one goroutine may call AppendRows or Letter.
 func (f *Frame) AppendRows(dst []byte, records []uint32, name string, results []byte) (stream []byte, err error) {
+	return f.annotate(name, results, func(a *annotator) []byte {
+		dst := a.appendSchema(dst)
+		for from := 0; from < len(records); {
+			to, end := from, f.Records()
+			n := a.rows.batchOf(int(records[from]))
+			if n+1 < len(a.rows.batches) {
+				end = a.rows.batches[n+1].first
+			}
+			for to < len(records) && int(records[to]) < end {
+				to++
+			}
+			dst = a.appendBatch(dst, n, records[from:to], from)
+			from = to
+		}
+		return append(dst, endOfStream...)
+	})
+}
+
+// AppendHead appends what all streams of AppendRows have in common: the schema and the dictionaries.
+func (f *Frame) AppendHead(dst []byte, name string, results []byte) (head []byte, err error) {
+	return f.annotate(name, results, func(a *annotator) []byte {
+		return a.appendDictionaries(a.appendSchema(dst), len(a.rows.dictionaries))
+	})
+}
+
+// annotate returns what do returns. It turns a panic of do into an error.
+func (f *Frame) annotate(name string, results []byte, do func(*annotator) []byte) (out []byte, err error) {
 	defer func() {
 		if cause := recover(); cause != nil { // rowCopy and flatbuffers panic on an invalid batch
-			stream, err = nil, invalid(0, "the rows can't be copied (%s): %s", faultText(cause), adviceOnStream)
+			out, err = nil, invalid(0, "the rows can't be copied (%s): %s", faultText(cause), adviceOnStream)
 		}
 	}()
 	found, err := findRows(results)
@@ -134,38 +154,9 @@ func (f *Frame) AppendRows(dst []byte, records []uint32, name string, results []
 		return nil, err
 	}
 	found.limit = len(results)
-	a := annotator{rows: f.arrow.rows, results: found, name: name}
+	a := &annotator{rows: f.arrow.rows, results: found, name: name}
 	a.choose()
-	dst = a.appendSchema(dst)
-	for from := 0; from < len(records); {
-		to, end := from, f.Records()
-		n := a.rows.batchOf(int(records[from]))
-		if n+1 < len(a.rows.batches) {
-			end = a.rows.batches[n+1].first
-		}
-		for to < len(records) && int(records[to]) < end {
-			to++
-		}
-		dst = a.appendBatch(dst, n, records[from:to], from)
-		from = to
-	}
-	return append(dst, endOfStream...), nil
-}
-
-// AppendHead appends what all streams of AppendRows have in common: the schema and the dictionaries.
-func (f *Frame) AppendHead(dst []byte, name string, results []byte) (head []byte, err error) {
-	defer func() {
-		if cause := recover(); cause != nil {
-			head, err = nil, invalid(0, "the schema can't be copied (%s): %s", faultText(cause), adviceOnStream)
-		}
-	}()
-	found, err := findRows(results)
-	if err != nil {
-		return nil, err
-	}
-	a := annotator{rows: f.arrow.rows, results: found, name: name}
-	a.choose()
-	return a.appendDictionaries(a.appendSchema(dst), len(a.rows.dictionaries)), nil
+	return do(a), nil
 }
 
 // faultText returns the text of a panic during a copy.
@@ -204,9 +195,7 @@ type annotator struct {
 // choose sets fields, kept and ids.
 func (a *annotator) choose() {
 	a.ids = map[int64]bool{}
-	first, n := vectorIn(&a.rows.schema, schemaFields, 4)
-	for i := range n {
-		field := elementIn(&a.rows.schema, first, i)
+	for field := range tablesIn(&a.rows.schema, schemaFields) {
 		keep := string(nameOf(&field)) != a.name
 		a.fields, a.kept = append(a.fields, field), append(a.kept, keep)
 		if keep {
@@ -223,9 +212,7 @@ func (a *annotator) addDictionaries(field *flatbuffers.Table, depth int) {
 		const id = 4
 		a.ids[encoding.GetInt64Slot(id, 0)] = true
 	}
-	first, n := vectorIn(field, fieldChildren, 4)
-	for i := range n {
-		child := elementIn(field, first, i)
+	for child := range tablesIn(field, fieldChildren) {
 		a.addDictionaries(&child, depth+1)
 	}
 }
@@ -251,9 +238,7 @@ func (a *annotator) appendBatch(dst []byte, n int, records []uint32, at int) []b
 	r.add(nil)
 	var rows rowSet
 	rows.add(at, at+len(records))
-	first, columns := vectorIn(&a.results.schema, schemaFields, 4)
-	for i := range columns {
-		field := elementIn(&a.results.schema, first, i)
+	for field := range tablesIn(&a.results.schema, schemaFields) {
 		r.copyField(&field, &rows)
 	}
 	return r.out.appendMessage(dst, set.rows)

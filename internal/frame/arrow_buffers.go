@@ -7,7 +7,6 @@ import (
 	"sync"
 	"unsafe"
 
-	flatbuffers "github.com/google/flatbuffers/go"
 	"github.com/klauspost/compress/zstd"
 
 	"millrace/internal/compression"
@@ -81,11 +80,6 @@ func (a *arrowMemory) size() int64 {
 // loadArrowBuffers sets f.arrow.buffers to count buffers of a record batch, from index first on. It returns the memory
 // that contains the buffers. The first buffer marks the nulls, and stays empty if nulls is false.
 func (f *Frame) loadArrowBuffers(m *arrowMessage, body []byte, first, count int, nulls bool) ([]byte, error) {
-	const size = 16 // bytes of the position and the length of a buffer
-	vector, n := vectorIn(&m.header, batchBuffers, size)
-	if first > n || count > n-first {
-		return nil, m.notFlatbuffer()
-	}
 	a := &f.arrow
 	a.buffers = a.buffers[:0]
 	for i := range count {
@@ -93,22 +87,15 @@ func (f *Frame) loadArrowBuffers(m *arrowMessage, body []byte, first, count int,
 			a.buffers = append(a.buffers, arrowBuffer{})
 			continue
 		}
-		entry := vector + flatbuffers.UOffsetT(size*(first+i))
-		pos, length := m.header.GetInt64(entry), m.header.GetInt64(entry+8)
-		if all := int64(m.data.length); pos < 0 || length < 0 || pos > all || length > all-pos {
-			return nil, invalid(m.at, "buffer %d of the record batch lies outside of its message: %s", first+i, adviceOnStream)
+		b, err := m.buffer(first + i)
+		if err != nil {
+			return nil, err
 		}
-		at := m.data.pos + int(pos)
-		a.buffers = append(a.buffers, arrowBuffer{pos: at, length: int(length), at: at})
+		a.buffers = append(a.buffers, b)
 	}
-	compressed, ok := tableIn(&m.header, batchCompression)
-	if !ok {
-		return body, nil
-	}
-	const codecSlot, methodSlot = 4, 6
-	codec, method := compressed.GetUint8Slot(codecSlot, 0), compressed.GetUint8Slot(methodSlot, 0)
-	if method != 0 || codec > codecZstd {
-		return nil, invalid(m.at, "the record batch has an unknown compression: use lz4, zstd or none")
+	codec, compressed, err := m.codec()
+	if err != nil || !compressed {
+		return body, err
 	}
 	return f.inflateArrowBuffers(codec, body)
 }

@@ -45,9 +45,7 @@ func finishSchema(dst []byte, b *flatbuffers.Builder, columns []flatbuffers.UOff
 // addStruct adds the column with the results, and returns its offset.
 func (a *annotator) addStruct(b *flatbuffers.Builder, results embedded) flatbuffers.UOffsetT {
 	var offsets []flatbuffers.UOffsetT
-	first, n := vectorIn(&a.results.schema, schemaFields, 4)
-	for i := range n {
-		field := elementIn(&a.results.schema, first, i)
+	for field := range tablesIn(&a.results.schema, schemaFields) {
 		offsets = append(offsets, results.offset(field.Pos))
 	}
 	children, name := references(b, offsets), b.CreateString(a.name)

@@ -44,9 +44,7 @@ func appendChildren(dst []byte, field *flatbuffers.Table) []byte {
 	b := flatbuffers.NewBuilder(len(field.Bytes) + 1<<10)
 	message := embed(b, field.Bytes)
 	var offsets []flatbuffers.UOffsetT
-	first, n := vectorIn(field, fieldChildren, 4)
-	for i := range n {
-		child := elementIn(field, first, i)
+	for child := range tablesIn(field, fieldChildren) {
 		offsets = append(offsets, message.offset(child.Pos))
 	}
 	return finishSchema(dst, b, offsets, 0)

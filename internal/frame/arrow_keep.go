@@ -31,9 +31,7 @@ const (
 // findKept returns the column with the given name. If several have the name, it returns the last. If none has it, the column has
 // no type. It also returns an error text for the user, which is empty on success.
 func (a *arrowSchema) findKept(name string) (found arrowColumn, fault string) {
-	first, n := vectorIn(&a.schema, schemaFields, 4)
-	for i := range n {
-		field := elementIn(&a.schema, first, i)
+	for field := range tablesIn(&a.schema, schemaFields) {
 		if string(nameOf(&field)) == name {
 			found, fault = a.next, ""
 			found.typ, found.dictionary = typeOf(&field), a.dictionary(&field)

@@ -55,9 +55,7 @@ func (f *Frame) letter(i int) (stream []byte, ok bool) {
 	c := r.copier(r.batchOf(i), f.limits.bytes)
 	var row rowSet
 	row.add(i-c.batch.first, i-c.batch.first+1)
-	first, fields := vectorIn(&r.schema, schemaFields, 4)
-	for k := range fields {
-		field := elementIn(&r.schema, first, k)
+	for field := range tablesIn(&r.schema, schemaFields) {
 		c.copyField(&field, &row)
 	}
 	stream = append(stream, r.head...)
@@ -99,24 +97,16 @@ func findRows(body []byte) (*arrowRows, error) {
 
 // at returns a buffer of the batch, decompressed.
 func (c *rowCopy) at(index int) []byte {
-	const size = 16
-	header := &c.batch.message.header
-	vector, n := vectorIn(header, batchBuffers, size)
-	check(index < n, "a buffer is missing")
-	entry := vector + flatbuffers.UOffsetT(size*index)
-	pos, length := header.GetInt64(entry), header.GetInt64(entry+8)
-	all := int64(c.batch.message.data.length)
-	check(pos >= 0 && length >= 0 && pos <= all && length <= all-pos, "a buffer lies outside of its message")
-	b := arrowBuffer{pos: c.batch.message.data.pos + int(pos), length: int(length)}
-	compressed, ok := tableIn(header, batchCompression)
-	if !ok || length == 0 {
+	b, err := c.batch.message.buffer(index)
+	codec, compressed, wrong := c.batch.message.codec()
+	check(err == nil && wrong == nil, "a buffer is missing or lies outside of its message")
+	if !compressed || b.length == 0 {
 		return b.bytes(c.body)
 	}
 	if inflated, ok := c.rows.inflated[index]; ok {
 		return inflated
 	}
-	const codecSlot = 4
-	return c.inflate(index, &b, compressed.GetUint8Slot(codecSlot, 0))
+	return c.inflate(index, &b, codec)
 }
 
 // inflate decompresses a buffer. The limit holds for all buffers of the batch together.

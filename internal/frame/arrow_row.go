@@ -79,13 +79,9 @@ func (r *rowSet) add(from, to int) {
 
 // copyField copies rows of a field.
 func (c *rowCopy) copyField(field *flatbuffers.Table, set *rowSet) {
-	const size = 16
-	nodes, n := vectorIn(&c.batch.message.header, batchNodes, size)
-	check(c.node < n, "a field node is missing")
-	node := nodes + flatbuffers.UOffsetT(size*c.node)
-	length, nulls := c.batch.message.header.GetInt64(node), c.batch.message.header.GetInt64(node+8)
+	length, nulls, ok := c.batch.message.pair(batchNodes, c.node)
 	c.node++
-	check(int64(set.end) <= length, "a column has too few rows")
+	check(ok && int64(set.end) <= length, "a column has too few rows")
 	encoding, isDictionary := tableIn(field, fieldDictionary)
 	typ := typeOf(field)
 	if typ == typeNull && !isDictionary {
@@ -130,12 +126,12 @@ func (c *rowCopy) copyValues(field *flatbuffers.Table, typ arrowType, set *rowSe
 
 // copyChildren copies rows of all children of a field. want is the number of children, or -1 for any.
 func (c *rowCopy) copyChildren(field *flatbuffers.Table, want int, set *rowSet) {
-	first, n := vectorIn(field, fieldChildren, 4)
-	check(want < 0 || n == want, "a column has the wrong number of children")
-	for i := range n {
-		child := elementIn(field, first, i)
+	n := 0
+	for child := range tablesIn(field, fieldChildren) {
 		c.copyField(&child, set)
+		n++
 	}
+	check(want < 0 || n == want, "a column has the wrong number of children")
 }
 
 // copyFixed copies values of width bytes.

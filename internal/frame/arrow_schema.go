@@ -90,11 +90,9 @@ func (a *arrowSchema) findColumn(name string) (arrowColumn, string) {
 	if a.schema.GetInt16Slot(schemaEndianness, 0) != 0 {
 		return arrowColumn{}, "the stream is big-endian: write it on a little-endian machine"
 	}
-	first, n := vectorIn(&a.schema, schemaFields, 4)
 	var found arrowColumn
 	matches := 0
-	for i := range n {
-		field := elementIn(&a.schema, first, i)
+	for field := range tablesIn(&a.schema, schemaFields) {
 		a.next.typ = typeOf(&field)
 		wanted := name == "" || string(nameOf(&field)) == name
 		if wanted && a.next.typ.holdsRecords() {
@@ -124,9 +122,8 @@ func nameOf(field *flatbuffers.Table) []byte {
 // explain returns the error text for a schema without exactly one matching column.
 func (a *arrowSchema) explain(name string, matches int) string {
 	var candidates []string
-	first, n := vectorIn(&a.schema, schemaFields, 4)
-	for i := range n {
-		if field := elementIn(&a.schema, first, i); typeOf(&field).holdsRecords() {
+	for field := range tablesIn(&a.schema, schemaFields) {
+		if typeOf(&field).holdsRecords() {
 			candidates = append(candidates, quote(nameOf(&field)))
 		}
 		if len(candidates) == 20 {
@@ -195,10 +192,10 @@ func (a *arrowSchema) pass(field *flatbuffers.Table, depth int) {
 		return
 	}
 	a.passBuffers(field)
-	first, n := vectorIn(field, fieldChildren, 4)
-	for i := 0; i < n && a.fault == ""; i++ {
-		child := elementIn(field, first, i)
-		a.pass(&child, depth+1)
+	for child := range tablesIn(field, fieldChildren) {
+		if a.pass(&child, depth+1); a.fault != "" {
+			return
+		}
 	}
 }
 
