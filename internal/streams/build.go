@@ -52,7 +52,7 @@ func New(dev device.Device, o Options) (*Pipeline, error) {
 	p := &Pipeline{
 		dev: dev, info: dev.Info(), o: o, schedule: o.Schedule,
 		over: make(chan struct{}), stuck: make(chan struct{}),
-		started: dev.Now(), progress: time.Now(), calls: map[*stateCall]struct{}{},
+		started: dev.Now(), calls: map[*stateCall]struct{}{},
 	}
 	p.changed = sync.NewCond(&p.mu)
 	p.known = sync.OnceValue(o.knownAnswers)

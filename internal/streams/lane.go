@@ -276,9 +276,6 @@ func (p *Pipeline) leaveFlight(b *Batch, to phase) {
 	b.closeRange()
 	p.inFlight--
 	p.ended++
-	if b.probe == nil {
-		p.progress = time.Now()
-	}
 	p.changed.Broadcast()
 }
 

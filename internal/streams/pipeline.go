@@ -61,7 +61,6 @@ type Pipeline struct {
 	starved  int    // submissions that wait for scratch
 	ended    uint64 // number of batches in flight that completed, failed or were withdrawn
 	lone     *Batch // batch that is computed in steps, alone on the device; or nil
-	progress time.Time
 	closed   bool
 	hung     error                   // error of a hung device, or nil
 	ran      time.Duration           // time that the process has run, as measured by watchDeadlines
@@ -175,7 +174,6 @@ func (p *Pipeline) take(probe *probing) (*Batch, error) {
 		return b, nil
 	}
 	p.number++
-	p.progress = time.Now()
 	b.reset(p.number)
 	return b, nil
 }
@@ -215,9 +213,6 @@ func (b *Batch) Release() {
 	b.lane.move(b, free)
 	b.Owner, b.stepping, b.stepped, b.stepsEnd = nil, false, false, nil
 	p.inHand--
-	if b.probe == nil {
-		p.progress = time.Now()
-	}
 	p.changed.Broadcast()
 	p.freeSlots <- struct{}{} // the channel has capacity for every batch, so the send never blocks
 }
@@ -231,7 +226,6 @@ func (b *Batch) Again() {
 	defer p.mu.Unlock()
 	b.lane.move(b, filling)
 	p.number++
-	p.progress = time.Now()
 	b.record = Record{Device: p.info.ID, Batch: p.number, Lane: b.lane.index}
 	b.record.Stages[Fill].Start = p.dev.Now()
 }

@@ -45,15 +45,17 @@ func (p *Pipeline) spin(f polled) {
 
 // pollAll polls the batches that arrive through p.toPoll until each completes. It returns when ctx is done.
 func (p *Pipeline) pollAll(ctx context.Context) {
+	runtime.LockOSThread() // for preciseTimers
+	defer runtime.UnlockOSThread()
+	preciseTimers()
 	var pause adaptivePoll
-	defer pause.begin()()
 	var batches []polled
 	for ctx.Err() == nil {
 		if len(batches) == 0 {
 			select {
 			case f := <-p.toPoll:
 				batches = append(batches, f)
-				pause.restart()
+				pause.since = time.Now()
 			case <-ctx.Done():
 				return
 			}
@@ -64,7 +66,7 @@ func (p *Pipeline) pollAll(ctx context.Context) {
 		before := len(batches)
 		batches = p.sweep(batches)
 		if len(batches) == before {
-			pause.sleep()
+			shortSleep(pause.next())
 		} else {
 			pause.came()
 		}
@@ -141,17 +143,6 @@ const (
 	longestPause  = 200 * time.Microsecond
 )
 
-// begin locks the goroutine to its thread and prepares the thread for short sleeps. Call the result end to unlock the
-// goroutine.
-func (a *adaptivePoll) begin() (end func()) {
-	runtime.LockOSThread()
-	preciseTimers()
-	return runtime.UnlockOSThread
-}
-
-// restart begins a wait after a time without batches in flight.
-func (a *adaptivePoll) restart() { a.since = time.Now() }
-
 // came records that a batch has completed, and begins the next wait.
 func (a *adaptivePoll) came() {
 	now := time.Now()
@@ -162,6 +153,5 @@ func (a *adaptivePoll) came() {
 // learn adds the duration of one wait to the moving average.
 func (a *adaptivePoll) learn(waited time.Duration) { a.pace += (waited - a.pace) / 4 }
 
-func (a *adaptivePoll) sleep() { shortSleep(a.next()) }
-
+// next returns the pause before the next poll.
 func (a *adaptivePoll) next() time.Duration { return min(max(a.pace/4, shortestPause), longestPause) }

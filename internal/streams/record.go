@@ -106,7 +106,6 @@ type Stats struct {
 	Uptime     time.Duration             // time on the device's clock since the pipeline was created
 	HostWaited time.Duration             // time that submissions waited for stages (see Schedule.HostWaits)
 	InHand     int                       // batches acquired and not yet released
-	Progress   time.Time                 // time at which a batch last changed its state
 }
 
 // LaneCounts holds the number of lanes in each state.
@@ -155,17 +154,10 @@ func (p *Pipeline) Stats() (Stats, error) {
 	s.Engines, s.Busy, s.Overlap = p.activity.busy, p.activity.any, p.activity.several
 	s.Counted = max(p.activity.horizon-p.started, s.Busy)
 	s.Uptime = max(now-p.started, s.Counted) // the clocks of host and device differ slightly
-	s.InHand, s.Progress = p.inHand, p.progress
+	s.InHand = p.inHand
 	return s, err
 }
 
 // ScratchInstead returns the error with which the device refused to create a memory pool, or nil if it has pools. After
 // such an error, scratch is preallocated.
 func (p *Pipeline) ScratchInstead() error { return p.scratch.Instead() }
-
-// Progress returns the time at which a batch last changed its state.
-func (p *Pipeline) Progress() time.Time {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.progress
-}

@@ -29,8 +29,8 @@ type states struct {
 	decided, hits uint64
 
 	// The model test simulates these functions.
-	newState   func(p int) (device.State, error)                                      // an empty one for a partition
-	source     func(p int) statelog.Source                                            // log of a partition's state
+	newState   func(p int) (device.State, error)                                     // an empty one for a partition
+	source     func(p int) statelog.Source                                           // log of a partition's state
 	lastMarker func(ctx context.Context, p int) (last store.StoredMarker, err error) // of a partition
 
 	mu      sync.Mutex
