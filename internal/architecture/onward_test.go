@@ -13,7 +13,7 @@ import (
 
 // maxBackward is the maximum number of pairs of files in which the lower file refers to the upper one. Pairs are
 // counted within packages, and summed over all packages of internal/ingest.
-const maxBackward = 6
+const maxBackward = 5
 
 // filesReferOneWay is a test because linters check only references between packages. It orders the files of each
 // package so that as few references as possible go backward.
@@ -35,7 +35,7 @@ var filesReferOneWay = rule{
 		return found
 	},
 	broken:   ringOfFiles(maxBackward + 2),
-	findings: []string{"internal/ingest: 7 references go backward between files, want 6 at most: move declarations to the files that need them (internal/ingest/ring 7)"},
+	findings: []string{"internal/ingest: 6 references go backward between files, want 5 at most: move declarations to the files that need them (internal/ingest/ring 6)"},
 }
 
 // ringOfFiles returns a package of n files. The first file refers to each other file, and each other file refers to the

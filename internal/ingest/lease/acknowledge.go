@@ -11,7 +11,6 @@ import (
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/pull"
 	"millrace/internal/ingest/results"
-	"millrace/internal/streams"
 )
 
 // acknowledgements tracks a lease's inputs until they are acknowledged. One message acknowledges all inputs before the
@@ -202,64 +201,6 @@ func confirm(ctx context.Context, msg pull.AckToken) error {
 	defer cancel()
 	return msg.DoubleAck(ctx)
 }
-
-// settler stores the results of a lease's batches and acknowledges its inputs.
-type settler struct {
-	*leaseState
-	buffers results.Buffers
-}
-
-// run publishes the results of the batches in stream order, and acknowledges each batch with one message. It returns
-// when order is closed. After a failure, it publishes no further batches, and the server redelivers their inputs to the
-// next lease.
-func (s *settler) run(drainCtx context.Context) {
-	defer s.buffers.Free(s.o.Pool)
-	broken := false
-	for g := range s.order {
-		select {
-		case <-g.Completed:
-		case <-drainCtx.Done():
-			broken = true // the batch is still on the device and uses g
-			continue
-		}
-		if !broken {
-			if err := s.settle(drainCtx, g); err != nil {
-				s.fail(err)
-				broken = true
-			}
-		}
-		over := g.Finished
-		s.buffers.Tidy(s.o.Pool)
-		s.o.Pool.Recycle(g)
-		if over != nil {
-			close(over)
-		}
-	}
-}
-
-func (s *settler) settle(drainCtx context.Context, g *inflight.Batch) error {
-	failed := g.Err != nil
-	if failed {
-		if err := s.rescue(drainCtx, g); err != nil {
-			return err
-		}
-	}
-	start := s.pipe.Now()
-	if err := s.store.Store(drainCtx, g, &s.buffers, s.acks); err != nil {
-		return err
-	}
-	published := s.pipe.Now()
-	err := s.acks.acknowledge(drainCtx, g)
-	g.Record.Publish = streams.Span{Start: start, End: published}
-	g.Record.Settle = streams.Span{Start: published, End: s.pipe.Now()}
-	if !failed { // after a failure, the batch has already been reported
-		s.report(g)
-	}
-	return err
-}
-
-// report passes a batch to the observers.
-func (s *settler) report(g *inflight.Batch) { g.Report(s.o.Batches, s.o.Records) }
 
 // floor tracks the inputs that a lease has taken, and the inputs that its next acknowledgement may cover. A lease takes
 // an input by receiving its delivery or by reading the input from the stream.

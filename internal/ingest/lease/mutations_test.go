@@ -23,24 +23,24 @@ var mutations = []mutation{
 	{"a lease goes on after a reset of the consumer", "read.go", "case d.ConsumerSequence <= r.number:", "case d.ConsumerSequence <= r.number && false:"},
 	{"a new lease ignores the annotated last delivery for the duplicate window", "read.go", "r.intake.before = delivered(left)", "r.intake.before = 0"},
 	{"the pin isn't renewed", "read.go", "err = r.pull.keep()", "err = nil"},
-	{"a lost last acknowledgement isn't repeated", "read.go", "c.acknowledgeAll(drainCtx, info)\n", "\n"},
-	{"an over-acknowledged consumer isn't repaired while idle", "read.go", "case pinnedTo(info, c.intake.pinned()) && isOverAcknowledged(info):", "case false:"},
-	{"missing deliveries aren't read while idle", "read.go", "return c.intake.fill(ctx, drainCtx, info, taken) //", "return nil //"},
+	{"a lost last acknowledgement isn't repeated", "check.go", "c.acknowledgeAll(drainCtx, info)\n", "\n"},
+	{"an over-acknowledged consumer isn't repaired while idle", "check.go", "case pinnedTo(info, c.intake.pinned()) && isOverAcknowledged(info):", "case false:"},
+	{"missing deliveries aren't read while idle", "check.go", "return c.intake.fill(ctx, drainCtx, info, taken) //", "return nil //"},
 
-	{"inputs are read although another worker is pinned", "intake.go", "case !pinnedTo(info, k.pinned()):", "case false:"},
-	{"an over-acknowledged consumer isn't repaired at a gap", "intake.go", "case isOverAcknowledged(info):", "case false:"},
-	{"a consumer that was reset is read at a gap", "intake.go", "case last.Consumer < arrived:", "case false:"},
-	{"the last delivered input isn't read", "intake.go", "k.stored.between(ctx, from, last.Stream+1)", "k.stored.between(ctx, from, last.Stream)"},
-	{"the first missing input isn't read", "intake.go", "k.stored.between(ctx, from, last.Stream+1)", "k.stored.between(ctx, from+1, last.Stream+1)"},
-	{"a lease doesn't record that it has caught up", "intake.go", "k.acks.caughtUp(last)", "_ = last"},
-	{"an input that was delivered before counts as new", "intake.go", "if !d.First || d.Sequence <= k.before {", "if !d.First {"},
-	{"an input with a committed result is computed again", "intake.go", "case stored:", "case stored && d == nil:"},
-	{"a condemned payload is computed again", "intake.go", "case condemned:", "case condemned && d == nil:"},
-	{"an input with a result that isn't committed gets a dead letter", "intake.go", "if condemned && d.Done {", "if condemned && d.Msg == nil {"},
-	{"a dead letter overtakes earlier results", "intake.go", "if k.commits != nil && !k.acks.awaitFirst(ctx) {", "if k.commits != nil && ctx.Err() != nil {"},
-	{"an input is acknowledged although its dead letter isn't stored", "intake.go", "why, cause); err != nil {\n\t\treturn err\n\t}\n\tk.store", "why, cause); err != nil && d.Msg == nil {\n\t\treturn err\n\t}\n\tk.store"},
-	{"equal consumer sequences don't count as over-acknowledged", "intake.go", "acknowledged > delivered || acknowledged == delivered && info.NumAckPending > 0", "acknowledged > delivered"},
-	{"a repair skips delivered inputs", "intake.go", "l.server.reset(ctx, info.AckFloor.Stream+1); err", "l.server.reset(ctx, info.Delivered.Stream+1); err"},
+	{"inputs are read although another worker is pinned", "read.go", "case !pinnedTo(info, k.pinned()):", "case false:"},
+	{"an over-acknowledged consumer isn't repaired at a gap", "read.go", "case isOverAcknowledged(info):", "case false:"},
+	{"a consumer that was reset is read at a gap", "read.go", "case last.Consumer < arrived:", "case false:"},
+	{"the last delivered input isn't read", "read.go", "k.stored.between(ctx, from, last.Stream+1)", "k.stored.between(ctx, from, last.Stream)"},
+	{"the first missing input isn't read", "read.go", "k.stored.between(ctx, from, last.Stream+1)", "k.stored.between(ctx, from+1, last.Stream+1)"},
+	{"a lease doesn't record that it has caught up", "read.go", "k.acks.caughtUp(last)", "_ = last"},
+	{"an input that was delivered before counts as new", "read.go", "if !d.First || d.Sequence <= k.before {", "if !d.First {"},
+	{"an input with a committed result is computed again", "read.go", "case stored:", "case stored && d == nil:"},
+	{"a condemned payload is computed again", "read.go", "case condemned:", "case condemned && d == nil:"},
+	{"an input with a result that isn't committed gets a dead letter", "read.go", "if condemned && d.Done {", "if condemned && d.Msg == nil {"},
+	{"a dead letter overtakes earlier results", "read.go", "if k.commits != nil && !k.acks.awaitFirst(ctx) {", "if k.commits != nil && ctx.Err() != nil {"},
+	{"an input is acknowledged although its dead letter isn't stored", "read.go", "why, cause); err != nil {\n\t\treturn err\n\t}\n\tk.store", "why, cause); err != nil && d.Msg == nil {\n\t\treturn err\n\t}\n\tk.store"},
+	{"equal consumer sequences don't count as over-acknowledged", "state.go", "acknowledged > delivered || acknowledged == delivered && info.NumAckPending > 0", "acknowledged > delivered"},
+	{"a repair skips delivered inputs", "state.go", "l.server.reset(ctx, info.AckFloor.Stream+1); err", "l.server.reset(ctx, info.Delivered.Stream+1); err"},
 
 	{"a missing delivery isn't noticed", "acknowledge.go", "case !next:", "case !next && f == nil:"},
 	{"unsettled inputs are acknowledged", "acknowledge.go", "f.first < len(f.inputs) && f.inputs[f.first].settled", "f.first < len(f.inputs)"},
@@ -61,8 +61,8 @@ var mutations = []mutation{
 
 	{"the payload that runs alone isn't annotated", "pack.go", "if err := s.notes.annotate(ctx, map[string]string{annotationAlone: s.caution.trial(g)}); err != nil {", "if err := ctx.Err(); err != nil {"},
 	{"the annotation of a payload that ran alone stays", "pack.go", "return s.notes.annotate(ctx, map[string]string{annotationAlone: \"\"})", "return nil"},
-	{"batches are stored after an earlier one failed", "acknowledge.go", "s.fail(err)\n\t\t\t\tbroken = true", "s.fail(err)"},
-	{"a batch is acknowledged although it isn't stored", "acknowledge.go", "if err := s.store.Store(drainCtx, g, &s.buffers, s.acks); err != nil {", "if err := s.store.Store(drainCtx, g, &s.buffers, s.acks); err != nil && g == nil {"},
+	{"batches are stored after an earlier one failed", "pack.go", "s.fail(err)\n\t\t\t\tbroken = true", "s.fail(err)"},
+	{"a batch is acknowledged although it isn't stored", "pack.go", "if err := s.store.Store(drainCtx, g, &s.buffers, s.acks); err != nil {", "if err := s.store.Store(drainCtx, g, &s.buffers, s.acks); err != nil && g == nil {"},
 
 	{"a lease ends before the server has its unsubscription", "lease.go", "err := l.server.flush(ctx)", "err := ctx.Err()"},
 	{"a lease ends without a confirmed last acknowledgement", "lease.go", "err = confirm(ctx, last)", "err = ctx.Err()"},
@@ -119,7 +119,7 @@ var mutations = []mutation{
 	{"a replica keeps entries of failed commits of others", "../statelog/statelog.go", "r.read, r.behind, r.waiting = at, max(r.behind, behind), nil", "r.read, r.behind = at, max(r.behind, behind)"},
 	{"a replica that is ahead of the last marker is used", "../statelog/statelog.go", "case records > want.Records:", "case records > want.Records && false:"},
 
-	{"a settled input stays in flight", "ledger.go", "l.release(d)\n\tdelete(l.returned, d.Sequence)", "delete(l.returned, d.Sequence)"},
+	{"a settled input stays in flight", "acknowledger.go", "l.release(d)\n\tdelete(l.returned, d.Sequence)", "delete(l.returned, d.Sequence)"},
 }
 
 // missed lists the faults that the model doesn't find in 20 seconds. Some are rare, and some are masked by another check of
@@ -195,7 +195,7 @@ func TestModelFindsMutations(t *testing.T) {
 // model returns the pattern of the model that runs the code with the fault.
 func (m mutation) model() string {
 	switch m.file {
-	case "acknowledger.go", "ledger.go", "shared.go", "source.go", "../quarantine/attempts.go", "../quarantine/isolation.go":
+	case "acknowledger.go", "shared.go", "source.go", "../quarantine/attempts.go", "../quarantine/isolation.go":
 		return "^TestModelOfSharedDelivery$"
 	case "../results/clearance.go", "../results/deadletter.go", "../results/protocol.go", "../results/store.go":
 		return "^TestModelOf(TheLease|SharedDelivery)$"

@@ -11,6 +11,7 @@ import (
 	"millrace/internal/ingest/pull"
 	"millrace/internal/ingest/results"
 	"millrace/internal/ingest/retry"
+	"millrace/internal/record"
 )
 
 // pullFor is the lifetime of a pull request, and the interval at which keepTurn contacts the server.
@@ -196,79 +197,195 @@ func (r *reader) pinID() string {
 	return r.pull.pin()
 }
 
-// checker compares the consumer's state with the state of the lease. It runs when no delivery arrives, or when an
-// acknowledged input is redelivered. Only the reader uses it.
-type checker struct {
+// intake passes a lease's inputs to the submitter, in order. It reads inputs from the stream if they were delivered to
+// an earlier owner or their delivery was lost. Only the reader uses it.
+type intake struct {
 	*leaseState
-	intake *intake
-
-	resentAt time.Time // time when acknowledgeAgain last repeated an acknowledgement
+	before uint64        // highest stream sequence that may have been delivered before this lease
+	pinned func() string // see reader.pinned
 }
 
-// check compares the consumer's state with the lease, and repairs a difference if possible.
-func (c *checker) check(ctx, drainCtx context.Context) error {
-	info, err := c.server.Info(ctx)
-	if err != nil {
-		return err
+// enter records a delivery, and passes it on if its input is new. If earlier deliveries are missing, enter first reads
+// their inputs from the stream.
+func (k *intake) enter(ctx, drainCtx context.Context, d *inflight.Delivery) (verdict, error) {
+	verdict, behind := k.acks.take(d)
+	if verdict == gap {
+		info, err := k.server.Info(ctx)
+		if err != nil {
+			return verdict, err
+		}
+		if err := k.fill(ctx, drainCtx, info, d.ConsumerSequence); err != nil {
+			return verdict, err
+		}
+		verdict, behind = k.acks.take(d)
 	}
-	c.owner.pending(info.NumPending)
-	if err := c.keepMarkers(drainCtx); err != nil {
-		return err
+	switch verdict {
+	case newInput:
+		return verdict, k.passOn(ctx, drainCtx, d, k.caution.condemns(d.Sequence, behind))
+	case gap:
+		return verdict, errUnread
 	}
-	_, taken := c.acks.reached()
+	return verdict, nil
+}
+
+// errUnread ends a lease that received an input but didn't find it in the stream. Either the input has been deleted, or
+// the stream can't be read and earlier inputs may be missing.
+var errUnread = errors.New("the stream does not have an input that was delivered")
+
+// fill reads the inputs from the stream that the consumer has delivered and this lease doesn't have, and passes them
+// on. info is the consumer's state. arrived is the consumer sequence of the last delivery that arrived. If this worker
+// is no longer pinned, the inputs may belong to the next owner, and fill returns errPinLost.
+func (k *intake) fill(ctx, drainCtx context.Context, info *jetstream.ConsumerInfo, arrived uint64) error {
+	last := info.Delivered
 	switch {
-	case !c.begun && pinOf(info) == "" && isOverAcknowledged(info):
-		return c.repair(ctx, info)
-	case !c.begun && info.NumAckPending > 0 && pinOf(info) == "":
-		// The server has dropped the pin, so the partition's owner is gone.
-		c.log.Info("taking over a partition whose owner is gone", "unacknowledged", info.NumAckPending)
-		return c.redeliver(ctx, info)
-	case !c.begun:
-		return nil
-	case pinnedTo(info, c.intake.pinned()) && isOverAcknowledged(info):
-		return c.repair(ctx, info)
-	case info.Delivered.Consumer == taken:
-		c.acknowledgeAll(drainCtx, info)
-		return nil
+	case !pinnedTo(info, k.pinned()):
+		return errPinLost
+	case isOverAcknowledged(info):
+		return k.repair(ctx, info)
+	case last.Consumer < arrived:
+		return errReset
 	}
-	return c.intake.fill(ctx, drainCtx, info, taken) // missing deliveries would have arrived by now
+	from, number := k.acks.reached()
+	begins, read := number == 0, 0
+	for raw, err := range k.stored.between(ctx, from, last.Stream+1) {
+		if err != nil {
+			return err
+		}
+		number, behind := k.acks.takeStored(raw.Sequence, last.Consumer)
+		d := k.stored.delivery(raw, number)
+		if err := k.passOn(ctx, drainCtx, &d, k.caution.condemns(d.Sequence, behind)); err != nil {
+			return err
+		}
+		read++
+	}
+	k.acks.caughtUp(last)
+	if read > 0 && !begins {
+		k.log.Info("read inputs from the stream that were delivered and never came", "inputs", read, "after", from)
+	}
+	return nil
 }
 
-// keepMarkers keeps the stream from removing the last commit marker because of its age.
-func (c *checker) keepMarkers(ctx context.Context) error {
-	if c.commits == nil {
-		return nil // before the lease has begun, or without markers
+// passOn passes a new input to the submitter. A condemned or oversized input becomes a dead letter instead, and a
+// settled input is acknowledged. A condemned input with a stored result is passed on for the state, but without its records.
+func (k *intake) passOn(ctx, drainCtx context.Context, d *inflight.Delivery, condemned bool) error {
+	if !k.o.Pool.Hold(ctx, d) {
+		return ctx.Err()
 	}
-	return c.commits.Keep(ctx)
+	if !d.First || d.Sequence <= k.before {
+		d.First, d.Cleared = false, time.Time{}
+	}
+	if settled, err := k.isSettled(drainCtx, d); err != nil || settled {
+		k.o.Pool.Release(d)
+		return err
+	}
+	k.o.Pool.Unpack(d)
+	if f := d.Frame; f != nil && k.caution.suspects(d) {
+		if f.Open(); f.Framed() && f.Records() > 0 {
+			condemned = !k.caution.cut(f)
+		}
+	}
+	if condemned && d.Done {
+		excludeRecords(d.Frame)
+		condemned = false
+	}
+	switch {
+	case condemned:
+		return k.publishDeadLetter(ctx, drainCtx, *d, results.DeviceFault, k.caution.cause())
+	case k.isTooLarge(len(d.Msg.Data())):
+		return k.publishDeadLetter(ctx, drainCtx, *d, results.TooLarge, results.ErrExceedsBatch(len(d.Msg.Data()), k.o.Pool.Split.MaxRecord))
+	}
+	if !k.out.Put(ctx, *d) {
+		k.o.Pool.Release(d)
+		return ctx.Err()
+	}
+	return nil
 }
 
-// acknowledgeAll repeats the last acknowledgement if it covers all deliveries and the server hasn't processed it. An
-// earlier owner may have acknowledged a redelivered input with a higher consumer sequence. The server then ignores
-// acknowledgements with lower ones, even if they cover more inputs. The repeated acknowledgement therefore names the
-// consumer's last delivery.
-func (c *checker) acknowledgeAll(drainCtx context.Context, info *jetstream.ConsumerInfo) {
-	msg, sequence, open := c.acks.latest()
-	if msg == nil || open > 0 || info.AckFloor.Stream >= sequence {
-		return
+// excludeRecords keeps all records of a frame from the device. For the state, package results computes them otherwise.
+func excludeRecords(f *inflight.Frame) {
+	f.Open()
+	for i := range f.Records() {
+		if f.Table.Status(i) == record.OK {
+			f.Exclude(i, record.DeviceFault)
+		}
 	}
-	c.acks.send(drainCtx, c.server.receipt(sequence, info.Delivered.Consumer), sequence)
 }
 
-// acknowledgeAgain repeats the last acknowledgement if it covered the redelivered input with the given sequence. The
-// last acknowledgement may have been lost or ignored, and the next one may be late. For the consumer sequence, see
-// acknowledgeAll.
-func (c *checker) acknowledgeAgain(drainCtx context.Context, sequence uint64) {
-	msg, covered, open := c.acks.latest()
-	if msg == nil || sequence > covered || time.Since(c.resentAt) < resendAfter {
-		return
+// isSettled reports whether nothing must be computed for an input, because an earlier lease has settled it or because the
+// input is a delete marker. It acknowledges such an input.
+func (k *intake) isSettled(drainCtx context.Context, d *inflight.Delivery) (bool, error) {
+	stored := false
+	if k.commits != nil {
+		var err error
+		if stored, err = k.commits.Settled(drainCtx, d); err != nil {
+			return false, err
+		}
 	}
-	c.resentAt = time.Now()
-	if _, taken := c.acks.reached(); open == 0 {
-		msg = c.server.receipt(covered, taken)
+	switch {
+	case stored:
+		k.store.AlreadyStored(d)
+	case !pull.IsDeleteMarker(d.Msg.Headers(), d.Msg.Data()):
+		return false, nil
 	}
-	c.acks.send(drainCtx, msg, covered)
+	if k.acks.settledAlone(d) {
+		return true, k.acks.acknowledge(drainCtx, nil)
+	}
+	return true, nil
 }
 
-// resendAfter is the minimum time between two resent acknowledgements. The server redelivers all inputs of a lost
-// acknowledgement together, so one resend is enough.
-const resendAfter = 100 * time.Millisecond
+// publishDeadLetter stores a dead letter and acknowledges its input. With commit markers, it first waits until all
+// earlier inputs are acknowledged. If it returns an error, the lease ends, because no later input may be acknowledged.
+func (k *intake) publishDeadLetter(ctx, drainCtx context.Context, d inflight.Delivery, why results.Reason, cause error) error {
+	defer k.o.Pool.Release(&d)
+	if k.commits != nil && !k.acks.awaitFirst(ctx) {
+		return ctx.Err()
+	}
+	if err := k.store.PublishDeadLetter(drainCtx, &d, why, cause); err != nil {
+		return err
+	}
+	k.store.ReportDeadLetter(&d, why, cause)
+	if !k.acks.settledAlone(&d) {
+		return nil // d is acknowledged together with the inputs before it
+	}
+	return k.acks.acknowledge(drainCtx, nil)
+}
+
+// consumerPull implements leasePull with a real server.
+type consumerPull struct{ *pull.Pull }
+
+func (p consumerPull) next(ctx context.Context) (inflight.Incoming, error) {
+	m, err := p.Next(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+func (p consumerPull) pin() string { return p.Pin() }
+
+func (p consumerPull) keep() error { return p.Keep() }
+
+func (p consumerPull) drain() { p.Drain() }
+
+func (p consumerPull) rest(yield func(inflight.Incoming) bool) {
+	for m := range p.Rest() {
+		if !yield(m) {
+			return
+		}
+	}
+}
+
+func (p consumerPull) leave(ctx context.Context, turn uint64) {
+	defer p.Stop()
+	for m := range p.Rest() {
+		if m.Turn() > turn {
+			_, _ = p.Claim(ctx, m) // if it fails, the next owner waits until the pin expires
+			return
+		}
+	}
+}
+
+// isTooLarge reports whether no batch has space for a payload of the given bytes.
+func (l *leaseState) isTooLarge(bytes int) bool {
+	return bytes > l.o.Pool.Split.MaxRecord && !l.o.Pool.Splits()
+}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -16,79 +15,8 @@ import (
 	"millrace/internal/ingest/jsapi"
 	"millrace/internal/ingest/natsconn"
 	"millrace/internal/ingest/pull"
-	"millrace/internal/ingest/quarantine"
 	"millrace/internal/ingest/topology"
 )
-
-// leaseServer contains all requests that a lease makes to the server. It does not abstract time, because tests run a
-// lease in a testing/synctest bubble with its own clock.
-type leaseServer interface {
-	// Consumer requests the state of the consumer, or changes its metadata.
-	quarantine.Consumer
-
-	// reset makes the consumer deliver again from the given stream sequence. Consumer sequences then start at 1. reset
-	// requires nats-server 2.14 or later. Only repair calls reset.
-	reset(ctx context.Context, sequence uint64) error
-
-	// redeliver makes the consumer redeliver an unacknowledged input. number is the consumer's last consumer sequence. The
-	// server ignores the request if the input is already acknowledged.
-	redeliver(ctx context.Context, sequence, number uint64) error
-
-	// unpin removes the consumer's pin, so that the server can pin another client.
-	unpin(ctx context.Context) error
-
-	// reader returns a new reader of the partition's messages. Only one goroutine may use the reader.
-	reader() leaseReader
-
-	// message converts a message that was read from the stream to a delivery with the consumer sequence number.
-	message(raw *jetstream.RawStreamMsg, number uint64) inflight.Incoming
-
-	// receipt returns a token that acknowledges all inputs up to a stream sequence. number is the consumer sequence that
-	// the acknowledgement names.
-	receipt(sequence, number uint64) pull.AckToken
-
-	// flush waits until the server has processed all messages that were sent over the connection for inputs.
-	flush(ctx context.Context) error
-
-	// pull starts a pull from the consumer.
-	pull() (leasePull, error)
-
-	// fetch requests up to n messages, waits up to wait for the first, and passes each to take. came is the number of messages that
-	// arrived.
-	fetch(n int, wait time.Duration, take func(inflight.Incoming)) (came int, err error)
-}
-
-// leaseReader reads messages of a partition from the stream.
-type leaseReader interface {
-	// read returns the first message at or after a stream sequence, or nil if there is none. It is fastest if each call
-	// continues after the message that the last call returned.
-	read(ctx context.Context, from uint64) (*jetstream.RawStreamMsg, error)
-
-	// proveEnd returns an error if the stream has a message at or after a sequence. A nil result of read isn't proof,
-	// because the server also finds no message if it can't read its files.
-	proveEnd(ctx context.Context, from uint64) error
-}
-
-// leasePull is a pull from a consumer. With shared delivery, no client is pinned.
-type leasePull interface {
-	// next waits for a message. It returns pull.ErrIdle if none arrives within the request's idle time.
-	next(ctx context.Context) (inflight.Incoming, error)
-
-	// pin returns the server's id for this client's pin, or an empty string if the client isn't pinned.
-	pin() string
-
-	// keep renews the pin of this client while it requests no messages.
-	keep() error
-
-	// drain makes the server send no more messages. next then returns the messages in transit, and after them an error. rest yields the
-	// messages that the client has received.
-	drain()
-	rest(yield func(inflight.Incoming) bool)
-
-	// leave ends the pull. turn is the lease's turn; see pull.Message.Turn. If messages of a later turn have arrived,
-	// leave queries the pin of that turn.
-	leave(ctx context.Context, turn uint64)
-}
 
 // consumerServer implements leaseServer with a consumer on a real server.
 type consumerServer struct {
@@ -192,55 +120,6 @@ func (s *consumerServer) pull() (leasePull, error) {
 
 func (s *consumerServer) fetch(n int, wait time.Duration, take func(inflight.Incoming)) (came int, err error) {
 	return pull.Fetch(s.inputs, s.request, min(n, s.request.Messages), min(wait, s.request.Expires), func(m *pull.Message) { take(m) })
-}
-
-// consumerPull implements leasePull with a real server.
-type consumerPull struct{ *pull.Pull }
-
-func (p consumerPull) next(ctx context.Context) (inflight.Incoming, error) {
-	m, err := p.Next(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return m, nil
-}
-
-func (p consumerPull) pin() string { return p.Pin() }
-func (p consumerPull) keep() error { return p.Keep() }
-func (p consumerPull) drain()      { p.Drain() }
-
-func (p consumerPull) rest(yield func(inflight.Incoming) bool) {
-	for m := range p.Rest() {
-		if !yield(m) {
-			return
-		}
-	}
-}
-
-func (p consumerPull) leave(ctx context.Context, turn uint64) {
-	defer p.Stop()
-	for m := range p.Rest() {
-		if m.Turn() > turn {
-			_, _ = p.Claim(ctx, m) // if it fails, the next owner waits until the pin expires
-			return
-		}
-	}
-}
-
-// pinOf returns the pin of a partition's consumer, or an empty string if no client is pinned.
-func pinOf(info *jetstream.ConsumerInfo) string {
-	for _, g := range info.PriorityGroups {
-		if g.Group == topology.PriorityGroup {
-			return g.PinnedClientID
-		}
-	}
-	return ""
-}
-
-// pinnedTo reports whether pin is the consumer's current pin.
-func pinnedTo(info *jetstream.ConsumerInfo, pin string) bool {
-	return pin != "" &&
-		slices.ContainsFunc(info.PriorityGroups, func(g jetstream.PriorityGroupState) bool { return g.PinnedClientID == pin })
 }
 
 const (

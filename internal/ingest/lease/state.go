@@ -2,6 +2,7 @@ package lease
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"log/slog"
@@ -11,9 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/inflight"
-	"millrace/internal/ingest/quarantine"
 	"millrace/internal/ingest/results"
-	"millrace/internal/ingest/store"
 	"millrace/internal/streams"
 	"millrace/internal/wildcard"
 )
@@ -46,61 +45,6 @@ type leaseState struct {
 	caution *precaution
 }
 
-// leaseCommits stores a partition's results and dead letters exactly once. *results.Commits implements it.
-type leaseCommits interface {
-	resultStore
-
-	// Found returns the position up to which earlier leases have stored all results. ok is false if the position isn't
-	// known.
-	Found() (p store.Position, ok bool)
-
-	// Beyond returns the last input for which earlier leases may have stored a message.
-	Beyond() uint64
-
-	// Settled reports whether an earlier lease has stored the result or the dead letter of an input. The reader calls
-	// it for every input, in stream order.
-	Settled(ctx context.Context, d *inflight.Delivery) (bool, error)
-
-	// Keep stores the last marker again before the stream removes it because of its age. The reader calls it at
-	// intervals while no delivery arrives.
-	Keep(ctx context.Context) error
-}
-
-// leaseDevice computes the batches of a lease. pipelineDevice implements it, and the model test simulates it.
-type leaseDevice interface {
-	quarantine.Device // computes separate batches, beside batches of other partitions
-
-	// limit returns the maximum number of payloads in the next batch.
-	limit() int
-
-	// submit submits a batch. Once the batch has left the device, its group is completed.
-	submit(b *leaseBatch)
-
-	// Every batch on the device holds a lock. share takes a shared lock. isolate takes an exclusive lock, so its batch
-	// runs alone. leave releases the lock.
-	share() (leave func())
-	isolate() (leave func())
-
-	lost() error                                   // cause of the device's loss, or nil
-	fault() (f inflight.OperatorFault, known bool) // operator fault that caused the loss of the device
-}
-
-// leaseBatch is a batch that is packed but not submitted.
-type leaseBatch struct {
-	group  *inflight.Batch
-	batch  *streams.Batch
-	why    streams.CloseReason
-	window *inflight.Window
-}
-
-// leaseOwner receives the events of a lease. partitionOwner implements it.
-type leaseOwner interface {
-	began()
-	ended()
-	handing(busy bool)       // whether the reader is busy with a delivery
-	pending(messages uint64) // the consumer's number of undelivered messages
-}
-
 // newLeaseState returns l with all remaining fields. l has the fields up to log.
 func newLeaseState(l leaseState) *leaseState {
 	l.out, l.order, l.failed = inflight.NewQueue(inflight.QueueMax), make(chan *inflight.Batch, l.o.Pool.Size()), make(chan error, 1)
@@ -117,11 +61,6 @@ func (l *leaseState) fail(err error) {
 	case l.failed <- err:
 	default:
 	}
-}
-
-// isTooLarge reports whether no batch has space for a payload of the given bytes.
-func (l *leaseState) isTooLarge(bytes int) bool {
-	return bytes > l.o.Pool.Split.MaxRecord && !l.o.Pool.Splits()
 }
 
 // storedInputs reads a partition's inputs from the stream.
@@ -172,4 +111,29 @@ func (s *storedInputs) delivery(raw *jetstream.RawStreamMsg, number uint64) infl
 		Stream: s.stream, Subject: inflight.PartitionSubject(raw.Subject), Sequence: raw.Sequence, ConsumerSequence: number,
 		NumDelivered: 1, Stored: raw.Time, Received: time.Now(), // First stays false, because the time of the first delivery is unknown
 	}
+}
+
+// errReset ends a lease whose consumer has restarted its consumer sequences. Acknowledgements of the lease would name
+// wrong deliveries.
+var errReset = errors.New("the consumer was reset, or restored from an older state")
+
+// isOverAcknowledged reports whether the acknowledged consumer sequence is higher than the delivered one, or equal
+// although inputs are unacknowledged. This happens if an administrator resets the consumer while an acknowledgement is
+// in transit, or if a server crashed and lost deliveries. The server then ignores all other acknowledgements and
+// redelivery requests, until the consumer has made more deliveries.
+func isOverAcknowledged(info *jetstream.ConsumerInfo) bool {
+	acknowledged, delivered := info.AckFloor.Consumer, info.Delivered.Consumer
+	return acknowledged > delivered || acknowledged == delivered && info.NumAckPending > 0
+}
+
+// repair resets an over-acknowledged consumer to its floor, because nothing else makes the server accept acknowledgements. It always
+// returns an error, which ends the lease.
+func (l *leaseState) repair(ctx context.Context, info *jetstream.ConsumerInfo) error {
+	l.log.Warn("the server has an acknowledgement with a number as high as the consumer's last delivery; resetting the consumer to its floor",
+		"floor", info.AckFloor.Stream, "acknowledged", info.AckFloor.Consumer, "delivered", info.Delivered.Consumer)
+	if err := l.server.reset(ctx, info.AckFloor.Stream+1); err != nil {
+		return fmt.Errorf("reset the consumer to sequence %d, which the server needs to accept acknowledgements again (allow "+
+			"the API request CONSUMER.RESET, or stop the workers and reset it): %w", info.AckFloor.Stream+1, err)
+	}
+	return errReset
 }
