@@ -1,0 +1,51 @@
+package faults
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// TestVerdictsWhileTheStreamRefusesBySize changes the largest size of a message in the result stream while workers store results, log entries
+// and markers there. Some batches of them were made for a larger size. What fits when it is made anew is stored, and a state loses no
+// decision. Servers don't check the size with atomic batches, which three replicas need.
+func TestVerdictsWhileTheStreamRefusesBySize(t *testing.T) {
+	need(t)
+	t.Parallel()
+	r := newRig(t, "exclusive")
+	r.set("MILLRACE_EXACTLY_ONCE=required", "MILLRACE_PARTITIONS=2")
+	input := r.nearDuplicates()
+	r.serve(1)
+	r.work(2)
+	f := r.feed(endless, input)
+	changes := times(50, 6)
+	for n := range changes {
+		r.awaitResults(500 + r.rng.IntN(1000))
+		c := r.StreamConfig(resultStream)
+		if c.MaxMsgSize = -1; n%2 == 0 {
+			c.MaxMsgSize = 1500
+		}
+		r.Create(c)
+	}
+	f.finish()
+	r.closeLate("with a state: the largest size of a message in the result stream changes", changes)
+	r.wantSaid("message size exceeds maximum")
+	r.wantHistory()
+}
+
+// wantSaid checks that some worker of the test has said a text.
+func (r *rig) wantSaid(text string) {
+	r.t.Helper()
+	for i := range r.starts {
+		log, err := os.ReadFile(filepath.Join(r.dir, fmt.Sprintf("worker-%d.log", i+1)))
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		if bytes.Contains(log, []byte(text)) {
+			return
+		}
+	}
+	r.t.Errorf("no worker says %q, so nothing is shown", text)
+}
