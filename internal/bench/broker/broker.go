@@ -2,7 +2,7 @@
 // another. The workers are Millrace with shared and exclusive delivery, a null worker that computes nothing, and a
 // worker in plain Go with the same operators.
 //
-// Start reading at Bench. rows.go defines the rows and their comparisons, and text.go and neardup.go those with text. round.go
+// Start reading at Bench. rows.go defines the rows and their comparisons, text.go and neardup.go those with text, and replay.go that of a state's log. round.go
 // measures one round of a row. pair.go creates the streams of a round, content.go creates their messages, and
 // expected.go checks their results. The workers are in plain.go and millrace.go, and the server is in server.go.
 //
@@ -72,6 +72,7 @@ func (b *Bench) Suite() bench.Suite {
 			{Rows: frameEntries, Run: b.onServer(b.runFrames)},
 			{Rows: textEntries, Run: b.onServer(b.runText)},
 			{Rows: duplicatesEntries, Run: b.onServer(b.runDuplicates)},
+			{Rows: replayEntries, Run: b.onServer(b.runReplay)},
 			{Rows: latencyEntries, Run: b.onServer(b.runLatency)},
 		},
 	}

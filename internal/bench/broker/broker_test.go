@@ -128,6 +128,7 @@ func TestEveryRowIsMeasured(t *testing.T) {
 
 		rowDuplicates:          {1, append([]string{figureOverChecksums}, rateFigures...), frameFigures},
 		rowDuplicatesChecksums: {1, rateFigures, frameFigures},
+		rowReplay:              {1, []string{figureRecords, figureRead, figureReplayed, figureWire, bench.FigureCores}, nil},
 
 		rowLatency:     {len(operatorLists), []string{figureLatency, figureLatencyP99}, nil},
 		rowLatencyNull: {1, []string{figureLatency, figureLatencyP99}, nil},

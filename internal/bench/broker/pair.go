@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"iter"
 	"strconv"
 	"strings"
 	"time"
@@ -126,7 +127,7 @@ func (p *pair) messageID(sequence uint64) string {
 }
 
 const (
-	// fillWindow is the maximum number of unconfirmed messages while the input stream is filled.
+	// fillWindow is the maximum number of unconfirmed messages while a stream is filled.
 	fillWindow = 4096
 
 	// fillBytes is the maximum total size of unconfirmed messages in bytes.
@@ -139,12 +140,22 @@ const (
 // fill stores every message of l in the input stream, in order. It publishes messages at the interval of l, or as fast
 // as possible if the interval is 0. A late message doesn't delay later ones.
 func (p *pair) fill(ctx context.Context, l load) error {
-	if limit := p.nc.MaxPayload() - maxHeader; int64(len(l.message(0))) > limit {
-		return bench.Unable("the server accepts messages of at most %d bytes: raise its max_payload", limit)
-	}
+	return p.publish(ctx, l.bytes(), func(yield func(*nats.Msg, error) bool) {
+		start := time.Now()
+		for i := range l.n {
+			err := pause(ctx, time.Until(start.Add(time.Duration(i)*l.every)))
+			if !yield(&nats.Msg{Subject: p.subject(i), Data: l.message(i)}, err) {
+				return
+			}
+		}
+	})
+}
+
+// publish stores messages of about the given bytes, in order, until one comes with an error.
+func (p *pair) publish(ctx context.Context, bytes int, messages iter.Seq2[*nats.Msg, error]) error {
 	failed := make(chan error, 1)
 	js, err := p.api.New(p.nc,
-		jetstream.WithPublishAsyncMaxPending(min(fillWindow, max(fillBytes/l.bytes(), 1))),
+		jetstream.WithPublishAsyncMaxPending(min(fillWindow, max(fillBytes/bytes, 1))),
 		jetstream.WithPublishAsyncErrHandler(func(_ jetstream.JetStream, _ *nats.Msg, err error) {
 			select {
 			case failed <- err:
@@ -154,14 +165,15 @@ func (p *pair) fill(ctx context.Context, l load) error {
 	if err != nil {
 		return err
 	}
-	start := time.Now()
-	for i := range l.n {
-		if err := pause(ctx, time.Until(start.Add(time.Duration(i)*l.every))); err != nil {
+	for m, err := range messages {
+		if err != nil {
 			return err
 		}
-		m := &nats.Msg{Subject: p.subject(i), Data: l.message(i)}
+		if limit := p.nc.MaxPayload() - maxHeader; int64(len(m.Data)) > limit {
+			return bench.Unable("the server accepts messages of at most %d bytes: raise its max_payload", limit)
+		}
 		if _, err := js.PublishMsgAsync(m, jetstream.WithStallWait(answerTimeout)); err != nil {
-			return fmt.Errorf("fill the input stream: %w", err)
+			return fmt.Errorf("fill the stream: %w", err)
 		}
 	}
 	select {
@@ -171,7 +183,7 @@ func (p *pair) fill(ctx context.Context, l load) error {
 	}
 	select {
 	case err := <-failed:
-		return fmt.Errorf("fill the input stream: %w", err)
+		return fmt.Errorf("fill the stream: %w", err)
 	default:
 		return nil
 	}

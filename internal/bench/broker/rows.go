@@ -31,6 +31,7 @@ const (
 
 	rowDuplicates          = "neardup-exclusive"
 	rowDuplicatesChecksums = "neardup-crc32c"
+	rowReplay              = "neardup-replay"
 
 	rowLatency     = "latency"
 	rowLatencyNull = "latency-null"
@@ -65,6 +66,11 @@ var duplicatesEntries = []bench.Entry{
 	{Name: rowDuplicates, Shows: "millrace-exclusive with neardup and messages of 512 KiB that hold texts of 512 bytes: exactly once, with the log of the states"},
 }
 
+// replayEntries are the rows that measure how fast a worker restores a state.
+var replayEntries = []bench.Entry{
+	{Name: rowReplay, Shows: "the records that a new owner of a partition reads from the log of neardup and replays on the device; both also alone"},
+}
+
 // latencyEntries are the rows that measure the latency of a payload at a low rate.
 var latencyEntries = []bench.Entry{
 	{Name: rowLatency, Shows: "millrace-shared with 1,000 payloads of 1 KiB per second: from when a payload is stored until its result is"},
@@ -88,6 +94,9 @@ const (
 	figureOverArrow = "records a second over all records in arrow"
 
 	figureOverChecksums = "records a second over crc32c"
+
+	figureRead     = "records a second, only read"
+	figureReplayed = "records a second, only replayed"
 
 	figureLatency    = "stored to stored"
 	figureLatencyP99 = "stored to stored p99"
@@ -116,6 +125,8 @@ var columns = []bench.Column{
 	{Title: "x lines", Legend: "records/s over those of the same worker with whole lines as records", Cell: bench.FigureCell(figureOverLines, bench.Number)},
 	{Title: "x arrow", Legend: "records/s over those of the same worker with the results of all records in Arrow", Cell: bench.FigureCell(figureOverArrow, bench.Number)},
 	{Title: "x crc32c", Legend: "records/s over those of crc32c with the same messages", Cell: bench.FigureCell(figureOverChecksums, bench.Number)},
+	{Title: "read/s", Legend: "records of a state's log that are read from the stream, without replaying them", Cell: bench.FigureCell(figureRead, bench.Number)},
+	{Title: "replayed/s", Legend: "records of a state's log that are replayed from memory", Cell: bench.FigureCell(figureReplayed, bench.Number)},
 	{Title: "p50 us", Legend: "from when the server has stored a payload until it has stored the result", Cell: bench.FigureCell(figureLatency, bench.Micros)},
 	{Title: "p99 us", Cell: bench.FigureCell(figureLatencyP99, bench.Micros)},
 }

@@ -3,8 +3,10 @@ package lease
 import (
 	"context"
 	"iter"
+	"log/slog"
 	"sync/atomic"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/statelog"
@@ -12,18 +14,25 @@ import (
 )
 
 // logOf returns the log of a partition's state.
-func (s *states) logOf(p int) *stateLog {
+func (s *states) logOf(p int) statelog.Source {
 	t := &s.o.Topology
-	subject := statelog.Subject(topology.CommitSubject(t.CommitPrefix, t.ResultStream, t.Stream, t.Consumer, p))
-	return &stateLog{js: s.o.JS, observer: s.o.Observer, stream: t.ResultStream, subject: subject, reader: &streamReader{
-		js: s.o.JS, inputs: s.o.Conns[0], stream: t.ResultStream, filter: subject, refused: new(atomic.Bool), log: s.log,
+	return NewStateLog(s.o.JS, s.o.Conns[0], t.ResultStream, topology.CommitSubject(t.CommitPrefix, t.ResultStream, t.Stream, t.Consumer, p), s.o.Observer.StateReplayed, s.log)
+}
+
+// NewStateLog returns the log of a partition's state in a stream, as leases read it. The reader receives entries on the connection nc, and makes
+// all other requests with js. markers is the subject of the partition's commit markers. For each entry that was read, replayed is called with its
+// bytes.
+func NewStateLog(js jetstream.JetStream, nc *nats.Conn, stream, markers string, replayed func(bytes int), log *slog.Logger) statelog.Source {
+	subject := statelog.Subject(markers)
+	return &stateLog{js: js, replayed: replayed, stream: stream, subject: subject, reader: &streamReader{
+		js: js, inputs: nc, stream: stream, filter: subject, refused: new(atomic.Bool), log: log,
 	}}
 }
 
 // stateLog implements statelog.Source with a real server.
 type stateLog struct {
 	js              jetstream.JetStream
-	observer        Observer
+	replayed        func(bytes int)
 	stream, subject string
 	reader          *streamReader
 }
@@ -44,7 +53,7 @@ func (l *stateLog) Read(ctx context.Context, after, before uint64) iter.Seq2[sta
 				return
 			}
 			after = raw.Sequence
-			l.observer.StateReplayed(len(raw.Data))
+			l.replayed(len(raw.Data))
 			if entry, err := statelog.Parse(after, raw.Header, raw.Data); !yield(entry, err) || err != nil {
 				return
 			}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"sync/atomic"
 	"testing"
 
 	"github.com/nats-io/nats.go"
@@ -32,9 +31,7 @@ func BenchmarkReadStateLog(b *testing.B) {
 			read func(ctx context.Context) (count int, err error)
 		}{
 			{"log", func(ctx context.Context) (count int, err error) {
-				l := &stateLog{js: r.JS, stream: "RESULTS", subject: subject, reader: &streamReader{
-					js: r.JS, inputs: r.NC, stream: "RESULTS", filter: subject, refused: &atomic.Bool{}, log: slog.New(slog.DiscardHandler),
-				}}
+				l := NewStateLog(r.JS, r.NC, "RESULTS", markers, func(int) {}, slog.New(slog.DiscardHandler))
 				for _, err := range l.Read(ctx, 0, math.MaxUint64) {
 					if err != nil {
 						return count, err
