@@ -12,7 +12,7 @@ func TestConnections(t *testing.T) {
 		delivery  string
 		set, want int
 	}{
-		{"shared", 0, 1}, {"exclusive", 0, 4}, {"shared", 3, 3}, {"exclusive", 1, 1},
+		{"shared", 0, 2}, {"exclusive", 0, 4}, {"shared", 3, 3}, {"exclusive", 1, 1},
 	} {
 		cfg := &config.Config{Delivery: c.delivery}
 		cfg.NATS.Connections = c.set

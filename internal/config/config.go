@@ -137,7 +137,7 @@ type NATS struct {
 	TLS   TLS
 	JS    JS
 
-	Connections int `default:"0" min:"0" max:"16" desc:"the number of connections to the server; 0: one with shared delivery and four with exclusive; see docs/streams.md"`
+	Connections int `default:"0" min:"0" max:"16" desc:"the number of connections to the server; 0: two with shared delivery and four with exclusive; see docs/streams.md"`
 }
 
 // TLS names the PEM files for the connection to NATS.

@@ -130,13 +130,12 @@ type Connections []*nats.Conn
 // RequestTimeout is the time limit for the server's response to a request.
 const RequestTimeout = 2 * time.Second
 
-// DefaultConnections returns the default number of connections for exclusive delivery (adr/0026) or shared delivery
-// (docs/benchmarks.md).
+// DefaultConnections returns the default number of connections for exclusive or shared delivery (adr/0026).
 func DefaultConnections(exclusive bool) int {
 	if exclusive {
 		return 4
 	}
-	return 1
+	return 2
 }
 
 // ForPartition returns the connection for the inputs of partition p during the worker's n-th lease on p. If there are several such
