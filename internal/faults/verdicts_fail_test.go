@@ -113,13 +113,7 @@ func TestLoadVerdictsOfFailingRecords(t *testing.T) {
 			l := r.stormOf(n, func(first int) func(i int) *nats.Msg {
 				return func(i int) *nats.Msg { return r.similarFrame(first + i) }
 			})
-			for range kills {
-				r.awaitResults(n / (2 * kills))
-				for i, w := range r.workers {
-					w.kill()
-					r.workers[i] = r.startWorker()
-				}
-			}
+			r.killAll(kills, n/(2*kills))
 			l.wait()
 			last := l.end()
 			r.wantSecondOpinion()

@@ -3,6 +3,7 @@ package faults
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/nats-io/nats.go"
@@ -25,27 +26,62 @@ func TestLoadVerdicts(t *testing.T) {
 			r.serve(servers)
 			r.work(2)
 			n, kills := times(loaded, 12_000), times(10, 1)
-			contents := n / 3 / loadSubjects * loadSubjects // so copies have the same subject
-			l := r.stormOf(n, func(first int) func(i int) *nats.Msg {
-				input := r.smallInputs(first)
-				return func(i int) *nats.Msg {
-					m := input(i)
-					m.Data = r.smallInput((first + i) % contents)
-					return m
-				}
-			})
-			for range kills {
-				r.awaitResults(n / (kills + 2))
-				for i, w := range r.workers {
-					w.kill()
-					r.workers[i] = r.startWorker()
-				}
-			}
+			l, contents := r.stormOfCopies(n)
+			r.killAll(kills, n/(kills+2))
 			l.wait()
 			l.wantVerdicts(contents)
 			r.t.Logf("SIGKILL of all workers, R%d: %d inputs of %d contents, %d times", servers, l.stored(), contents, kills)
 		})
 	}
+}
+
+// TestLoadVerdictsAfterDeviceLoss is like TestLoadVerdicts. The device of each worker fails at a random decision of its states, or at a random
+// batch.
+func TestLoadVerdictsAfterDeviceLoss(t *testing.T) {
+	need(t)
+	t.Parallel()
+	r := newRig(t, "exclusive")
+	r.failWorkers()
+	r.byDefault()
+	r.set("MILLRACE_OPERATORS=neardup")
+	r.serve(1)
+	r.work(2)
+	r.retire()
+	n, losses := times(loaded, 12_000), times(20, 2)
+	l, contents := r.stormOfCopies(n)
+	well := r.env
+	for i := range losses {
+		var failing []*worker
+		for _, kind := range []string{"state", "lost"} {
+			r.env = append(slices.Clone(well), fmt.Sprintf("FAILING_DEVICE=%s@%d", kind, 5+r.rng.IntN(20)))
+			failing = append(failing, r.startWorker())
+		}
+		for _, w := range failing {
+			r.wantLostDevice(w)
+		}
+		if c := r.mustConsumed(); l.stored() == n && c.waiting+c.unacknowledged == 0 {
+			t.Fatalf("all inputs are settled after %d of %d losses, so little is shown", i+1, losses)
+		}
+	}
+	r.env = well
+	r.work(2)
+	l.wait()
+	l.wantVerdicts(contents)
+	t.Logf("loss of both devices, R1: %d inputs of %d contents, %d times", l.stored(), contents, losses)
+}
+
+// stormOfCopies starts to publish n inputs at full speed. The n-th one has the content with the number n modulo contents.
+func (r *rig) stormOfCopies(n int) (l *onslaught, contents int) {
+	r.t.Helper()
+	contents = n / 3 / loadSubjects * loadSubjects // so copies have the same subject
+	return r.stormOf(n, func(first int) func(i int) *nats.Msg {
+		input := r.smallInputs(first)
+		return func(i int) *nats.Msg {
+			m := input(i)
+			m.Data = r.smallInput((first + i) % contents)
+			return m
+		}
+	}), contents
 }
 
 // wantVerdicts waits until every input is settled. It checks that each input has exactly one result, with the right verdict. The content of the
