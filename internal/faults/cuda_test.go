@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/nats-io/nats.go"
+
 	"millrace/internal/device/cuda/fakecuda"
 )
 
@@ -12,7 +14,7 @@ import (
 type cudaFault struct {
 	call string
 	code int
-	how  string // once, always (every later call of this function), or device (every later call)
+	how  string // once, always (every later call of this function), device (every later call), or hang (no work ends from then on)
 }
 
 func (c cudaFault) String() string {
@@ -73,17 +75,44 @@ func TestCUDAFails(t *testing.T) {
 			r.work(1) // creates the streams
 			r.retire()
 			for _, f := range cudaFaults() {
-				r.failCUDA(f)
+				r.failCUDA(f, r.inputs())
 			}
 		})
 	}
 }
 
-func (r *rig) failCUDA(f cudaFault) {
+// stateCUDA lists faults of functions that a worker calls for its states. Only they clear memory, and wait for a stream.
+var stateCUDA = []cudaFault{
+	{"cudaMemsetAsync", 700, "device"}, {"cudaMemsetAsync", 12345, "once"}, {"cudaStreamSynchronize", 700, "device"}, {"cudaStreamSynchronize", 810, "device"},
+	{"cudaStreamSynchronize", 1, "once"}, {"cudaStreamSynchronize", 0, "hang"}, {"cudaMalloc", 2, "once"}, {"cudaMalloc", 46, "device"},
+}
+
+// TestCUDAFailsUnderAState is TestCUDAFails with states in the memory of the GPU.
+func TestCUDAFailsUnderAState(t *testing.T) {
+	need(t)
+	t.Parallel()
+	r := newRig(t, "exclusive")
+	input := r.nearDuplicates()
+	r.batches = nil
+	r.set("MILLRACE_EXACTLY_ONCE=required", "MILLRACE_PARTITIONS=2", "MILLRACE_DEVICE=cuda", "MILLRACE_KERNELS="+fakecuda.Library(t), "MILLRACE_BATCH_PAYLOADS=50",
+		"MILLRACE_BATCH_DEADLINE_MIN=2s", "MILLRACE_BATCH_DEADLINE_MAX=5s", "MILLRACE_DRAIN_TIMEOUT=2s")
+	r.serve(1)
+	r.work(1) // creates the streams
+	r.retire()
+	for i, f := range slices.Concat(stateCUDA, shortCUDA) {
+		r.failCUDA(f, func(n int) *nats.Msg { return input(300*i + n) })
+	}
+	r.wantHistory()
+}
+
+func (r *rig) failCUDA(f cudaFault, input func(i int) *nats.Msg) {
 	r.t.Helper()
 	const payloads = 300
 	first := r.Stream(inputStream).CachedInfo().State.LastSeq + 1
-	r.feed(payloads, r.inputs()).wait()
+	if r.history != nil {
+		first = 1 // verdicts depend on all inputs
+	}
+	r.feed(payloads, input).wait()
 	well := r.env
 	r.set(fakecuda.Env + "=" + fakecuda.File(r.t, fmt.Sprintf("tell=1 compute=90 call=%s code=%d how=%s from=%d", f.call, f.code, f.how, afterStart[f.call])))
 	w := r.startWorker()
@@ -96,7 +125,7 @@ func (r *rig) failCUDA(f cudaFault) {
 	if w.hasEnded() {
 		code = exitLost
 		r.work(1)
-	} else if f.how == "device" {
+	} else if f.how == "device" || f.how == "hang" {
 		r.t.Errorf("%v: the worker outlived the loss of its device", f)
 	}
 	if !w.hasEnded() {
@@ -117,5 +146,5 @@ func (r *rig) failCUDA(f cudaFault) {
 // work.
 var afterStart = map[string]int{
 	"cudaMemcpyAsync": 21, "cudaLaunchKernel": 6, "cudaEventRecord": 60, "cudaEventQuery": 15, "cudaEventElapsedTime": 10,
-	"cudaMallocFromPoolAsync": 6, "cudaFreeAsync": 6, "cudaSetDevice": 400,
+	"cudaMallocFromPoolAsync": 6, "cudaFreeAsync": 6, "cudaSetDevice": 400, "cudaMemsetAsync": 4, "cudaStreamSynchronize": 4, "cudaMalloc": 4,
 }

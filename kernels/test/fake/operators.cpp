@@ -1,5 +1,5 @@
 // The operators of the fake library. crc32c computes the real result with a table in device memory, using the same
-// calls as the real operator. All other operators can only be loaded. There are no gates.
+// calls as the real operator. neardup is in neardup_keys.cpp. All other operators can only be loaded. There are no gates.
 #include <new>
 
 #include "../../runtime/builtin.hpp"
@@ -99,7 +99,6 @@ extern const OperatorEntry kMinhashPlain = entry("minhash:plain");
 extern const OperatorEntry kMinhashSpecialized = entry("minhash:warp-specialized");
 extern const OperatorEntry kMinhashCluster = entry("minhash:cluster");
 extern const OperatorEntry kQuality = entry("quality", &kQualityDeclared);
-extern const OperatorEntry kNeardupKeys = entry("neardup", &kNeardupDeclared);
 extern const OperatorEntry kMix = entry("mix");
 extern const OperatorEntry kCrc32cPersistent = entry("crc32c:persistent");
 extern const OperatorEntry kMinhashPersistent = entry("minhash:persistent");
