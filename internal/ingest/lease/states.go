@@ -446,5 +446,5 @@ var errUndecided = errors.New("the state has decisions that are not stored")
 
 // isUnusable reports whether a replica can't go on after an error. After others, for example of the connection, it reads on from where it was.
 func isUnusable(err error) bool {
-	return errors.Is(err, statelog.ErrStale) || errors.As(err, new(*statelog.LostError)) || errors.Is(err, errUndecided) || errors.As(err, new(*device.Error))
+	return errors.As(err, new(*statelog.LostError)) || errors.Is(err, errUndecided) || errors.As(err, new(*device.Error))
 }

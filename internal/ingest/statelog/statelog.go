@@ -87,7 +87,8 @@ type Source interface {
 	Purge(ctx context.Context, below uint64) error
 }
 
-// LostError means that the log doesn't have the state of a marker. It says why.
+// LostError means that the log doesn't have the state of a marker, or that a replica can't reach it, because it has taken records of another
+// log. A new replica then tells which. The error says why.
 type LostError struct{ Cause error }
 
 func (e *LostError) Error() string {
@@ -103,10 +104,6 @@ func lost(format string, args ...any) error { return &LostError{fmt.Errorf(forma
 func OtherSpec(state, worker string) error {
 	return lost("the state belongs to %s, and this worker is set to %s", state, worker)
 }
-
-// ErrStale means that a replica can't reach a marker, because it has taken records that the marker doesn't cover, or of another log. A new
-// replica may reach it.
-var ErrStale = errors.New("the copy of the state has records that the log doesn't have")
 
 // Replica is a copy of a partition's state. Unless noted otherwise, its methods are for one goroutine at a time.
 type Replica struct {
@@ -144,17 +141,17 @@ func (r *Replica) State() device.State { return r.state }
 // Spec returns what the state depends on.
 func (r *Replica) Spec() string { return r.spec }
 
-// CatchUp reads the log up to the marker with stream sequence at, which describes the state want. It returns a *LostError if the log doesn't give
-// that state, and an error that wraps ErrStale if the replica can't reach it. If the device fails, it returns an error with a *device.Error.
-// The replica is unusable after these errors. After any other error, a further call continues.
+// CatchUp reads the log up to the marker with stream sequence at, which describes the state want. It reads nothing if the replica has that
+// state. It returns a *LostError if the log doesn't give that state to this replica. If the device fails, it returns an error with a
+// *device.Error. The replica is unusable after these errors. After any other error, a further call continues.
 func (r *Replica) CatchUp(ctx context.Context, at uint64, want *store.State) error {
 	switch {
 	case want.Spec != r.spec:
 		return OtherSpec(want.Spec, r.spec)
 	case r.read == 0:
 		r.begins, r.read = want.Begins, want.Begins
-	case r.begins != want.Begins || r.read > at:
-		return fmt.Errorf("%w: its log began behind message %d, and now it begins behind %d", ErrStale, r.begins, want.Begins)
+	case r.begins != want.Begins:
+		return lost("the log begins behind message %d, and the copy of the state is of a log that began behind %d", want.Begins, r.begins)
 	}
 	end := device.Position{Sequence: want.Sequence, Record: want.Record}
 	if records, last := r.state.Applied(); records == want.Records && last == end {
@@ -172,15 +169,10 @@ func (r *Replica) CatchUp(ctx context.Context, at uint64, want *store.State) err
 	if err := r.flush(end); err != nil {
 		return err
 	}
-	r.read = at
-	records, last := r.state.Applied()
-	switch {
-	case records > want.Records:
-		return fmt.Errorf("%w: it has %d records, and the marker says %d", ErrStale, records, want.Records)
-	case records < want.Records:
-		return lost("the log has %d of %d records: entries were removed", records, want.Records)
-	case last != end:
-		return lost("the last record in the log is %d:%d, and the marker says %d:%d", last.Sequence, last.Record, want.Sequence, want.Record)
+	switch records, last := r.state.Applied(); {
+	case records != want.Records || last != end:
+		return lost("the log has %d records up to %d:%d, and the marker says %d up to %d:%d: entries were removed", records, last.Sequence, last.Record,
+			want.Records, want.Sequence, want.Record)
 	case r.first > 0 && r.generation == r.first:
 		return lost("the log begins with generation %d, and the state needs the one before it too: entries were removed", r.first)
 	}
@@ -200,7 +192,7 @@ func (r *Replica) take(s Stored) error {
 	for n := len(r.waiting); n > 0 && r.waiting[n-1].Last.Compare(info.Previous) > 0; n-- {
 		r.waiting = r.waiting[:n-1]
 	}
-	if n := r.covered(s.Covered); n > 0 && r.isEmpty() && r.waiting[n-1].Last != s.Covered {
+	if n := r.covered(s.Covered); n > 0 && r.waiting[n-1].Last != s.Covered {
 		r.waiting = r.waiting[:0] // stale entries that arrived after the marker up to which the log was trimmed
 	}
 	if err := r.flush(s.Covered); err != nil {
@@ -211,18 +203,12 @@ func (r *Replica) take(s Stored) error {
 		tail = r.waiting[n-1].Last
 	}
 	switch {
-	case tail != (device.Position{}) && info.Previous == tail:
+	case info.Previous == tail:
 		r.waiting = append(r.waiting, waiting{s, info})
-	case r.isEmpty() && info.First == 0:
+	case info.First == 0:
 		r.waiting = append(r.waiting[:0], waiting{s, info})
 	}
 	return nil // otherwise the entry is of a commit of which an entry is missing, or of a generation that isn't needed
-}
-
-// isEmpty reports whether the log hasn't begun yet.
-func (r *Replica) isEmpty() bool {
-	records, _ := r.state.Applied()
-	return records == 0
 }
 
 // covered returns the number of waiting entries with records up to end.
@@ -254,7 +240,7 @@ func (r *Replica) flush(end device.Position) error {
 // sequence of the commit's own marker, and generation that of its last record, or 0 if it has none. The state may have later records,
 // which a new owner wouldn't know.
 func (r *Replica) Committed(behind, at, generation uint64) {
-	r.read, r.behind, r.waiting = at, max(r.behind, behind), nil
+	r.read, r.behind, r.waiting = at, behind, nil
 	r.reached(generation, behind)
 }
 
