@@ -68,7 +68,7 @@ func (s *consumerServer) unpin(ctx context.Context) error {
 }
 
 func (s *consumerServer) reader() leaseReader {
-	return &streamReader{js: s.js, inputs: s.inputs, stream: s.stream, filter: fmt.Sprint(s.partition, ".>"), refused: &s.refused, log: s.log}
+	return &streamReader{js: s.js, inputs: s.inputs, stream: s.stream, filter: fmt.Sprint(s.partition, ".>"), bytes: readAheadBytes, refused: &s.refused, log: s.log}
 }
 
 func (s *consumerServer) message(raw *jetstream.RawStreamMsg, number uint64) inflight.Incoming {
@@ -124,11 +124,13 @@ func (s *consumerServer) fetch(n int, wait time.Duration, take func(inflight.Inc
 
 const (
 	// readSingly is the number of consecutive messages that are read with one request each. Further messages are read
-	// through a temporary consumer, which delivers many per request.
-	readSingly = 16
+	// through a temporary consumer, which delivers many per request. A message counts again for every readSinglyBytes,
+	// because a single request returns it as JSON.
+	readSingly      = 16
+	readSinglyBytes = 8 << 10
 
 	// readAhead is the maximum number of messages per request to the temporary consumer. readAheadBytes is the maximum
-	// number of bytes, unless the largest message needs more.
+	// number of bytes of inputs, unless the largest message needs more.
 	readAhead      = 256
 	readAheadBytes = 1 << 20
 
@@ -146,6 +148,7 @@ type streamReader struct {
 	inputs  *nats.Conn          // connection for inputs
 	stream  string
 	filter  string       // subjects of the partition
+	bytes   int          // maximum number of bytes per request to the temporary consumer, unless the largest message needs more
 	refused *atomic.Bool // whether a temporary consumer has failed; shared by the readers of a lease
 	log     *slog.Logger
 
@@ -171,6 +174,17 @@ func (r *streamReader) read(ctx context.Context, from uint64) (*jetstream.RawStr
 	return raw, nil
 }
 
+// readSome is like read, and also returns all buffered messages behind the one that read returns.
+func (r *streamReader) readSome(ctx context.Context, from uint64) ([]*jetstream.RawStreamMsg, error) {
+	first, err := r.read(ctx, from)
+	if first == nil {
+		return nil, err
+	}
+	all := append([]*jetstream.RawStreamMsg{first}, r.ahead...)
+	r.ahead, r.next = nil, all[len(all)-1].Sequence+1
+	return all, nil
+}
+
 // nextBuffered returns the first buffered message. If there is none, it requests a single message from the stream.
 func (r *streamReader) nextBuffered(ctx context.Context, from uint64) (*jetstream.RawStreamMsg, error) {
 	if len(r.ahead) > 0 {
@@ -184,7 +198,11 @@ func (r *streamReader) nextBuffered(ctx context.Context, from uint64) (*jetstrea
 	r.singly++
 	ctx, cancel := context.WithTimeout(ctx, natsconn.RequestTimeout)
 	defer cancel()
-	return jsapi.Next(ctx, r.js, r.stream, from, r.filter)
+	raw, err := jsapi.Next(ctx, r.js, r.stream, from, r.filter)
+	if raw != nil {
+		r.singly += len(raw.Data) / readSinglyBytes
+	}
+	return raw, err
 }
 
 // fetch requests the next messages through the temporary consumer. If it fails before any message arrives, all further
@@ -199,7 +217,7 @@ func (r *streamReader) fetch(ctx context.Context, from uint64) {
 		r.bulk, r.number = c.CachedInfo().Name, 0
 	}
 	complete := true
-	bytes := max(readAheadBytes, int(r.inputs.MaxPayload())+readAheadSpare)
+	bytes := max(r.bytes, int(r.inputs.MaxPayload())+readAheadSpare)
 	_, err := pull.Fetch(r.inputs, pull.Request{API: jsapi.Of(r.js), Stream: r.stream, Consumer: r.bulk, Bytes: bytes}, readAhead, 0, func(m *pull.Message) {
 		meta, err := m.Metadata()
 		if complete = complete && err == nil && meta.Sequence.Consumer == r.number+1; !complete {
