@@ -34,7 +34,7 @@ PROMTOOL_TESTS := TestOwnRules|TestChangedAlerts|TestNoWorkers|TestBacklogGoal
 FUZZTIME ?= 10s
 
 .DEFAULT_GOAL := help
-.PHONY: help version build test slowest page race invariants nocgo lint fuzz-short faults faults-full faults-ci kernels kernels-check gpu-bundle screenshots gpu-check ci clean mutations model-spin alerts-test chart-test chart-docs chart-cluster chart-e2e
+.PHONY: help version build test slowest page race invariants nocgo lint fuzz-short faults faults-full faults-ci kernels kernels-check gpu-bundle screenshots gpu-check ci clean mutations model-spin path alerts-test chart-test chart-docs chart-cluster chart-e2e
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -102,6 +102,9 @@ mutations: ## Check that the model of the lease finds faults in the lease (20 mi
 
 model-spin: ## Check the model of exactly-once delivery with spin (Debian's package spin; about 10 minutes)
 	tools/model-spin
+
+path: ## Count the packages and files that one message executes (a minute; tools/path files lists them)
+	tools/path
 
 alerts-test: ## Test the alerts and the dashboard, with promtool and a real Prometheus (Debian's package prometheus has both)
 	promtool check rules helm/millrace/files/rules.yaml
