@@ -16,7 +16,7 @@ var errHeldBack = errors.New("an operator fails on the first payload alone, and 
 // rescue computes the payloads of a failed batch again. Afterwards g has the results of all payloads except the failing
 // ones, which become dead letters. If rescue returns an error, the lease ends and no payload becomes a dead letter.
 func (s *settler) rescue(ctx context.Context, g *inflight.Batch) error {
-	s.report(g)
+	g.Report(s.o.Batches, s.o.Records)
 	failure := fmt.Errorf("a batch of %d payloads from sequence %d on failed: %w", g.Messages(), g.Source(0).Sequence, g.Err)
 	if !quarantine.OperatorFailed(g.Err) {
 		return failure

@@ -291,7 +291,7 @@ func (s *endedServer) Annotate(_ context.Context, _ jetstream.ConsumerConfig, me
 
 type ownPull struct{ leasePull }
 
-func (ownPull) pin() string { return "own" }
+func (ownPull) Pin() string { return "own" }
 
 // noOwner is a leaseOwner that ignores all events.
 type noOwner struct{}

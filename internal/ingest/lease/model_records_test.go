@@ -262,16 +262,16 @@ func (p *modelPull) learnPin(ctx context.Context, turn uint64) error {
 	})
 }
 
-func (p *modelPull) pin() string {
+func (p *modelPull) Pin() string {
 	p.w.m.mu.Lock()
 	defer p.w.m.mu.Unlock()
 	return p.pinned
 }
 
-func (p *modelPull) drain()                            { panic("only shared delivery drains") }
+func (p *modelPull) Drain()                            { panic("only shared delivery drains") }
 func (p *modelPull) rest(func(inflight.Incoming) bool) {}
 
-func (p *modelPull) keep() error {
+func (p *modelPull) Keep() error {
 	m := p.w.m
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -257,7 +257,7 @@ func (p sharedPull) isOver() bool {
 	return !p.open && len(p.wire) == 0
 }
 
-func (p sharedPull) drain() {
+func (p sharedPull) Drain() {
 	p.w.m.mu.Lock()
 	defer p.w.m.mu.Unlock()
 	p.open = false

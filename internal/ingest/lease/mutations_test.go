@@ -22,7 +22,7 @@ var mutations = []mutation{
 	{"a lease takes deliveries of a later turn", "read.go", "case d.Turn != r.turn:", "case d.Turn != r.turn && false:"},
 	{"a lease goes on after a reset of the consumer", "read.go", "case d.ConsumerSequence <= r.number:", "case d.ConsumerSequence <= r.number && false:"},
 	{"a new lease ignores the annotated last delivery for the duplicate window", "read.go", "r.intake.before = delivered(left)", "r.intake.before = 0"},
-	{"the pin isn't renewed", "read.go", "err = r.pull.keep()", "err = nil"},
+	{"the pin isn't renewed", "read.go", "err = r.pull.Keep()", "err = nil"},
 	{"a lost last acknowledgement isn't repeated", "check.go", "c.acknowledgeAll(drainCtx, info)\n", "\n"},
 	{"an over-acknowledged consumer isn't repaired while idle", "check.go", "case pinnedTo(info, c.intake.pinned()) && isOverAcknowledged(info):", "case false:"},
 	{"missing deliveries aren't read while idle", "check.go", "return c.intake.fill(ctx, drainCtx, info, taken) //", "return nil //"},

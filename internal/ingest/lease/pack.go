@@ -283,10 +283,7 @@ func (s *settler) settle(drainCtx context.Context, g *inflight.Batch) error {
 	g.Record.Publish = streams.Span{Start: start, End: published}
 	g.Record.Settle = streams.Span{Start: published, End: s.pipe.Now()}
 	if !failed { // after a failure, the batch has already been reported
-		s.report(g)
+		g.Report(s.o.Batches, s.o.Records)
 	}
 	return err
 }
-
-// report passes a batch to the observers.
-func (s *settler) report(g *inflight.Batch) { g.Report(s.o.Batches, s.o.Records) }

@@ -71,7 +71,7 @@ func (r *reader) keepTurn(ctx context.Context) {
 		err := r.server.flush(answered)
 		cancel()
 		if err == nil {
-			err = r.pull.keep()
+			err = r.pull.Keep()
 		}
 		if err != nil {
 			r.log.Debug("could not keep the partition", "error", err)
@@ -194,7 +194,7 @@ func (r *reader) pinID() string {
 	if r.pull == nil {
 		return ""
 	}
-	return r.pull.pin()
+	return r.pull.Pin()
 }
 
 // intake passes a lease's inputs to the submitter, in order. It reads inputs from the stream if they were delivered to
@@ -360,12 +360,6 @@ func (p consumerPull) next(ctx context.Context) (inflight.Incoming, error) {
 	}
 	return m, nil
 }
-
-func (p consumerPull) pin() string { return p.Pin() }
-
-func (p consumerPull) keep() error { return p.Keep() }
-
-func (p consumerPull) drain() { p.Drain() }
 
 func (p consumerPull) rest(yield func(inflight.Incoming) bool) {
 	for m := range p.Rest() {

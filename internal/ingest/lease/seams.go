@@ -70,15 +70,15 @@ type leasePull interface {
 	// next waits for a message. It returns pull.ErrIdle if none arrives within the request's idle time.
 	next(ctx context.Context) (inflight.Incoming, error)
 
-	// pin returns the server's id for this client's pin, or an empty string if the client isn't pinned.
-	pin() string
+	// Pin returns the server's id for this client's pin, or an empty string if the client isn't pinned.
+	Pin() string
 
-	// keep renews the pin of this client while it requests no messages.
-	keep() error
+	// Keep renews the pin of this client while it requests no messages.
+	Keep() error
 
-	// drain makes the server send no more messages. next then returns the messages in transit, and after them an error. rest yields the
+	// Drain makes the server send no more messages. next then returns the messages in transit, and after them an error. rest yields the
 	// messages that the client has received.
-	drain()
+	Drain()
 	rest(yield func(inflight.Incoming) bool)
 
 	// leave ends the pull. turn is the lease's turn; see pull.Message.Turn. If messages of a later turn have arrived,

@@ -91,7 +91,7 @@ func (s *source) prefetch(intake context.Context) error {
 	// A drained pull returns the received messages and ends. If the connection is down, the pull ends late, so drainCtx
 	// bounds the wait. The client loses messages that the server sends before it processes the unsubscription. The
 	// server redelivers these messages at once.
-	stopping := context.AfterFunc(intake, messages.drain)
+	stopping := context.AfterFunc(intake, messages.Drain)
 	defer stopping()
 	var failed error
 	ending := false
@@ -102,7 +102,7 @@ func (s *source) prefetch(intake context.Context) error {
 			s.take(msg)
 			if !ending && s.mustIsolate() {
 				ending = true
-				messages.drain()
+				messages.Drain()
 			}
 		case failed != nil || s.drainCtx.Err() != nil || errors.Is(err, pull.ErrEnded):
 			for msg := range messages.rest { // process the received messages, or give them back if drainCtx has ended
@@ -111,7 +111,7 @@ func (s *source) prefetch(intake context.Context) error {
 			return cmp.Or(failed, err)
 		default:
 			failed = err
-			messages.drain()
+			messages.Drain()
 		}
 	}
 }

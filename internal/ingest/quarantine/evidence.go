@@ -76,6 +76,12 @@ func (j *Judge) Decide(pipe *streams.Pipeline, b *inflight.Batch, guilty []Faili
 	return r, nil
 }
 
+// Failing is a payload or a record on which the operators failed when it ran alone.
+type Failing struct {
+	Row int // index in the batch
+	Err error
+}
+
 // Sources returns the deliveries of failing rows of a batch, each once. Several failing records of one frame are as much evidence
 // against a device as one failing payload.
 func Sources(b *inflight.Batch, failing []Failing) (sources []*inflight.Delivery) {

@@ -48,10 +48,6 @@ func (c *clearance) sawLetters(info *jetstream.StreamInfo, asked time.Time) {
 	c.dead.saw(info, asked)
 }
 
-func (c *clearance) mayPublishUnchecked(d *inflight.Delivery, now time.Time, limit time.Duration) bool {
-	return c.results.mayPublishUnchecked(d, now, limit)
-}
-
 // until returns the deadline for publishing the results of the deliveries in items with the indices in left. These deliveries must
 // be cleared.
 func (c *clearance) until(items []inflight.Delivery, left []int, now time.Time) time.Time {

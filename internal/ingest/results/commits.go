@@ -209,7 +209,7 @@ func (c *Commits) Store(ctx context.Context, b *inflight.Batch, s *Buffers, sink
 // isUncertain implements protocol. A result that may not be published unchecked gets HeaderDeliveries, which lookups need.
 func (p *chain) isUncertain(d *inflight.Delivery, now time.Time) bool {
 	certain := d.Sequence <= p.looked || d.First || p.results.IsCertain(position(d))
-	if !p.clearance.mayPublishUnchecked(d, now, p.clearance.results.publishFor(now)) {
+	if !p.clearance.results.mayPublishUnchecked(d, now, p.clearance.results.publishFor(now)) {
 		d.First = false
 	}
 	return !certain || p.doubted

@@ -67,7 +67,7 @@ func (w *Writer) Store(ctx context.Context, b *inflight.Batch, s *Buffers, sink 
 }
 
 func (p window) isUncertain(d *inflight.Delivery, now time.Time) bool {
-	return !p.clearance.mayPublishUnchecked(d, now, p.clearance.results.publishFor(now))
+	return !p.clearance.results.mayPublishUnchecked(d, now, p.clearance.results.publishFor(now))
 }
 
 // mayBeDecided implements protocol. The server drops a result with a stored id, but not the dead letters of its records.
