@@ -4,8 +4,8 @@
 // window.
 //
 // cmd/worker and the benchmarks run a worker. This package only connects the parts of a worker, which are separate packages.
-// Package pull receives messages, inflight packs batches and bounds memory, results publishes, and quarantine isolates payloads
-// that may break the device. Package lease uses them in both delivery modes. Package topology creates the streams and consumers.
+// Package pull receives messages, inflight packs batches and bounds memory, results encodes results, store stores them, and
+// quarantine isolates payloads that may break the device. Package lease uses them in both delivery modes. Package topology creates the streams and consumers.
 //
 // Start reading at Worker.Run, then at package lease.
 package ingest

@@ -95,6 +95,12 @@ func NewDelivery(msg Incoming, now time.Time) (Delivery, error) {
 	return d, nil
 }
 
+// PartitionSubject removes the partition from a stored subject.
+func PartitionSubject(stored string) string {
+	_, subject, _ := strings.Cut(stored, ".")
+	return subject
+}
+
 // payload describes the message to observers.
 func (d *Delivery) payload() Payload {
 	return Payload{Stream: d.Stream, Sequence: d.Sequence, Header: d.Msg.Headers()}
@@ -271,12 +277,6 @@ func (f *Frame) pack(b *streams.Batch) (rows int) {
 
 // Cut makes each record in at begin a new batch. at contains increasing indices. Call Cut before any record is packed.
 func (f *Frame) Cut(at []int) { f.cuts = at }
-
-// PartitionSubject removes the partition from a stored subject.
-func PartitionSubject(stored string) string {
-	_, subject, _ := strings.Cut(stored, ".")
-	return subject
-}
 
 // Refusals finds rows for which an operator has no result. Either the operator refused the record, or it returned an
 // undeclared status or an overlong byte string.

@@ -25,18 +25,6 @@ type Pool struct {
 	refusals      Refusals
 }
 
-// Progress is the time of a worker's last progress, which is that a device has computed a batch of payloads, or that the server has
-// stored results. Probes, failed batches, dead letters and returned deliveries are not progress. A worker is unhealthy if it has
-// batches in flight and none of them succeeds. Payloads that become dead letters on arrival (too_large) are never in flight, so they
-// alone don't make the worker unhealthy. The zero value has no progress.
-type Progress struct{ at atomic.Int64 }
-
-// Mark records that the worker makes progress now.
-func (p *Progress) Mark() { p.at.Store(time.Now().UnixNano()) }
-
-// Last returns the time of the last progress.
-func (p *Progress) Last() time.Time { return time.Unix(0, p.at.Load()) }
-
 // NewPool returns a pool with batches for the pipelines, and sets the sizes of the pipelines in w. It returns a *memory.Error if there is too little memory.
 func NewPool(pipes []*streams.Pipeline, w memory.Worker) (*Pool, error) {
 	w.Pipelines, w.Slots, w.BatchPayloads, w.BatchBytes = len(pipes), 0, pipes[0].BatchPayloads(), pipes[0].BatchBytes()
@@ -235,51 +223,6 @@ func (p *Pool) AwaitIdle(ctx context.Context) {
 	}
 }
 
-// FreeList holds reusable items that keep their memory. It is last in, first out, so that few items grow to the size of
-// the largest batch.
-type FreeList[T any] struct {
-	tokens chan struct{} // one token per item; receiving a token permits one pop
-
-	mu    sync.Mutex
-	stack []T
-}
-
-// NewFreeList returns a list of n items from make1.
-func NewFreeList[T any](n int, make1 func() T) *FreeList[T] {
-	s := &FreeList[T]{tokens: make(chan struct{}, n)}
-	for range n {
-		s.Put(make1())
-	}
-	return s
-}
-
-// Put returns an item to the list. It never blocks, because the list has space for all items.
-func (s *FreeList[T]) Put(t T) {
-	s.mu.Lock()
-	s.stack = append(s.stack, t)
-	s.mu.Unlock()
-	s.tokens <- struct{}{}
-}
-
-// Take waits for an item and removes it from the list.
-func (s *FreeList[T]) Take() T {
-	<-s.tokens
-	return s.pop()
-}
-
-// pop removes an item. The caller must have received a token.
-func (s *FreeList[T]) pop() T {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	last := len(s.stack) - 1
-	t := s.stack[last]
-	s.stack = s.stack[:last]
-	return t
-}
-
-// size returns the number of items, taken or not.
-func (s *FreeList[T]) size() int { return cap(s.tokens) }
-
 // StartKeepAlive starts a goroutine that sends InProgress for deliveries that are in flight for longer than a third of
 // ackWait. stop ends the goroutine and waits for it.
 func (p *Pool) StartKeepAlive(ackWait time.Duration) (stop func()) {
@@ -328,6 +271,51 @@ func (g *Batch) keepAlive(now time.Time, every time.Duration) int {
 	}
 	return told
 }
+
+// FreeList holds reusable items that keep their memory. It is last in, first out, so that few items grow to the size of
+// the largest batch.
+type FreeList[T any] struct {
+	tokens chan struct{} // one token per item; receiving a token permits one pop
+
+	mu    sync.Mutex
+	stack []T
+}
+
+// NewFreeList returns a list of n items from make1.
+func NewFreeList[T any](n int, make1 func() T) *FreeList[T] {
+	s := &FreeList[T]{tokens: make(chan struct{}, n)}
+	for range n {
+		s.Put(make1())
+	}
+	return s
+}
+
+// Put returns an item to the list. It never blocks, because the list has space for all items.
+func (s *FreeList[T]) Put(t T) {
+	s.mu.Lock()
+	s.stack = append(s.stack, t)
+	s.mu.Unlock()
+	s.tokens <- struct{}{}
+}
+
+// Take waits for an item and removes it from the list.
+func (s *FreeList[T]) Take() T {
+	<-s.tokens
+	return s.pop()
+}
+
+// pop removes an item. The caller must have received a token.
+func (s *FreeList[T]) pop() T {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	last := len(s.stack) - 1
+	t := s.stack[last]
+	s.stack = s.stack[:last]
+	return t
+}
+
+// size returns the number of items, taken or not.
+func (s *FreeList[T]) size() int { return cap(s.tokens) }
 
 // Window is the publish window. It counts batches in flight and decides whether a partly filled batch should wait. The
 // server stores a thousand results in about the same time as ten. An early submission therefore gains nothing while the
@@ -422,3 +410,15 @@ func (p *Window) Leave(stored bool) {
 		}
 	}
 }
+
+// Progress is the time of a worker's last progress, which is that a device has computed a batch of payloads, or that the server has
+// stored results. Probes, failed batches, dead letters and returned deliveries are not progress. A worker is unhealthy if it has
+// batches in flight and none of them succeeds. Payloads that become dead letters on arrival (too_large) are never in flight, so they
+// alone don't make the worker unhealthy. The zero value has no progress.
+type Progress struct{ at atomic.Int64 }
+
+// Mark records that the worker makes progress now.
+func (p *Progress) Mark() { p.at.Store(time.Now().UnixNano()) }
+
+// Last returns the time of the last progress.
+func (p *Progress) Last() time.Time { return time.Unix(0, p.at.Load()) }

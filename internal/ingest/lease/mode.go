@@ -9,7 +9,9 @@
 // partition (package members). Results are stored in the order of their inputs, and one acknowledgement covers all earlier inputs
 // of the partition. The model test runs real leases against a model of the server and checks the invariants.
 //
-// Start reading at New and Mode. Package ingest runs a Mode in each worker.
+// Start reading at New and Mode. Package ingest runs a Mode in each worker. With shared delivery, an input passes through source.go,
+// shared.go, the collector in pack.go, and acknowledger.go. With exclusive delivery, it passes through read.go, pack.go and
+// acknowledge.go.
 package lease
 
 import (

@@ -11,58 +11,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// sharedDevice is the state that the leases of all partitions on one device share.
-type sharedDevice struct {
-	pipe      *streams.Pipeline
-	gate      sync.RWMutex // read-locked by batches on the device, write-locked by a payload that must run alone
-	submitted atomic.Int32 // number of batches that are submitted and not settled
-}
-
-// pipelineDevice implements leaseDevice with a real pipeline.
-type pipelineDevice struct {
-	quarantine.Pipeline
-	shared   *sharedDevice
-	isolated atomic.Bool // whether the next batch runs alone on the device
-}
-
-func newPipelineDevice(o *Options, shared *sharedDevice) *pipelineDevice {
-	return &pipelineDevice{shared: shared, Pipeline: quarantine.Pipeline{
-		Pipe: shared.pipe, Pool: o.Pool, Gate: shared.gate.RLocker(), Observe: func(g *inflight.Batch) { g.Report(o.Batches, o.Records) },
-	}}
-}
-
-func (d *pipelineDevice) limit() int { return d.Pipe.BatchPayloads() }
-
-func (d *pipelineDevice) submit(b *leaseBatch) {
-	if d.isolated.Load() {
-		b.batch.StepThrough(nil)
-	}
-	if err := d.Pool.Submit(b.batch, b.group, b.window, b.why); err != nil {
-		record := *b.batch.ReadRecord()
-		b.batch.Release()
-		b.group.Complete(record, err) // the settler searches for the failing payload
-	}
-}
-
-func (d *pipelineDevice) share() (leave func()) {
-	d.shared.gate.RLock()
-	return d.shared.gate.RUnlock
-}
-
-func (d *pipelineDevice) isolate() (leave func()) {
-	d.shared.gate.Lock()
-	d.isolated.Store(true)
-	return func() {
-		d.isolated.Store(false)
-		d.shared.gate.Unlock()
-	}
-}
-
-func (d *pipelineDevice) lost() error { return d.Pipe.Err() }
-
-func (d *pipelineDevice) fault() (f inflight.OperatorFault, known bool) {
-	return inflight.FaultOf(d.Pipe)
-}
+// This file packs a lease's inputs into batches and submits them (submitter), encodes their results when the device is done
+// (collector, in any order and for both delivery modes), and stores them in the order of the inputs (settler).
 
 // submitter submits a lease's inputs to the device.
 type submitter struct {
@@ -188,6 +138,59 @@ func (s *submitter) submit(b *leaseBatch) {
 	g.Completed = make(chan struct{})
 	s.device.submit(b)
 	s.order <- g // the channel has space for every group
+}
+
+// sharedDevice is the state that the leases of all partitions on one device share.
+type sharedDevice struct {
+	pipe      *streams.Pipeline
+	gate      sync.RWMutex // read-locked by batches on the device, write-locked by a payload that must run alone
+	submitted atomic.Int32 // number of batches that are submitted and not settled
+}
+
+// pipelineDevice implements leaseDevice with a real pipeline.
+type pipelineDevice struct {
+	quarantine.Pipeline
+	shared   *sharedDevice
+	isolated atomic.Bool // whether the next batch runs alone on the device
+}
+
+func newPipelineDevice(o *Options, shared *sharedDevice) *pipelineDevice {
+	return &pipelineDevice{shared: shared, Pipeline: quarantine.Pipeline{
+		Pipe: shared.pipe, Pool: o.Pool, Gate: shared.gate.RLocker(), Observe: func(g *inflight.Batch) { g.Report(o.Batches, o.Records) },
+	}}
+}
+
+func (d *pipelineDevice) limit() int { return d.Pipe.BatchPayloads() }
+
+func (d *pipelineDevice) submit(b *leaseBatch) {
+	if d.isolated.Load() {
+		b.batch.StepThrough(nil)
+	}
+	if err := d.Pool.Submit(b.batch, b.group, b.window, b.why); err != nil {
+		record := *b.batch.ReadRecord()
+		b.batch.Release()
+		b.group.Complete(record, err) // the settler searches for the failing payload
+	}
+}
+
+func (d *pipelineDevice) share() (leave func()) {
+	d.shared.gate.RLock()
+	return d.shared.gate.RUnlock
+}
+
+func (d *pipelineDevice) isolate() (leave func()) {
+	d.shared.gate.Lock()
+	d.isolated.Store(true)
+	return func() {
+		d.isolated.Store(false)
+		d.shared.gate.Unlock()
+	}
+}
+
+func (d *pipelineDevice) lost() error { return d.Pipe.Err() }
+
+func (d *pipelineDevice) fault() (f inflight.OperatorFault, known bool) {
+	return inflight.FaultOf(d.Pipe)
 }
 
 // collector receives the completed batches of a pipeline, in any order.

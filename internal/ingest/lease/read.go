@@ -14,6 +14,8 @@ import (
 	"millrace/internal/record"
 )
 
+// This file receives a lease's deliveries (reader), decides which of them are new inputs (intake), and queues those for pack.go.
+
 // pullFor is the lifetime of a pull request, and the interval at which keepTurn contacts the server.
 const pullFor = time.Second
 
@@ -301,6 +303,11 @@ func (k *intake) passOn(ctx, drainCtx context.Context, d *inflight.Delivery, con
 	return nil
 }
 
+// isTooLarge reports whether no batch has space for a payload of the given bytes.
+func (l *leaseState) isTooLarge(bytes int) bool {
+	return bytes > l.o.Pool.Split.MaxRecord && !l.o.Pool.Splits()
+}
+
 // excludeRecords keeps all records of a frame from the device. For the state, package results computes them otherwise.
 func excludeRecords(f *inflight.Frame) {
 	f.Open()
@@ -377,9 +384,4 @@ func (p consumerPull) leave(ctx context.Context, turn uint64) {
 			return
 		}
 	}
-}
-
-// isTooLarge reports whether no batch has space for a payload of the given bytes.
-func (l *leaseState) isTooLarge(bytes int) bool {
-	return bytes > l.o.Pool.Split.MaxRecord && !l.o.Pool.Splits()
 }

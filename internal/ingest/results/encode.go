@@ -60,6 +60,54 @@ func OperatorNames(operators []operator.Operator) string {
 	return strings.Join(names, ",")
 }
 
+// Buffers holds the memory for settling batches, one batch at a time.
+type Buffers struct {
+	// Settling is the time spent on settling the last batch's deliveries after the server's answers.
+	Settling time.Duration
+
+	records  [][]byte // values of one payload, indexed by operator
+	strings  []byte   // memory for values that are byte strings
+	body     []byte   // the payload's result before compression
+	left     []int    // indices of the deliveries that are neither settled nor given up
+	stale    []int    // indices in left whose results must be looked up
+	known    []int    // indices in stale with a stored result
+	results  []nats.Msg
+	msgs     []*nats.Msg          // pointers into results, in the order of left
+	ends     []int                // for each delivery of a write, the end of its messages in msgs
+	answers  []store.Answer       // the answers to msgs
+	outcomes []store.Answer       // one answer for each delivery of a write
+	stored   []*inflight.Delivery // argument of Sink.Stored
+	partial  partials             // ids of stored messages of unfinished inputs
+	kept     int64                // bytes that the pool counts for these buffers
+}
+
+// Tidy releases the last batch's results and deliveries. It also frees the memory of s if p has no space for it.
+func (s *Buffers) Tidy(p *inflight.Pool) {
+	s.clear()
+	size := memory.SizeOf(s.records) + memory.SizeOf(s.strings) + memory.SizeOf(s.body) + memory.SizeOf(s.left) + memory.SizeOf(s.stale) + memory.SizeOf(s.known) +
+		memory.SizeOf(s.results) + memory.SizeOf(s.msgs) + memory.SizeOf(s.ends) + memory.SizeOf(s.answers) + memory.SizeOf(s.outcomes) + memory.SizeOf(s.stored)
+	if !p.Keep(&s.kept, size) {
+		*s = Buffers{}
+	}
+}
+
+// Free releases all memory.
+func (s *Buffers) Free(p *inflight.Pool) {
+	p.Keep(&s.kept, 0)
+	*s = Buffers{}
+}
+
+func (s *Buffers) clear() {
+	clear(s.records)
+	clear(s.results)
+	clear(s.msgs)
+	clear(s.answers)
+	clear(s.outcomes)
+	clear(s.stored)
+}
+
+func (s *Buffers) reset() { s.Settling, s.left, s.partial = 0, s.left[:0], nil }
+
 // Encode writes the results of completed into b, and into the tables of its frames. The buffers of completed may be released
 // afterwards.
 func (e *encoder) Encode(b *inflight.Batch, completed *streams.Batch, s *Buffers) {
@@ -135,6 +183,50 @@ func (e *encoder) compressor() (compress func(dst, src []byte) []byte, done func
 		c = &compression.Compressor{}
 	}
 	return func(dst, src []byte) []byte { return c.Append(dst, e.o.Encoding, src) }, func() { e.compressors.Put(c) }
+}
+
+// selects reports whether results have only some of the records of a message. A record that failed can't be annotated, or its dead
+// letter has it already.
+func (e *encoder) selects() bool { return e.o.Filter != nil || e.o.Format == operator.Annotated }
+
+// ask finds the records of a frame on which the state of a stateful operator decides, and returns their number; see table.Table.Ask.
+func (e *encoder) ask(f *inflight.Frame) int {
+	if f == nil || f.Fault() != nil {
+		return 0
+	}
+	f.LeftOut = f.LeftOut[:0]
+	if e.o.Filter != nil {
+		f.LeftOut = append(f.LeftOut, make([]int, e.o.Filter.Len()+1)...)
+	}
+	f.Asked = f.Table.Ask(e.o.Filter, f.Asked[:0], f.LeftOut)
+	return len(f.Asked)
+}
+
+// choose returns the table of the records in the result of a frame. With a stateful operator, the state must have decided on the records
+// that ask has found.
+func (e *encoder) choose(f *inflight.Frame) *table.Table {
+	if !e.selects() {
+		return &f.Table
+	}
+	if e.stateful < 0 {
+		e.ask(f)
+	}
+	f.Chosen = f.Table.Choose(e.o.Filter, f.Asked, f.Chosen[:0], f.LeftOut)
+	return f.Table.Select(f.Chosen)
+}
+
+// shrink makes the results of records smaller, because each alone exceeds a message. t is the result of choose, and changes with the
+// records. shrink returns false if a result can't become smaller.
+func (e *encoder) shrink(f *inflight.Frame, t **table.Table, records []int) bool {
+	if !e.selects() {
+		return !slices.ContainsFunc(records, func(i int) bool { return !f.Table.Shrink(i) })
+	}
+	for _, i := range records {
+		f.Mark(i, record.TooLarge)
+	}
+	f.Chosen = slices.DeleteFunc(f.Chosen, func(chosen uint32) bool { return f.Table.Status(int(chosen)) == record.TooLarge })
+	*t = f.Table.Select(f.Chosen)
+	return true
 }
 
 // reason returns the reason for the dead letter of a message that can't be unpacked because of fault.
@@ -288,96 +380,4 @@ func reconnect(ctx context.Context, conns natsconn.Connections, log *slog.Logger
 		}
 	}
 	return conns[:1].AwaitConnected(ctx)
-}
-
-// Buffers holds the memory for settling batches, one batch at a time.
-type Buffers struct {
-	// Settling is the time spent on settling the last batch's deliveries after the server's answers.
-	Settling time.Duration
-
-	records  [][]byte // values of one payload, indexed by operator
-	strings  []byte   // memory for values that are byte strings
-	body     []byte   // the payload's result before compression
-	left     []int    // indices of the deliveries that are neither settled nor given up
-	stale    []int    // indices in left whose results must be looked up
-	known    []int    // indices in stale with a stored result
-	results  []nats.Msg
-	msgs     []*nats.Msg          // pointers into results, in the order of left
-	ends     []int                // for each delivery of a write, the end of its messages in msgs
-	answers  []store.Answer       // the answers to msgs
-	outcomes []store.Answer       // one answer for each delivery of a write
-	stored   []*inflight.Delivery // argument of Sink.Stored
-	partial  partials             // ids of stored messages of unfinished inputs
-	kept     int64                // bytes that the pool counts for these buffers
-}
-
-// Tidy releases the last batch's results and deliveries. It also frees the memory of s if p has no space for it.
-func (s *Buffers) Tidy(p *inflight.Pool) {
-	s.clear()
-	size := memory.SizeOf(s.records) + memory.SizeOf(s.strings) + memory.SizeOf(s.body) + memory.SizeOf(s.left) + memory.SizeOf(s.stale) + memory.SizeOf(s.known) +
-		memory.SizeOf(s.results) + memory.SizeOf(s.msgs) + memory.SizeOf(s.ends) + memory.SizeOf(s.answers) + memory.SizeOf(s.outcomes) + memory.SizeOf(s.stored)
-	if !p.Keep(&s.kept, size) {
-		*s = Buffers{}
-	}
-}
-
-// Free releases all memory.
-func (s *Buffers) Free(p *inflight.Pool) {
-	p.Keep(&s.kept, 0)
-	*s = Buffers{}
-}
-
-func (s *Buffers) clear() {
-	clear(s.records)
-	clear(s.results)
-	clear(s.msgs)
-	clear(s.answers)
-	clear(s.outcomes)
-	clear(s.stored)
-}
-
-func (s *Buffers) reset() { s.Settling, s.left, s.partial = 0, s.left[:0], nil }
-
-// selects reports whether results have only some of the records of a message. A record that failed can't be annotated, or its dead
-// letter has it already.
-func (e *encoder) selects() bool { return e.o.Filter != nil || e.o.Format == operator.Annotated }
-
-// ask finds the records of a frame on which the state of a stateful operator decides, and returns their number; see table.Table.Ask.
-func (e *encoder) ask(f *inflight.Frame) int {
-	if f == nil || f.Fault() != nil {
-		return 0
-	}
-	f.LeftOut = f.LeftOut[:0]
-	if e.o.Filter != nil {
-		f.LeftOut = append(f.LeftOut, make([]int, e.o.Filter.Len()+1)...)
-	}
-	f.Asked = f.Table.Ask(e.o.Filter, f.Asked[:0], f.LeftOut)
-	return len(f.Asked)
-}
-
-// choose returns the table of the records in the result of a frame. With a stateful operator, the state must have decided on the records
-// that ask has found.
-func (e *encoder) choose(f *inflight.Frame) *table.Table {
-	if !e.selects() {
-		return &f.Table
-	}
-	if e.stateful < 0 {
-		e.ask(f)
-	}
-	f.Chosen = f.Table.Choose(e.o.Filter, f.Asked, f.Chosen[:0], f.LeftOut)
-	return f.Table.Select(f.Chosen)
-}
-
-// shrink makes the results of records smaller, because each alone exceeds a message. t is the result of choose, and changes with the
-// records. shrink returns false if a result can't become smaller.
-func (e *encoder) shrink(f *inflight.Frame, t **table.Table, records []int) bool {
-	if !e.selects() {
-		return !slices.ContainsFunc(records, func(i int) bool { return !f.Table.Shrink(i) })
-	}
-	for _, i := range records {
-		f.Mark(i, record.TooLarge)
-	}
-	f.Chosen = slices.DeleteFunc(f.Chosen, func(chosen uint32) bool { return f.Table.Status(int(chosen)) == record.TooLarge })
-	*t = f.Table.Select(f.Chosen)
-	return true
 }

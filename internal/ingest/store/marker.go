@@ -167,6 +167,23 @@ func (l Letters) above(p Position) Letters {
 	return slices.DeleteFunc(slices.Clone(l), func(in InputLetters) bool { return p.Covers(in.Position) })
 }
 
+// Headers that identify results; see package client.
+const (
+	HeaderID   = client.HeaderID
+	HeaderPart = client.HeaderPart
+)
+
+// ID returns the id of a result or a dead letter.
+func IDOf(h nats.Header) string {
+	if own := h[HeaderID]; len(own) > 0 {
+		return own[0]
+	}
+	if id := h[jetstream.MsgIDHeader]; len(id) > 0 {
+		return id[0]
+	}
+	return ""
+}
+
 // Way is a method of storing batches.
 type Way uint8
 
@@ -213,6 +230,17 @@ type WrongLastError struct {
 
 func (e *WrongLastError) Error() string {
 	return fmt.Sprintf("the last commit marker is %d", e.Last)
+}
+
+// Stream implements Markers with a stream on a server.
+type Stream struct {
+	Name    string // the stream's name
+	Subject string // subject of the partition's markers
+	// Rollup makes each marker remove the earlier ones. A work queue needs it, because nothing else removes markers
+	// there.
+	Rollup    bool
+	Publisher *Windowed           // for messages
+	JS        jetstream.JetStream // for requests
 }
 
 var (
@@ -376,17 +404,6 @@ func wrongLast(err error) error {
 	return wrong
 }
 
-// Stream implements Markers with a stream on a server.
-type Stream struct {
-	Name    string // the stream's name
-	Subject string // subject of the partition's markers
-	// Rollup makes each marker remove the earlier ones. A work queue needs it, because nothing else removes markers
-	// there.
-	Rollup    bool
-	Publisher *Windowed           // for messages
-	JS        jetstream.JetStream // for requests
-}
-
 const readTimeout = 5 * time.Second
 
 // Last implements Markers.
@@ -449,23 +466,6 @@ func (w *Windowed) StoreAtomic(ctx context.Context, msgs []*nats.Msg, checked bo
 	return ack.Sequence, nil
 }
 
-// Headers that identify results; see package client.
-const (
-	HeaderID   = client.HeaderID
-	HeaderPart = client.HeaderPart
-)
-
 // maxBehind is the maximum number of messages with one subject that are read back. A batch has fewer messages, and
 // only a few batches can follow a marker.
 const maxBehind = 1 << 16
-
-// ID returns the id of a result or a dead letter.
-func IDOf(h nats.Header) string {
-	if own := h[HeaderID]; len(own) > 0 {
-		return own[0]
-	}
-	if id := h[jetstream.MsgIDHeader]; len(id) > 0 {
-		return id[0]
-	}
-	return ""
-}

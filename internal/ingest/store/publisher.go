@@ -291,6 +291,19 @@ func (w *Windowed) Store(ctx context.Context, m *nats.Msg) (sequence uint64, err
 	return ack.Sequence, nil
 }
 
+// StoreFast publishes a fast batch, and returns the stream sequence of its last message. After an error, some messages may be
+// stored. More may be stored later, until a batch with the same id ends this one.
+//
+// The server has only one open batch per id. If another batch with the id is open, the server ends that batch instead of storing
+// the first message, and StoreFast fails with ErrBatchEnded. A batch of one message may also fail with ErrBatchStuck.
+func (w *Windowed) StoreFast(ctx context.Context, b FastBatch) (sequence uint64, err error) {
+	c, err := w.ready(ctx, b.Messages...)
+	if err != nil {
+		return 0, err
+	}
+	return c.batches.begin(b).publish(ctx, w.timeout)
+}
+
 // FollowOptions configures Follow. Several goroutines call its functions, which must not block.
 type FollowOptions struct {
 	Stream  string           // the stream that stores the messages
@@ -456,17 +469,4 @@ func (f *Following) ask(ctx context.Context) error {
 		f.o.Changed(found)
 	}
 	return err
-}
-
-// StoreFast publishes a fast batch, and returns the stream sequence of its last message. After an error, some messages may be
-// stored. More may be stored later, until a batch with the same id ends this one.
-//
-// The server has only one open batch per id. If another batch with the id is open, the server ends that batch instead of storing
-// the first message, and StoreFast fails with ErrBatchEnded. A batch of one message may also fail with ErrBatchStuck.
-func (w *Windowed) StoreFast(ctx context.Context, b FastBatch) (sequence uint64, err error) {
-	c, err := w.ready(ctx, b.Messages...)
-	if err != nil {
-		return 0, err
-	}
-	return c.batches.begin(b).publish(ctx, w.timeout)
 }
