@@ -54,7 +54,7 @@ func (m mix) Params() []byte {
 // Stride implements operator.Operator. The result has one record per word of the batch, not per payload.
 func (mix) Stride() int { return wordBytes }
 
-// Needs implements operator.Operator.
+// Needs implements device.BoundHostKernel.
 func (m mix) Needs(s device.Shape) device.Needs {
 	return device.Needs{
 		Scratch: roundUp(m.scratchFactor*s.Bytes, scratchAlign),

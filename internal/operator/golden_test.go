@@ -43,9 +43,10 @@ func goldenText(t *testing.T) string {
 	for _, spec := range []string{"crc32c", "minhash", "minhash?k=7", "minhash?seed=0&hashes=1", "minhash?hashes=1024&seed=4294967295&k=256", "quality",
 		"quality?ngrams=true", "neardup", "neardup?seed=0&k=7&rows=1&bands=64"} {
 		op := parseKernel(t, spec)
+		kernel := bind(t, op)
 		fmt.Fprintf(&text, "%s is %s with name %s, block %x, stride %d", spec, op, op.Name(), op.Params(), op.Stride())
 		for _, s := range []device.Shape{{}, {Rows: 1, Bytes: 9, Longest: 9}, {Rows: 300, Bytes: 1 << 20, Longest: 1 << 19}} {
-			fmt.Fprintf(&text, ", needs %+v", op.Needs(s))
+			fmt.Fprintf(&text, ", needs %+v", kernel.Needs(s))
 		}
 		text.WriteByte('\n')
 	}

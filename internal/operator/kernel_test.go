@@ -274,7 +274,7 @@ func TestHostKernelsOfNoRows(t *testing.T) {
 }
 
 func TestNeedsGrowWithTheBatch(t *testing.T) {
-	op := parse(t, "minhash?hashes=64")
+	op := bind(t, parse(t, "minhash?hashes=64"))
 	small := op.Needs(device.Shape{Rows: 3, Bytes: 300, Longest: 200})
 	if want := (device.Needs{Scratch: 1200, Result: 3 * 256}); small != want {
 		t.Errorf("a small batch needs %+v, want %+v", small, want)
@@ -283,11 +283,11 @@ func TestNeedsGrowWithTheBatch(t *testing.T) {
 	if large.Scratch <= 4<<20 || large.Result != small.Result {
 		t.Errorf("a large batch needs %+v, want more than %d bytes of scratch, and %d of result", large, 4<<20, small.Result)
 	}
-	keys := parseKernel(t, "neardup?bands=4&rows=16").Needs(device.Shape{Rows: 3, Bytes: 300, Longest: 200})
+	keys := bind(t, parseKernel(t, "neardup?bands=4&rows=16")).Needs(device.Shape{Rows: 3, Bytes: 300, Longest: 200})
 	if want := (device.Needs{Scratch: 1200 + 3*256, Result: 3 * 32}); keys != want {
 		t.Errorf("a small batch of neardup needs %+v, want %+v", keys, want)
 	}
-	if got := parse(t, "crc32c").Needs(device.Shape{Rows: 5, Bytes: 100}); got != (device.Needs{Result: 20}) {
+	if got := bind(t, parse(t, "crc32c")).Needs(device.Shape{Rows: 5, Bytes: 100}); got != (device.Needs{Result: 20}) {
 		t.Errorf("crc32c of five small rows needs %+v, want 20 bytes of result alone", got)
 	}
 }

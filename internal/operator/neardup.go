@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 
 	"millrace/internal/arrowipc"
-	"millrace/internal/device"
 	"millrace/internal/operator/compiled"
 	"millrace/internal/operator/neardup"
 )
@@ -59,14 +58,14 @@ func (n neardupReference) append(dst, payload []byte) []byte {
 
 // nearDuplicates is the operator with its parameters. It implements Stateful, Variable and Columnar.
 type nearDuplicates struct {
-	kernel *builtIn
-	bands  int
-	column arrowipc.Column
+	Operator // the kernel
+	bands    int
+	column   arrowipc.Column
 }
 
 func newNeardup(kernel *builtIn) *nearDuplicates {
-	return &nearDuplicates{kernel: kernel, bands: int(kernel.declared.Value(0)), column: arrowipc.Column{
-		Name: kernel.name, Spec: kernel.String(), Kind: arrowipc.Struct, Width: neardup.ValueBytes, Fields: []arrowipc.Field{
+	return &nearDuplicates{Operator: kernel, bands: int(kernel.Value(0)), column: arrowipc.Column{
+		Name: kernel.Name(), Spec: kernel.String(), Kind: arrowipc.Struct, Width: neardup.ValueBytes, Fields: []arrowipc.Field{
 			{Name: "duplicate_of", Type: arrowipc.PositionType},
 			{Name: "bands", Type: arrowipc.Uint32Type, At: 16},
 			{Name: "also", Type: arrowipc.PositionsType, At: 20},
@@ -75,22 +74,10 @@ func newNeardup(kernel *builtIn) *nearDuplicates {
 }
 
 // Kernel implements Stateful.
-func (n *nearDuplicates) Kernel() Operator { return n.kernel }
-
-// Name implements Operator.
-func (n *nearDuplicates) Name() string { return n.kernel.Name() }
-
-// String implements Operator.
-func (n *nearDuplicates) String() string { return n.kernel.String() }
-
-// Params implements Operator.
-func (n *nearDuplicates) Params() []byte { return n.kernel.Params() }
+func (n *nearDuplicates) Kernel() Operator { return n.Operator }
 
 // Stride implements Operator.
 func (n *nearDuplicates) Stride() int { return neardup.ValueBytes }
-
-// Needs implements Operator.
-func (n *nearDuplicates) Needs(s device.Shape) device.Needs { return n.kernel.Needs(s) }
 
 // MaxJSON implements Operator. A position needs more than stringJSON bytes per byte, so the difference is counted here.
 func (n *nearDuplicates) MaxJSON() int {

@@ -36,10 +36,6 @@ type Operator interface {
 	// of the signature), and 152 for quality (one uint32 per counter).
 	Stride() int
 
-	// Needs returns the memory, in bytes, that the host kernel needs for a batch of the given shape. For the kernels of other devices,
-	// see device.Kernel.Needs.
-	Needs(device.Shape) device.Needs
-
 	// AppendJSON appends the compact JSON value of one record. It panics if record is not Stride bytes long.
 	AppendJSON(dst, record []byte) []byte
 

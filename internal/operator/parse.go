@@ -136,11 +136,7 @@ func (b *builtInSource) Bind(query string) (Operator, error) {
 			return nil, fmt.Errorf("operator %q: %w", b.Name(), err)
 		}
 	}
-	kernel, err := b.kernel.Bind(block)
-	if err != nil {
-		return nil, err
-	}
-	bound := &builtIn{declared: o, name: o.Name(), stride: o.Stride(), column: DeclaredColumn(o), kernel: kernel, reference: b.reference(block)}
+	bound := &builtIn{o, DeclaredColumn(o), b.reference(block)}
 	if b.refusal != nil {
 		return refuser{bound, b.refusal}, nil
 	}
@@ -150,37 +146,15 @@ func (b *builtInSource) Bind(query string) (Operator, error) {
 	return bound, nil
 }
 
-// builtIn is a built-in operator with its parameters. It implements Columnar. Its declaration determines everything except its
-// kernel and its reference.
+// builtIn is a built-in operator with its parameters. It implements Columnar, mostly with methods of its declaration.
 type builtIn struct {
-	declared  *compiled.Operator
-	name      string // name and stride of declared, copied because encoders need them for each record
-	stride    int
+	*compiled.Operator
 	column    arrowipc.Column
-	kernel    device.BoundHostKernel
 	reference referenceFunc
 }
 
-// Name implements Operator.
-func (b *builtIn) Name() string { return b.name }
-
-// String implements Operator.
-func (b *builtIn) String() string { return b.declared.String() }
-
-// Params implements Operator.
-func (b *builtIn) Params() []byte { return b.declared.Params() }
-
-// Stride implements Operator.
-func (b *builtIn) Stride() int { return b.stride }
-
-// Needs implements Operator.
-func (b *builtIn) Needs(s device.Shape) device.Needs { return b.kernel.Needs(s) }
-
-// AppendJSON implements Operator.
-func (b *builtIn) AppendJSON(dst, record []byte) []byte { return b.declared.AppendJSON(dst, record) }
-
 // MaxJSON implements Operator.
-func (b *builtIn) MaxJSON() int { return b.declared.MaxJSON(0) }
+func (b *builtIn) MaxJSON() int { return b.Operator.MaxJSON(0) }
 
 // AppendReference implements Operator.
 func (b *builtIn) AppendReference(dst, payload []byte) []byte { return b.reference(dst, payload) }
@@ -189,7 +163,7 @@ func (b *builtIn) AppendReference(dst, payload []byte) []byte { return b.referen
 func (b *builtIn) ArrowColumn() arrowipc.Column { return b.column }
 
 // Declaration implements Declared.
-func (b *builtIn) Declaration() *compiled.Operator { return b.declared }
+func (b *builtIn) Declaration() *compiled.Operator { return b.Operator }
 
 // refuser is a built-in operator that declares reasons. It implements ReferenceRefuser and Columnar.
 type refuser struct {
@@ -199,7 +173,7 @@ type refuser struct {
 
 // Refusal implements Refuser.
 func (r refuser) Refusal(results []byte, rows, row int) string {
-	return r.declared.Refusal(r.declared.Status(results, rows, row))
+	return r.Operator.Refusal(r.Status(results, rows, row))
 }
 
 // ReferenceRefusal implements ReferenceRefuser.

@@ -103,14 +103,14 @@ func keepsToItsMemory(t *testing.T, op Operator) {
 }
 
 func TestQualityHostKernelNeeds(t *testing.T) {
-	op := parse(t, "quality")
+	op := bind(t, parse(t, "quality"))
 	if got := op.Needs(device.Shape{}); got != (device.Needs{}) {
 		t.Errorf("no rows need %+v", got)
 	}
 	if got, want := op.Needs(device.Shape{Rows: 300, Bytes: 1000}), (device.Needs{Scratch: 4000, Result: 45824 + 512}); got != want {
 		t.Errorf("300 rows need %+v, want %+v", got, want)
 	}
-	op = parse(t, "quality?ngrams=true")
+	op = bind(t, parse(t, "quality?ngrams=true"))
 	if got, want := op.Needs(device.Shape{Rows: 300, Bytes: 1000}), (device.Needs{Scratch: 15600, Result: 52992 + 512}); got != want {
 		t.Errorf("300 rows with n-grams need %+v, want %+v", got, want)
 	}

@@ -177,9 +177,7 @@ type endless struct {
 func (e endless) Bind([]byte) (device.BoundHostKernel, error) { return e, nil }
 
 func (e endless) Needs(s device.Shape) device.Needs {
-	n := e.Operator.Needs(s)
-	n.InPlace, n.Scratch = false, 4*s.Bytes
-	return n
+	return device.Needs{Result: e.Stride() * s.Rows, Scratch: 4 * s.Bytes}
 }
 
 func (e endless) Run(rows []byte, offsets []uint32, _, _ []byte, _ device.Parallel) error {
@@ -367,6 +365,10 @@ type slowOperator struct {
 }
 
 func (s slowOperator) Bind([]byte) (device.BoundHostKernel, error) { return s, nil }
+
+func (s slowOperator) Needs(shape device.Shape) device.Needs {
+	return device.Needs{Result: s.Stride() * shape.Rows}
+}
 
 func (s slowOperator) Run(rows []byte, _ []uint32, _, _ []byte, _ device.Parallel) error {
 	<-time.After(max(s.takes, time.Duration(len(rows))*10*time.Microsecond)) // bubble time

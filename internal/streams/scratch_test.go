@@ -2,12 +2,14 @@ package streams_test
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 
 	"millrace/internal/device"
 	"millrace/internal/device/sim"
 	"millrace/internal/device/software"
+	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
 
@@ -196,11 +198,16 @@ func TestScratchIsTakenForEachBatchInStreamOrder(t *testing.T) {
 	d := openSim(t, sim.Options{Cost: sim.Units(unit)})
 	ops := operators(t, "minhash?hashes=4")
 	p := newPipeline(t, d, streams.Options{Lanes: 2, Operators: ops})
+	kernels := operator.HostKernels()
+	minhash, err := kernels[slices.IndexFunc(kernels, func(k device.HostKernel) bool { return k.Name() == "minhash" })].Bind(ops[0].Params())
+	if err != nil {
+		t.Fatal(err)
+	}
 	sizes := []int{10, 5000, 70000, 0, 300}
 	for _, n := range sizes {
 		submit(t, p, [][]byte{make([]byte, n)})
 		b := <-p.Completed()
-		needs := ops[0].Needs(device.Shape{Rows: 1, Bytes: n, Longest: n})
+		needs := minhash.Needs(device.Shape{Rows: 1, Bytes: n, Longest: n})
 		if got := b.ReadRecord().Scratch; got != needs.Scratch {
 			t.Errorf("a batch of %d bytes took %d bytes of scratch, its operator asks for %d", n, got, needs.Scratch)
 		}
@@ -215,7 +222,7 @@ func TestScratchIsTakenForEachBatchInStreamOrder(t *testing.T) {
 		if s.Kind != software.Free {
 			continue
 		}
-		want := ops[0].Needs(device.Shape{Rows: 1, Bytes: sizes[launches-1], Longest: sizes[launches-1]}).Scratch
+		want := minhash.Needs(device.Shape{Rows: 1, Bytes: sizes[launches-1], Longest: sizes[launches-1]}).Scratch
 		before, last := trace[i-2], trace[i-1]
 		if s.Bytes != want || before.Kind != software.CopyOut || last.Kind != software.Record || last.Stream != s.Stream {
 			t.Errorf("after %v and %v on %s, %d bytes were freed on %s; want %d, behind the copy out and its mark",

@@ -20,11 +20,6 @@ type Operator struct {
 	reference *cpulib.Kernel // set by bind
 }
 
-// Needs implements operator.Operator.
-func (o *Operator) Needs(s device.Shape) device.Needs {
-	return device.Needs{Scratch: o.Scratch(s.Rows, s.Bytes), Result: o.Layout(s.Rows, s.Bytes).End}
-}
-
 // MaxJSON implements operator.Operator. It doesn't count the bytes of byte strings, each of which needs at most two bytes in JSON.
 func (o *Operator) MaxJSON() int {
 	limit, _ := o.MaxStrings()
@@ -58,7 +53,7 @@ func (o *Operator) Fault(reason string) string {
 func (o *Operator) AppendReference(dst, payload []byte) []byte {
 	kernel := o.kernel()
 	offsets := []uint32{0, uint32(len(payload))}
-	needs := o.Needs(device.Shape{Rows: 1, Bytes: len(payload)})
+	needs := kernel.Needs(device.Shape{Rows: 1, Bytes: len(payload)})
 	scratch, result := make([]byte, needs.Scratch), make([]byte, needs.Result)
 	one := func(n int, fn func(i int)) {
 		for i := range n {

@@ -77,7 +77,7 @@ func fill(t testing.TB, results *table.Table, ops []operator.Operator, records [
 	for first := 0; first < len(records); first += rows {
 		batch := records[first:min(first+rows, len(records))]
 		data, offsets := corpus.Pack(batch)
-		memory := bytes.Repeat([]byte{0xa5}, ops[0].Needs(device.Shape{Rows: len(batch), Bytes: len(data)}).Result)
+		memory := bytes.Repeat([]byte{0xa5}, kernel.Needs(device.Shape{Rows: len(batch), Bytes: len(data)}).Result)
 		if err := kernel.Run(data, offsets, nil, memory, func(n int, fn func(int)) {
 			for i := range n {
 				fn(i)
@@ -306,7 +306,7 @@ func TestByteStringsAllocateNothingPerRecord(t *testing.T) {
 	for _, f := range []operator.Format{operator.JSON, operator.Binary, operator.Arrow} {
 		count := func(n int) float64 {
 			data, offsets := corpus.Pack(bytesOf(n))
-			memory := make([]byte, ops[0].Needs(device.Shape{Rows: n, Bytes: len(data)}).Result)
+			memory := make([]byte, kernel.Needs(device.Shape{Rows: n, Bytes: len(data)}).Result)
 			if err := kernel.Run(data, offsets, nil, memory, func(n int, fn func(int)) {
 				for i := range n {
 					fn(i)
