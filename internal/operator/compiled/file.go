@@ -3,11 +3,8 @@ package compiled
 import (
 	"bytes"
 	"crypto/sha256"
-	"debug/elf"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -128,119 +125,39 @@ func Read(file []byte) (*Description, error) {
 
 var errNoOperator = errors.New("not a compiled operator: build one with `worker operator build NAME.cu`")
 
-// These constants are the positions of fields in the 64-bit ELF header, and the value of CUDA in the field machine.
-const (
-	elfHeaderBytes = 64
-	machineAt      = 18 // uint16
-	versionAt      = 20 // uint32
-	machineCUDA    = 190
-)
-
-// asELF returns a reader of the file. In a cubin, the ELF version is the version of CUDA, so asELF replaces it with the
-// version that debug/elf accepts.
-func asELF(file []byte) io.ReaderAt {
-	if len(file) >= elfHeaderBytes && binary.LittleEndian.Uint16(file[machineAt:]) == machineCUDA {
-		file = bytes.Clone(file)
-		binary.LittleEndian.PutUint32(file[versionAt:], uint32(elf.EV_CURRENT))
-	}
-	return bytes.NewReader(file)
-}
-
-// find returns the description in a file. Other bytes may follow the description.
-func find(file []byte) ([]byte, error) {
-	if len(file) >= fatbinHeaderBytes && bytes.HasPrefix(file, fatbinMagic) {
-		return findFatbin(file)
-	}
-	return findIn(file)
-}
-
-// findELF returns the contents of an ELF section, starting at the description.
-func findELF(file []byte) (data []byte, err error) {
-	defer func() { // debug/elf doesn't promise to be robust against bad input
-		if p := recover(); p != nil {
-			data, err = nil, fmt.Errorf("%w: %v", errNoOperator, p)
-		}
-	}()
-	f, err := elf.NewFile(asELF(file))
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errNoOperator, err)
-	}
-	for _, list := range []func() ([]elf.Symbol, error){f.DynamicSymbols, f.Symbols} {
-		symbols, err := list()
-		if err != nil {
-			continue // a cubin has no dynamic symbols, and a stripped library has only these
-		}
-		for _, s := range symbols {
-			if s.Name == symbol && int(s.Section) < len(f.Sections) {
-				return contents(f, s)
-			}
-		}
-	}
-	return nil, fmt.Errorf("%w: it has no symbol %s", errNoOperator, symbol)
-}
-
-// contents returns the contents of the symbol's section, starting at the symbol. In a shared library, a symbol's value is an
-// address. In a cubin, sections have no addresses.
-func contents(f *elf.File, s elf.Symbol) ([]byte, error) {
-	section := f.Sections[s.Section]
-	if section.Type == elf.SHT_NOBITS || section.Size > maxFile {
-		return nil, fmt.Errorf("%w: section %s has no contents", errNoOperator, section.Name)
-	}
-	data, err := section.Data()
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errNoOperator, err)
-	}
-	if at := s.Value - section.Addr; s.Value >= section.Addr && at <= uint64(len(data)) {
-		return data[at:], nil
-	}
-	return nil, fmt.Errorf("%w: %s is outside its section", errNoOperator, symbol)
-}
-
 // fatbinMagic begins a fatbin, which is a container for cubins and PTX.
 var fatbinMagic = []byte{0x50, 0xed, 0x55, 0xba}
 
 var errCompressed = errors.New("the code in the fatbin is compressed, so its description can't be read: compile with nvcc --no-compress, or with `worker operator build`")
 
-// These constants are the sizes of the header of a fatbin and of its entries' headers.
-const (
-	fatbinHeaderBytes = 16
-	entryHeaderBytes  = 16 // the part that is read: uint16 kind, uint16, uint32 size of the header, uint64 size of the contents
-	maxEntries        = 256
-)
-
-// findFatbin returns the description from the first entry that has one. The entries are the cubins and PTX in the fatbin.
-func findFatbin(file []byte) ([]byte, error) {
-	at := uint64(binary.LittleEndian.Uint16(file[6:]))
-	end := min(uint64(len(file)), at+binary.LittleEndian.Uint64(file[8:]))
-	for range maxEntries {
-		if at > end || end-at < entryHeaderBytes {
+// find returns the first valid description in a file. Other bytes may follow it. Cubins, libraries and fatbins of cubins have its bytes, and
+// PTX has them as text.
+func find(file []byte) (data []byte, err error) {
+	const maxPlaces = 256
+	data = file
+	for range maxPlaces {
+		at := bytes.Index(data, []byte(magic))
+		if at < 0 {
 			break
 		}
-		header, size := uint64(binary.LittleEndian.Uint32(file[at+4:])), binary.LittleEndian.Uint64(file[at+8:])
-		if header < entryHeaderBytes || header > end-at || size > end-at-header {
-			return nil, fmt.Errorf("%w: the fatbin is incomplete", errNoOperator)
-		}
-		contents := file[at+header : at+header+size]
-		if data, err := findIn(contents); err == nil {
+		data = data[at:]
+		if _, err = Decode(data); err == nil {
 			return data, nil
 		}
-		at += header + size
+		data = data[len(magic):] // other data, such as a comparison with magic
 	}
-	return nil, errCompressed
-}
-
-// findIn returns the description in a cubin or in PTX.
-func findIn(contents []byte) ([]byte, error) {
-	if isPTX(contents) {
-		return findPTX(contents)
+	text, notPTX := findPTX(file)
+	switch {
+	case errors.As(err, new(*VersionError)):
+		return nil, err
+	case notPTX == nil:
+		return text, nil
+	case bytes.HasPrefix(file, fatbinMagic):
+		return nil, errCompressed
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", errNoOperator, err)
 	}
-	return findELF(contents)
-}
-
-// isPTX reports whether a file is the text of PTX.
-func isPTX(file []byte) bool {
-	const begin = 64 << 10 // comments precede the version
-	return bytes.Contains(file[:min(len(file), begin)], []byte(".version")) && !bytes.ContainsRune(bytes.TrimRight(file, "\x00"), 0)
+	return nil, notPTX
 }
 
 // findPTX returns the description in the text of PTX, which declares it as

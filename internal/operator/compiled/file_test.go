@@ -240,7 +240,7 @@ func TestOtherFilesAreRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ReadFile(program); err == nil || !strings.Contains(err.Error(), "no symbol millrace_operator_description") {
+	if _, err := ReadFile(program); err == nil || !strings.Contains(err.Error(), "not a compiled operator") {
 		t.Errorf("a program: %v", err)
 	}
 }

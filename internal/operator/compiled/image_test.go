@@ -3,6 +3,7 @@ package compiled
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os/exec"
 	"slices"
@@ -20,7 +21,7 @@ func fatbin(all ...[]byte) []byte {
 		entries = append(append(entries, entry...), make([]byte, header-len(entry))...)
 		entries = append(entries, contents...)
 	}
-	file := append(bytes.Clone(fatbinMagic), 1, 0, fatbinHeaderBytes, 0)
+	file := append(bytes.Clone(fatbinMagic), 1, 0, 16, 0)
 	return append(binary.LittleEndian.AppendUint64(file, uint64(len(entries))), entries...)
 }
 
@@ -51,8 +52,8 @@ func TestFatbinHasItInAnyEntry(t *testing.T) {
 		t.Errorf("%v, %v", data, err)
 	}
 	for cut := range file {
-		if _, err := find(file[:cut]); err == nil && cut < len(file)-len(ptx(4, "7"))-64 {
-			t.Errorf("the first %d of %d bytes have a description", cut, len(file))
+		if _, err := find(file[:cut]); (err == nil) != (cut > bytes.IndexByte(file, '}')) {
+			t.Errorf("the first %d of %d bytes: %v", cut, len(file), err)
 		}
 	}
 	if _, err := find(fatbin([]byte("compressed"))); err == nil || !strings.Contains(err.Error(), "--no-compress") {
@@ -82,5 +83,26 @@ func TestCompressedFatbinSaysHowToMakeOne(t *testing.T) {
 	}
 	if _, err := Read(file); err == nil || !strings.Contains(err.Error(), "--no-compress") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// TestTheMagicNumberMayBeInOtherData: code may compare with the magic number, and a compressor may copy it.
+func TestTheMagicNumberMayBeInOtherData(t *testing.T) {
+	want, err := find(library(t, entropy))
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := []byte(magic + "is the beginning of a description")
+	if got, err := find(slices.Concat(other, other, want)); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%d bytes, want %d: %v", len(got), len(want), err)
+	}
+	if _, err := find(slices.Concat(bytes.Repeat(other, 256), want)); err == nil {
+		t.Error("there is no bound")
+	}
+	newer := bytes.Clone(want)
+	binary.LittleEndian.PutUint32(newer[len(magic)+8:], Contract+1)
+	var version *VersionError
+	if _, err := find(newer); !errors.As(err, &version) || version.Operator != "entropy" {
+		t.Errorf("an operator with a newer contract: %v", err)
 	}
 }
