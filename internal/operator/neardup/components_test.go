@@ -59,14 +59,13 @@ func curator(signatures [][]uint32, bands, rows int) groups {
 	return g
 }
 
-// components returns the least member of each record's group, by the verdicts of an index, and the number of other labels.
-func components(p Parameters, batch int, signatures [][]uint32) (roots []int, several int, err error) {
+// eachVerdict calls do with the verdict of an index on each document, in order. The position of document i is i+1:0.
+func eachVerdict(p Parameters, batch int, signatures [][]uint32, do func(i int, v Verdict)) error {
 	x, err := New(p, batch)
 	if err != nil {
-		return nil, 0, err
+		return err
 	}
 	n := len(signatures)
-	g := newGroups(n)
 	for first := 0; first < n; first += batch {
 		var positions []Position
 		var keys []uint64
@@ -76,40 +75,64 @@ func components(p Parameters, batch int, signatures [][]uint32) (roots []int, se
 		}
 		verdicts, err := x.Apply(positions, keys)
 		if err != nil {
-			return nil, 0, err
+			return err
 		}
 		for i, v := range verdicts {
-			if v.Bands > 0 {
-				g.join(first+i, int(v.DuplicateOf.Sequence)-1)
-			}
-			for _, also := range v.Also {
-				g.join(first+i, int(also.Sequence)-1)
-				several++
-			}
+			do(first+i, v)
 		}
 	}
-	return g.roots(), several, nil
+	return nil
 }
 
-// TestComponents joins each record with all positions that its verdict names, and expects the groups of Curator's workflow.
-func TestComponents(t *testing.T) {
-	const bands, rows, n, batch = 20, 13, 20_000, 700
+// edges returns the documents that a verdict names.
+func edges(v Verdict) (documents []int) {
+	if v.Bands == 0 {
+		return nil
+	}
+	documents = append(documents, int(v.DuplicateOf.Sequence)-1)
+	for _, also := range v.Also {
+		documents = append(documents, int(also.Sequence)-1)
+	}
+	return documents
+}
+
+// components returns the least member of each record's group, by the verdicts of an index, and the number of other labels.
+func components(p Parameters, batch int, signatures [][]uint32) (roots []int, several int, err error) {
+	g := newGroups(len(signatures))
+	err = eachVerdict(p, batch, signatures, func(i int, v Verdict) {
+		for _, j := range edges(v) {
+			g.join(i, j)
+		}
+		several += len(v.Also)
+	})
+	return g.roots(), several, err
+}
+
+// randomSignatures returns the signatures of n documents. Each has parts of none, one or two of the documents before, at most within
+// documents back.
+func randomSignatures(n, values, within int) [][]uint32 {
 	random := rand.New(rand.NewPCG(11, 12))
 	signatures := make([][]uint32, n)
 	for i := range signatures {
-		s := make([]uint32, bands*rows)
+		s := make([]uint32, values)
 		for j := range s {
 			s[j] = random.Uint32()
 		}
-		for range random.IntN(3) { // none, one or two earlier documents have parts of it
-			if source := signatures[random.IntN(i+1)]; source != nil {
+		for range random.IntN(3) {
+			if source := signatures[i-random.IntN(min(i, within)+1)]; source != nil {
 				from := random.IntN(len(s))
 				copy(s[from:], source[from:min(len(s), from+random.IntN(60))])
 			}
 		}
 		signatures[i] = s
 	}
+	return signatures
+}
 
+// TestComponents joins each record with all positions that its verdict names, and expects the groups of Curator's workflow.
+func TestComponents(t *testing.T) {
+	const bands, rows, n, batch = 20, 13, 20_000, 700
+	signatures := randomSignatures(n, bands*rows, n)
 	p := Parameters{Bands: bands, Rows: rows, K: 24, Seed: 42, Records: n}
 	got, several, err := components(p, batch, signatures)
 	if err != nil {

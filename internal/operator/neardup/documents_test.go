@@ -75,6 +75,25 @@ func TestDocuments(t *testing.T) {
 	}
 }
 
+// TestDocumentsOfSmallGenerations compares the verdicts on texts with the edges of Curator's workflow between documents that are near enough
+// to each other. Copies are of any document before, so many are too far from their source.
+func TestDocumentsOfSmallGenerations(t *testing.T) {
+	n := min(documentCount(t), 200_000) // the comparison keeps all values of bands in a map
+	documents := corpus.NearDuplicates{Seed: 3, Share: 0.3, Text: corpus.TextsOf(3, 500)}
+	signatures := signaturesOf(t, documents, n)
+	for _, part := range []int{3, 10, 100} {
+		p := neardup.Parameters{Bands: 20, Rows: 13, K: 24, Seed: 42, Records: n / part}
+		counts, err := neardup.CompareEdges(p, max(1, p.Records/7), signatures)
+		if err != nil {
+			t.Errorf("%d records in a generation: %v", p.Records, err)
+		}
+		t.Logf("%d documents, %d in a generation: %+v", n, p.Records, counts)
+		if counts.Seen == 0 || counts.Unseen == 0 {
+			t.Errorf("%d records in a generation: %+v: want neighbours that the index sees, and others", p.Records, counts)
+		}
+	}
+}
+
 // similarDocuments is the number of documents of which similarities are computed, about.
 const similarDocuments = 250_000
 

@@ -7,3 +7,6 @@ var Components = components
 func CuratorGroups(signatures [][]uint32, bands, rows int) []int {
 	return curator(signatures, bands, rows).roots()
 }
+
+// CompareEdges is for tests that import package operator.
+var CompareEdges = compareEdges

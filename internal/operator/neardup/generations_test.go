@@ -1,0 +1,90 @@
+package neardup
+
+import (
+	"encoding/binary"
+	"fmt"
+	"testing"
+)
+
+// edgeCounts are numbers of edges between documents.
+type edgeCounts struct {
+	Named  int // by verdicts
+	Far    int // of these, to documents that are in neither generation any more
+	Seen   int // neighbours in a bucket of Curator's workflow, in the same generation or in successive ones
+	Unseen int // neighbours that are farther apart
+}
+
+// compareEdges compares the verdicts of an index whose generations are smaller than the corpus with the edges of Curator's workflow, which
+// are between neighbours in a bucket. It returns an error if, among the documents up to some document,
+//
+//   - two neighbours in the same generation or in successive ones aren't connected by verdicts. That is so for all neighbours that are at
+//     most p.Records documents apart, and for all pairs in a bucket that are;
+//   - a verdict names a document to which no edges between such neighbours lead.
+//
+// It compares the values of bands, not keys.
+func compareEdges(p Parameters, batch int, signatures [][]uint32) (counts edgeCounts, err error) {
+	named, want := newGroups(len(signatures)), newGroups(len(signatures))
+	last := map[string]int{} // the last document of each bucket
+	failed := eachVerdict(p, batch, signatures, func(i int, v Verdict) {
+		var neighbours []int
+		for b := range p.Bands {
+			bucket := bucketOf(b, signatures[i][b*p.Rows:(b+1)*p.Rows])
+			if j, ok := last[bucket]; ok && i/p.Records-j/p.Records <= 1 {
+				neighbours = append(neighbours, j)
+				want.join(i, j)
+			} else if ok {
+				counts.Unseen++
+			}
+			last[bucket] = i
+		}
+		for _, j := range edges(v) {
+			counts.Named++
+			if i-j >= 2*p.Records {
+				counts.Far++
+			}
+			named.join(i, j)
+			if err == nil && want.find(i) != want.find(j) {
+				err = fmt.Errorf("document %d: the verdict names document %d, to which no edges lead", i, j)
+			}
+		}
+		for _, j := range neighbours {
+			counts.Seen++
+			if err == nil && named.find(i) != named.find(j) {
+				err = fmt.Errorf("document %d shares a band with document %d, and the verdicts don't connect them", i, j)
+			}
+		}
+		if err == nil && len(neighbours) != v.Bands {
+			err = fmt.Errorf("document %d shares %d bands, and the verdict says %d", i, len(neighbours), v.Bands)
+		}
+	})
+	if failed != nil {
+		err = failed
+	}
+	return counts, err
+}
+
+// bucketOf returns the bucket of documents that have these values of a band.
+func bucketOf(band int, values []uint32) string {
+	bucket := binary.LittleEndian.AppendUint32(nil, uint32(band))
+	for _, v := range values {
+		bucket = binary.LittleEndian.AppendUint32(bucket, v)
+	}
+	return string(bucket)
+}
+
+// TestSmallGenerations has buckets that live for many generations, and some that are dropped.
+func TestSmallGenerations(t *testing.T) {
+	const bands, rows, n = 20, 13, 6000
+	for _, records := range []int{1, 7, 100, 1999} {
+		for _, within := range []int{records, 3 * records} {
+			p := Parameters{Bands: bands, Rows: rows, K: 24, Seed: 42, Records: records}
+			counts, err := compareEdges(p, max(1, records/3), randomSignatures(n, bands*rows, within))
+			if err != nil {
+				t.Errorf("%d records in a generation, sources within %d: %v", records, within, err)
+			}
+			if counts.Far < n/100 || counts.Seen < n/4 || (counts.Unseen == 0) != (within == records) {
+				t.Errorf("%d records in a generation, sources within %d: %+v: the documents are too simple", records, within, counts)
+			}
+		}
+	}
+}
