@@ -1,6 +1,7 @@
 package neardup
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"testing"
@@ -25,7 +26,8 @@ type edgeCounts struct {
 func compareEdges(p Parameters, batch int, signatures [][]uint32) (counts edgeCounts, err error) {
 	named, want := newGroups(len(signatures)), newGroups(len(signatures))
 	last := map[string]int{} // the last document of each bucket
-	failed := eachVerdict(p, batch, signatures, func(i int, v Verdict) {
+	fail := func(format string, args ...any) { err = cmp.Or(err, fmt.Errorf(format, args...)) }
+	refused := eachVerdict(p, batch, signatures, func(i int, v Verdict) {
 		var neighbours []int
 		for b := range p.Bands {
 			bucket := bucketOf(b, signatures[i][b*p.Rows:(b+1)*p.Rows])
@@ -38,29 +40,30 @@ func compareEdges(p Parameters, batch int, signatures [][]uint32) (counts edgeCo
 			last[bucket] = i
 		}
 		for _, j := range edges(v) {
+			if j < 0 || j >= i {
+				fail("document %d: the verdict names document %d, which doesn't come before it", i, j)
+				continue
+			}
 			counts.Named++
 			if i-j >= 2*p.Records {
 				counts.Far++
 			}
 			named.join(i, j)
-			if err == nil && want.find(i) != want.find(j) {
-				err = fmt.Errorf("document %d: the verdict names document %d, to which no edges lead", i, j)
+			if want.find(i) != want.find(j) {
+				fail("document %d: the verdict names document %d, to which no edges lead", i, j)
 			}
 		}
 		for _, j := range neighbours {
 			counts.Seen++
-			if err == nil && named.find(i) != named.find(j) {
-				err = fmt.Errorf("document %d shares a band with document %d, and the verdicts don't connect them", i, j)
+			if named.find(i) != named.find(j) {
+				fail("document %d shares a band with document %d, and the verdicts don't connect them", i, j)
 			}
 		}
-		if err == nil && len(neighbours) != v.Bands {
-			err = fmt.Errorf("document %d shares %d bands, and the verdict says %d", i, len(neighbours), v.Bands)
+		if len(neighbours) != v.Bands {
+			fail("document %d shares %d bands, and the verdict says %d", i, len(neighbours), v.Bands)
 		}
 	})
-	if failed != nil {
-		err = failed
-	}
-	return counts, err
+	return counts, cmp.Or(refused, err)
 }
 
 // bucketOf returns the bucket of documents that have these values of a band.
