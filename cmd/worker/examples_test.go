@@ -156,11 +156,11 @@ func verdictBodies(t *testing.T) map[string][]byte {
 }
 
 // wantPrinted checks what a program prints for each body.
-func wantPrinted(t *testing.T, print func(body []byte) []byte) {
+func wantPrinted(t *testing.T, run func(body []byte) []byte) {
 	t.Helper()
 	for _, bodies := range []map[string][]byte{resultBodies(t), verdictBodies(t)} {
 		for want, body := range bodies {
-			if got := strings.TrimSpace(string(print(body))); got != want {
+			if got := strings.TrimSpace(string(run(body))); got != want {
 				t.Errorf("it printed %s, want %s", got, want)
 			}
 		}
