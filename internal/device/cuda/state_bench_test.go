@@ -1,0 +1,174 @@
+//go:build cgo
+
+package cuda_test
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"millrace/internal/device"
+	"millrace/internal/operator"
+	"millrace/internal/operator/neardup"
+)
+
+// stateBench is a state with half of the slots of its young generation in use, and the stream of records for it.
+type stateBench struct {
+	device.State
+	size     device.StateSize
+	bands    int
+	random   *rand.Rand
+	sequence uint64 // of the last record
+
+	positions []device.Position
+	keys      []byte
+	log       [][]byte // of all batches, if it is kept
+	keepsLog  bool
+}
+
+func newStateBench(b *testing.B, dev device.Device, keepsLog bool) *stateBench {
+	b.Helper()
+	s := &stateBench{
+		size: device.StateSize{Records: 1 << 21, Batch: benchPayloads}, bands: 20, random: rand.New(rand.NewPCG(1, 2)), keepsLog: keepsLog,
+		positions: make([]device.Position, benchPayloads), keys: make([]byte, benchPayloads*20*neardup.KeyBytes),
+	}
+	s.State = s.another(b, dev)
+	for range s.size.Records * 5 / 8 / benchPayloads { // a table has 5/4 slots per key
+		s.next(0)
+		s.apply(b)
+	}
+	return s
+}
+
+// another returns an empty state.
+func (s *stateBench) another(b *testing.B, dev device.Device) device.State {
+	b.Helper()
+	p := neardup.Parameters{Bands: s.bands, Rows: 13, K: 24, Seed: 42}
+	state, err := dev.NewState("neardup", stateBlock(p), s.size)
+	check(b, err)
+	b.Cleanup(func() { check(b, state.Close()) })
+	return state
+}
+
+// next makes a batch, in which a share of the records has three quarters of the keys of an earlier one.
+func (s *stateBench) next(near float64) {
+	stride := s.bands * neardup.KeyBytes
+	for i := range s.positions {
+		s.sequence++
+		s.positions[i].Sequence = s.sequence
+		own := s.keys[i*stride:][:stride]
+		for band := range s.bands {
+			binary.LittleEndian.PutUint64(own[band*neardup.KeyBytes:], s.random.Uint64()>>5<<5|uint64(band+1)) // 5 bits contain one of 20 bands
+		}
+		if i > 0 && s.random.Float64() < near {
+			copy(own[:stride*3/4], s.keys[s.random.IntN(i)*stride:])
+		}
+	}
+}
+
+func (s *stateBench) apply(b *testing.B) device.Decisions {
+	b.Helper()
+	d, err := s.Apply(s.positions, s.keys)
+	check(b, err)
+	if s.keepsLog {
+		s.log, err = d.AppendLog(s.log, 0, len(s.positions), 1<<20)
+		check(b, err)
+	}
+	return d
+}
+
+// BenchmarkState measures the calls for a batch of 8,192 records with 20 bands, of which 30 % are near-duplicates: the decision, all values,
+// and the log. In the second part, other streams compute signatures all the time. It reports medians, and the slowest decision of a hundred.
+//
+//	go test ./internal/device/cuda -run xxx -bench 'State$' -benchtime 500x
+func BenchmarkState(b *testing.B) {
+	dev := benchGPU(b)
+	for _, busy := range []bool{false, true} {
+		name := map[bool]string{false: "idle", true: "busy"}[busy]
+		b.Run(name, func(b *testing.B) {
+			s := newStateBench(b, dev, false)
+			s.next(0.3)
+			if busy {
+				defer compute(b, dev, 2)()
+			}
+			var apply, values, log []time.Duration
+			var value []byte
+			var entries [][]byte
+			for b.Loop() {
+				began := time.Now()
+				d := s.apply(b)
+				applied := time.Now()
+				for i := range s.positions {
+					value = d.AppendValue(value[:0], i)
+				}
+				valued := time.Now()
+				var err error
+				entries, err = d.AppendLog(entries[:0], 0, len(s.positions), 1<<20)
+				check(b, err)
+				apply, values, log = append(apply, applied.Sub(began)), append(values, valued.Sub(applied)), append(log, time.Since(valued))
+				check(b, s.Undo())
+			}
+			for unit, took := range map[string][]time.Duration{"apply": apply, "values": values, "log": log} {
+				slices.Sort(took)
+				b.ReportMetric(float64(took[len(took)/2].Nanoseconds())/1e3, "us-"+unit)
+			}
+			b.ReportMetric(float64(apply[len(apply)*99/100].Nanoseconds())/1e3, "us-apply-p99")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
+// compute runs a kernel of minhash over 16 MiB again and again, on a number of streams. The returned function stops it.
+func compute(b *testing.B, dev device.Device, streams int) (stop func()) {
+	b.Helper()
+	op, err := operator.Parse("minhash?k=24&hashes=260")
+	check(b, err)
+	k, err := dev.Kernel("minhash", op.Params())
+	check(b, err)
+	var running sync.WaitGroup
+	over := make(chan struct{})
+	for range streams {
+		run := newBenchBatch(b, dev, uniformSizes()).bind(b, k)
+		running.Go(func() {
+			for {
+				select {
+				case <-over:
+					return
+				default:
+				}
+				if run.stream.Launch(run.kernel, run.args) != nil || run.stream.Synchronize() != nil {
+					b.Error("the kernel of minhash fails")
+					return
+				}
+			}
+		})
+	}
+	return func() {
+		close(over)
+		running.Wait()
+		check(b, k.Close())
+	}
+}
+
+// BenchmarkReplayState replays the log of 1.3 million records into an empty state, in entries of 1 MiB.
+func BenchmarkReplayState(b *testing.B) {
+	dev := benchGPU(b)
+	s := newStateBench(b, dev, true)
+	records, _ := s.Applied()
+	var took []time.Duration
+	for b.Loop() {
+		state := s.another(b, dev)
+		began := time.Now()
+		for _, entry := range s.log {
+			check(b, state.Replay(entry))
+		}
+		took = append(took, time.Since(began))
+		check(b, state.Close())
+	}
+	slices.Sort(took)
+	b.ReportMetric(float64(records)/took[len(took)/2].Seconds()/1e6, "Mrecords/s")
+	b.ReportMetric(0, "ns/op")
+}
