@@ -79,6 +79,36 @@ func BenchmarkApply(b *testing.B) {
 	}
 }
 
+// BenchmarkAppendLog writes the log of a batch of 8,192 records without near-duplicates, in entries of 1 MiB.
+func BenchmarkAppendLog(b *testing.B) {
+	const batch = 8192
+	p := Parameters{Bands: 20, Rows: 13, K: 24, Seed: 42, Records: 32 << 10}
+	x, err := New(p, batch)
+	if err != nil {
+		b.Fatal(err)
+	}
+	keys, positions := make([]uint64, batch*p.Bands), make([]Position, batch)
+	randomKeys(newRandom(), p, keys, 0)
+	for i := range positions {
+		positions[i].Sequence = uint64(i + 1)
+	}
+	if _, err := x.Apply(positions, keys); err != nil {
+		b.Fatal(err)
+	}
+	var entries [][]byte
+	for b.Loop() {
+		if entries, err = x.AppendLog(entries[:0], 0, batch, 1<<20); err != nil {
+			b.Fatal(err)
+		}
+	}
+	size := 0
+	for _, e := range entries {
+		size += len(e)
+	}
+	b.SetBytes(int64(size))
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/batch, "ns/record")
+}
+
 // BenchmarkReplay replays the log of half a generation without near-duplicates, in entries of 1 MiB.
 func BenchmarkReplay(b *testing.B) {
 	const batch, records = 8192, 128 << 10

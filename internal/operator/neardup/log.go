@@ -123,29 +123,37 @@ func (p Parameters) appendEntries(entries [][]byte, s state, rowOf func(i int) r
 		Parameters: p, Generation: s.applied / uint64(p.Records), First: int(s.applied % uint64(p.Records)),
 		Previous: s.last, Last: s.last,
 	}
-	var rows, keys, encoded []byte
-	flush := func() {
-		h.rowBytes = len(rows)
-		entry := h.encode(make([]byte, 0, headerSize+len(rows)+len(keys)))
-		entries = append(entries, append(append(entry, keys...), rows...))
-		h.First, h.Records, h.Previous = h.First+h.Records, 0, h.Last
-		rows, keys = rows[:0], keys[:0]
+	// An entry grows from its header and keys. The rows follow them when the entry is complete.
+	var entry, rows, encoded []byte
+	begin := func(left int) {
+		entry, rows = make([]byte, headerSize, min(limit, headerSize+left*(8*p.Bands+usualRow))), rows[:0]
 	}
+	end := func() {
+		h.rowBytes = len(rows)
+		h.encode(entry[:0])
+		entries = append(entries, append(entry, rows...))
+		h.First, h.Records, h.Previous = h.First+h.Records, 0, h.Last
+	}
+	begin(to - from)
 	for i := from; i < to; i++ {
 		r := rowOf(i)
 		encoded = p.appendRow(encoded[:0], r, h.Last)
-		if headerSize+len(keys)+len(rows)+len(encoded)+8*len(r.keys) > limit {
-			flush()
+		if len(entry)+len(rows)+len(encoded)+8*len(r.keys) > limit {
+			end()
+			begin(to - i)
 		}
 		rows = append(rows, encoded...)
 		for _, key := range r.keys {
-			keys = binary.LittleEndian.AppendUint64(keys, key)
+			entry = binary.LittleEndian.AppendUint64(entry, key)
 		}
 		h.Records, h.Last = h.Records+1, r.position
 	}
-	flush()
+	end()
 	return entries
 }
+
+// usualRow is the space that appendEntries allocates for a row without its keys, in bytes.
+const usualRow = 16
 
 // appendRow appends a row without its keys. It follows a record with the given position.
 func (p Parameters) appendRow(b []byte, r row, previous Position) []byte {
