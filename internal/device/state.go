@@ -31,17 +31,19 @@ type StateMemory struct {
 // for a record is the record's keys. The State then decides on the records in the order of the stream.
 //
 // Decisions depend on the records and their positions alone, not on the device, the batches or the calls of Undo. All memory is allocated
-// when the State is created. After an error of Replay, and after an error of Apply or Undo that doesn't wrap ErrInvalid, the State is
-// unusable: make a new one from the log. Methods are for one goroutine at a time, except Stats.
+// when the State is created. Methods are for one goroutine at a time, except Stats.
+//
+// A refused call of Apply or Undo changes nothing. After any other error, and after an error of Replay, the State is unusable: create a new
+// one and replay the log. A refusal wraps ErrInvalid, and has no Code of the device.
 type State interface {
 	// Apply decides on consecutive records. It takes the position of each record and the records' keys, which the kernel has computed, back
 	// to back. Positions ascend within a call and from call to call, so no record is applied twice. The batch before can't be undone any
-	// more. The result is valid until the next call of Apply, Undo or Replay. It fails with ErrInvalid, and changes nothing, for positions
-	// out of order, too many records, and keys that the kernel doesn't compute.
+	// more. The result is valid until the next call of Apply, Undo or Replay. Apply refuses positions out of order, too many records, and
+	// keys that no kernel computes.
 	Apply(positions []Position, keys []byte) (Decisions, error)
 
-	// Undo removes the records of the last call of Apply, as if it had not been made. It fails with ErrInvalid unless Apply was the last
-	// successful call.
+	// Undo removes the records of the last call of Apply, as if it had not been made. It is refused unless Apply was the last successful
+	// call.
 	Undo() error
 
 	// Replay applies a log entry. The first entry of a new state begins a generation, and each other one follows the entry before it. The

@@ -213,3 +213,71 @@ func TestStateOfALostDevice(t *testing.T) {
 		t.Errorf("Close: %v, want %v", err, device.ErrLost)
 	}
 }
+
+// A launch is refused in the middle of a batch. The state is unusable then, and a new one, made from the log, goes on.
+func TestStateWithARefusedLaunch(t *testing.T) {
+	fakecuda.Set(t, "")
+	d, err := cuda.Open(cuda.Options{Library: fakecuda.Library(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	const half = 10
+	p := neardup.Parameters{Bands: 5, Rows: 2, K: 24, Seed: 42, Records: 60}
+	newState := func() device.State {
+		s, err := d.NewState("neardup", stateBlock(p), device.StateSize{Records: 60, Batch: 50})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	positions, numbers := nearDuplicates(rand.New(rand.NewPCG(7, 7)), p, 2*half)
+	var keys []byte
+	for _, n := range numbers {
+		keys = binary.LittleEndian.AppendUint64(keys, n)
+	}
+	cut := half * p.Bands * neardup.KeyBytes
+	refused := newState()
+	decisions, err := refused.Apply(positions[:half], keys[:cut])
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := decisions.AppendLog(nil, 0, half, 1<<16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fakecuda.Set(t, "call=cudaGetLastError code=701 from=3")
+	if _, err := refused.Apply(positions[half:], keys[cut:]); !errors.Is(err, device.ErrLaunch) || d.Err() != nil {
+		t.Fatalf("a refused launch: %v, and the device: %v", err, d.Err())
+	}
+	fakecuda.Set(t, "")
+	if _, err := refused.Apply(positions[half:], keys[cut:]); !errors.Is(err, device.ErrLaunch) {
+		t.Errorf("the state is usable after a refused launch: %v", err)
+	}
+	next := newState()
+	if err := next.Replay(log[0]); err != nil {
+		t.Fatal(err)
+	}
+	if decisions, err = next.Apply(positions[half:], keys[cut:]); err != nil {
+		t.Fatal(err)
+	}
+	reference := neardup.NewReference(p)
+	for i, position := range positions {
+		want := reference.Apply(position, numbers[i*p.Bands:][:p.Bands]).AppendValue(nil)
+		if i < half {
+			continue
+		}
+		if got := decisions.AppendValue(nil, i-half); !bytes.Equal(got, want) {
+			t.Errorf("record %d has the value %x, want %x", i, got, want)
+		}
+	}
+	for _, s := range []device.State{refused, next} {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
