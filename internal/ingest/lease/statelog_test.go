@@ -18,7 +18,7 @@ import (
 // TestALogIsReadBetweenTwoSequences reads parts of a log that has other messages between its entries. One part is larger than a request.
 func TestALogIsReadBetweenTwoSequences(t *testing.T) {
 	t.Parallel()
-	const markers, entries, size = "commits.RESULTS.IN.millrace.0", 60, natstest.MaxPayload / 2
+	const markers, entries, size = "commits.RESULTS.IN.millrace.0", 34, natstest.MaxPayload / 2
 	r := natstest.New(t)
 	r.Create(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"commits.>"}, AllowDirect: true})
 	r.Publish(0, 2*entries, func(i int) *nats.Msg {

@@ -3,6 +3,7 @@ package neardup
 import (
 	"math/bits"
 	"math/rand/v2"
+	"sync/atomic"
 )
 
 // generation is a hash table from keys to labels, with open addressing and linear probing. It is at most four fifths full.
@@ -20,6 +21,8 @@ type generation struct {
 
 	// multiplier is odd and random, so nobody can choose texts whose keys collide in the table. Results don't depend on it.
 	multiplier uint64
+
+	goroutines int // that put keys; 0 for the usual number. Tests set it.
 }
 
 // room is the size of a generation: the number of records and of labels that they can carry over.
@@ -50,10 +53,15 @@ func (g *generation) clear() {
 	g.carried = 0
 }
 
+// home returns the slot at which the search for a key begins.
+func (g *generation) home(key uint64) int {
+	home, _ := bits.Mul64(key*g.multiplier, uint64(len(g.keys)))
+	return int(home)
+}
+
 // find returns the slot of a key, or the empty slot in which it belongs. There is always an empty slot.
 func (g *generation) find(key uint64) (slot int, found bool) {
-	home, _ := bits.Mul64(key*g.multiplier, uint64(len(g.keys)))
-	for slot = int(home); g.keys[slot] != key; {
+	for slot = g.home(key); g.keys[slot] != key; {
 		if g.keys[slot] == 0 {
 			return slot, false
 		}
@@ -89,28 +97,21 @@ type carry struct {
 	label Position
 }
 
-// insert applies the row of the record with the given number in its generation. It returns false if one of the keys is there already.
-func (g *generation) insert(number int, r row) bool {
-	own := g.firstRecord + uint32(number)
-	g.positions[own] = r.label
-	first := g.carried
-	g.carried += r.carries
-	for i, c := range r.carried {
-		g.positions[first+i] = c.label
-	}
-	for _, key := range r.keys {
-		slot, found := g.find(key)
-		if found {
-			return false
-		}
-		band := r.inserted & -r.inserted
-		r.inserted &^= band
-		g.keys[slot], g.labels[slot] = key, own
-		for i, c := range r.carried {
-			if c.bands&band != 0 {
-				g.labels[slot] = uint32(first + i)
+// insert applies changes of records, and returns the number of keys that are there already. Only a generation with room for Parameters.Records
+// carried labels can take them.
+func (g *generation) insert(in *Inserts) (conflicts int) {
+	copy(g.positions[int(g.firstRecord)+in.First:], in.Labels)
+	copy(g.positions[in.FirstCarried:], in.CarriedLabels)
+	g.carried += in.Carries
+	var found atomic.Int64
+	g.put(in.Keys, func(all []place) {
+		for _, p := range all {
+			if p.found {
+				found.Add(1)
+			} else {
+				g.labels[p.slot] = in.KeyLabels[p.key]
 			}
 		}
-	}
-	return true
+	})
+	return int(found.Load())
 }

@@ -18,6 +18,7 @@ type Index struct {
 	rows     []row     // memory for a batch
 	verdicts []Verdict // of the last batch
 	carried  int       // by the young generation before the last batch
+	inserts  *Inserts  // memory of changes
 }
 
 // spareRoom returns the size of the spare generation.
@@ -35,8 +36,8 @@ func Bytes(p Parameters, batch int) (int64, error) {
 		return 0, fmt.Errorf("a batch of %d records: set 1 to %d, and no more than a generation, which is %d", batch, MaxBatch, p.Records)
 	}
 	const (
-		perKey    = 8 + 4 + 4 + 8 + 24 // slots, found, former, newKeys, carried
-		perRecord = 8 + 4 + 104 + 48   // copied, waiting, rows, verdicts
+		perKey    = 8 + 4 + 4 + 8 + 24 + 16 + 8 + 4 // slots, found, former, newKeys, carried; those of inserts
+		perRecord = 8 + 4 + 104 + 48 + 16           // copied, waiting, rows, verdicts; labels of inserts
 	)
 	n, b := int64(batch), int64(p.Bands)
 	scratch := n*b*perKey + n*perRecord + n*(b-1)*16 // also
@@ -61,7 +62,7 @@ func New(p Parameters, batch int) (*Index, error) {
 			copied: make([]uint64, batch), waiting: make([]int32, 0, batch),
 			newKeys: make([]uint64, 0, batch*p.Bands), carried: make([]carry, 0, batch*p.Bands), also: make([]Position, 0, batch*(p.Bands-1)),
 		}},
-		rows: make([]row, batch), verdicts: make([]Verdict, batch),
+		rows: make([]row, batch), verdicts: make([]Verdict, batch), inserts: newInserts(p, batch),
 	}, nil
 }
 
@@ -112,9 +113,13 @@ func (x *Index) run(first, end int, keys []uint64, young, old *generation) {
 func (x *Index) commit() {
 	if x.parts[1] > 0 {
 		x.turn()
-		for number, r := range x.rows[x.parts[0]:][:x.parts[1]] {
-			x.young.insert(number, r)
+		x.inserts.begin(x.parameters, 0, 0)
+		for i := range x.rows[x.parts[0]:][:x.parts[1]] {
+			r := &x.rows[x.parts[0]+i]
+			x.inserts.Keys = append(x.inserts.Keys, r.keys...)
+			x.inserts.add(r)
 		}
+		x.young.insert(x.inserts)
 		x.spare.clear()
 	}
 	x.parts, x.undoable = [2]int{}, false

@@ -51,6 +51,9 @@ func TestBatchesDoNotMatter(t *testing.T) {
 			}} {
 				x := newIndex(t, s.parameters)
 				x.step.shuffle = shuffle
+				for _, g := range []*generation{x.young, x.old, x.spare} {
+					g.goroutines = random.IntN(6)
+				}
 				var entries [][]byte
 				s.applyFrom(t, x, want, 0, len(want), next, func() { entries = logOf(t, x, entries) })
 				rows, keys := withoutHeaders(t, entries)

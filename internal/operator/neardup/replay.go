@@ -32,19 +32,15 @@ func (x *Index) replay(entry []byte) error {
 		x.turn()
 	}
 	d := newDecoder(h, entry)
-	for number := h.First; number < h.First+h.Records; number++ {
-		r, err := d.next()
-		if err != nil {
-			return fmt.Errorf("record %d of generation %d in the log: %w", number, h.Generation, err)
+	for number, end := h.First, h.First+h.Records; number < end; number += len(x.inserts.Labels) {
+		x.inserts.begin(x.parameters, number, x.young.carried)
+		if err := d.read(x.inserts, min(end-number, x.batch)); err != nil {
+			return err
 		}
-		if fits := x.young.carried+r.carries <= h.Parameters.Records; r.carries > 0 && fits == r.relabeled {
-			return fmt.Errorf("record %d of generation %d in the log carries labels wrongly", number, h.Generation)
+		if n := x.young.insert(x.inserts); n > 0 {
+			return fmt.Errorf("the records from %d of generation %d in the log insert %d keys that are there already", number, h.Generation, n)
 		}
-		if !x.young.insert(number, r) {
-			return fmt.Errorf("record %d of generation %d in the log inserts a key that is there already", number, h.Generation)
-		}
-		x.applied++
-		x.last = r.position
+		x.applied, x.last = x.applied+uint64(len(x.inserts.Labels)), d.position
 	}
 	return d.end()
 }
@@ -52,12 +48,12 @@ func (x *Index) replay(entry []byte) error {
 // decoder reads the rows of an entry. It stops with the first error.
 type decoder struct {
 	parameters Parameters
+	generation uint64
 	rows, keys []byte
 	position   Position // of the last row
 	last       Position // of the entry
 
-	key     [MaxBands]uint64 // memory of a row
-	carried [MaxBands]carry
+	carried [MaxBands]carry // memory of a row
 }
 
 var (
@@ -65,14 +61,33 @@ var (
 	errNumber    = errors.New("a number is too large")
 	errBands     = errors.New("bands contradict each other")
 	errOrder     = errors.New("a position is out of order")
+	errCarries   = errors.New("it carries labels wrongly")
 )
 
 func newDecoder(h Header, entry []byte) *decoder {
 	keyEnd := len(entry) - h.rowBytes
-	return &decoder{parameters: h.Parameters, keys: entry[headerSize:keyEnd], rows: entry[keyEnd:], position: h.Previous, last: h.Last}
+	return &decoder{parameters: h.Parameters, generation: h.Generation, keys: entry[headerSize:keyEnd], rows: entry[keyEnd:], position: h.Previous, last: h.Last}
 }
 
-// next returns the next row. It is valid until the next call.
+// read appends the next n rows to in.
+func (d *decoder) read(in *Inserts, n int) error {
+	for range n {
+		r, err := d.next()
+		if err == nil {
+			in.Keys, err = d.appendKeys(in.Keys, r.inserted)
+		}
+		if err == nil && !in.fits(&r) {
+			err = errCarries
+		}
+		if err != nil {
+			return fmt.Errorf("record %d of generation %d in the log: %w", in.First+len(in.Labels), d.generation, err)
+		}
+		in.add(&r)
+	}
+	return nil
+}
+
+// next returns the next row without its keys. It is valid until the next call.
 func (d *decoder) next() (r row, err error) {
 	if r.position, err = d.readPosition(); err != nil {
 		return r, err
@@ -88,11 +103,8 @@ func (d *decoder) next() (r row, err error) {
 	if r.inserted, err = d.bands(); err != nil {
 		return r, err
 	}
-	if err = d.readCarried(&r); err != nil {
-		return r, err
-	}
 	d.position = r.position
-	return r, d.readKeys(&r)
+	return r, d.readCarried(&r)
 }
 
 // end returns an error unless the rows end with the position of the header.
@@ -151,10 +163,11 @@ func (d *decoder) bands() (uint64, error) {
 	if len(d.rows) < n {
 		return 0, errTruncated
 	}
-	var word [8]byte
-	copy(word[:], d.rows[:n])
+	set := uint64(0)
+	for i, b := range d.rows[:n] {
+		set |= uint64(b) << (8 * i)
+	}
 	d.rows = d.rows[n:]
-	set := binary.LittleEndian.Uint64(word[:])
 	if bits.Len64(set) > d.parameters.Bands {
 		return 0, errBands
 	}
@@ -195,18 +208,22 @@ func (d *decoder) readCarried(r *row) error {
 	return nil
 }
 
-// readKeys reads the keys that a record inserted.
-func (d *decoder) readKeys(r *row) error {
-	r.keys = d.key[:0]
-	for set := r.inserted; set != 0; set &= set - 1 {
-		if len(d.keys) < 8 {
-			return errTruncated
-		}
-		key := binary.LittleEndian.Uint64(d.keys)
-		if d.keys = d.keys[8:]; d.parameters.bandOf(key) != bits.TrailingZeros64(set) {
-			return errBands
-		}
-		r.keys = append(r.keys, key)
+// appendKeys appends the next keys, which are those of a set of bands.
+func (d *decoder) appendKeys(keys []uint64, set uint64) ([]uint64, error) {
+	n := bits.OnesCount64(set)
+	if len(d.keys) < 8*n {
+		return keys, errTruncated
 	}
-	return nil
+	from := d.keys[:8*n]
+	d.keys = d.keys[8*n:]
+	mask := uint64(1)<<d.parameters.bandBits() - 1
+	for ; len(from) >= 8; from = from[8:] {
+		key := binary.LittleEndian.Uint64(from)
+		if key&mask != uint64(bits.TrailingZeros64(set)+1) {
+			return keys, errBands
+		}
+		set &= set - 1
+		keys = append(keys, key)
+	}
+	return keys, nil
 }

@@ -40,7 +40,7 @@ const absent = 1<<32 - 1
 func (s *step) run(verdicts []Verdict) {
 	n, firstCarried := len(s.rows), s.young.carried
 	s.waiting = s.waiting[:0]
-	s.each(len(s.keys), s.probe)
+	s.probe()
 	s.each(n, s.gather)
 	s.carryOver()
 	s.each(n, s.guess)
@@ -60,15 +60,19 @@ func (s *step) each(n int, visit func(int)) {
 	}
 }
 
-// probe finds a key in the young generation, or inserts it. The least label wins, which is an atomic minimum on a GPU.
-func (s *step) probe(i int) {
-	own := s.firstLabel + uint32(i/s.parameters.Bands)
-	slot, found := s.young.find(s.keys[i])
-	if !found {
-		s.young.keys[slot], s.young.labels[slot] = s.keys[i], own
-	}
-	s.young.labels[slot] = min(s.young.labels[slot], own)
-	s.slots[i] = slot
+// probe finds all keys in the young generation, or inserts them. The least label wins, which is an atomic minimum on a GPU.
+func (s *step) probe() {
+	bands := s.parameters.Bands
+	s.young.put(s.keys, func(all []place) {
+		for _, p := range all {
+			own := s.firstLabel + uint32(int(p.key)/bands)
+			if p.found {
+				own = min(own, s.young.labels[p.slot])
+			}
+			s.young.labels[p.slot] = own
+			s.slots[p.key] = p.slot
+		}
+	})
 }
 
 // gather looks up a record's keys in the old generation, unless the young one had them before, and notes which keys the record inserted.

@@ -46,17 +46,6 @@ type CarryOver struct {
 	Bands uint64
 }
 
-// Inserts are the keys of consecutive records of a log, of one generation.
-type Inserts struct {
-	First         int        // number of the first record in its generation. It follows the last one, or is 0 after a full generation.
-	Labels        []Position // of each record
-	Carries       int        // sum of the records' Result.Carries
-	FirstCarried  int        // labels that the records before them in the generation carry over
-	CarriedLabels []Position // the labels that these records carry over
-	Keys          []uint64
-	KeyLabels     []uint32 // of each key: the number of its carried label, or Parameters.Records plus the number of its record in the generation
-}
-
 // NewDeviceState returns an empty state with the given empty tables, which the state closes.
 func NewDeviceState(p Parameters, batch int, t Tables) device.State {
 	return &tablesState{course: course{parameters: p, batch: batch}, tables: t}
@@ -200,52 +189,23 @@ func (s *tablesState) replay(entry []byte) error {
 	}
 	d := newDecoder(h, entry)
 	for number, end := h.First, h.First+h.Records; number < end; {
-		n := min(end-number, s.batch)
-		if err := s.insert(d, number, n); err != nil {
+		in := s.tables.Inserts()
+		in.begin(s.parameters, number, s.carries[1])
+		if err := d.read(in, min(end-number, s.batch)); err != nil {
+			return invalid("replay", err)
+		}
+		if err := s.tables.Replay(in); err != nil {
 			return err
 		}
-		number += n
+		s.carries[1] += in.Carries
+		s.applied, s.last = s.applied+uint64(len(in.Labels)), d.position
+		number += len(in.Labels)
 	}
 	s.reached(s.applied)
 	if err := d.end(); err != nil {
 		return invalid("replay", err)
 	}
 	return nil
-}
-
-// insert replays the next n records of an entry, from the one with a number in its generation on.
-func (s *tablesState) insert(d *decoder, number, n int) error {
-	in := s.tables.Inserts()
-	in.First, in.FirstCarried = number, min(s.carries[1], s.parameters.Records)
-	for i := range n {
-		r, err := d.next()
-		if err != nil {
-			return invalid("replay", err)
-		}
-		if fits := s.carries[1]+r.carries <= s.parameters.Records; r.carries > 0 && fits == r.relabeled {
-			return device.Errorf("replay", "", device.ErrInvalid, "record %d carries labels wrongly", number+i)
-		}
-		in.Labels = append(in.Labels, r.label)
-		for _, key := range r.keys {
-			band := r.inserted & -r.inserted
-			r.inserted &^= band
-			label := s.parameters.Records + number + i
-			for k, c := range r.carried {
-				if c.bands&band != 0 {
-					label = s.carries[1] + k
-				}
-			}
-			in.Keys, in.KeyLabels = append(in.Keys, key), append(in.KeyLabels, uint32(label))
-		}
-		for _, c := range r.carried {
-			in.CarriedLabels = append(in.CarriedLabels, c.label)
-		}
-		in.Carries += r.carries
-		s.carries[1] += r.carries
-		s.applied++
-		s.last = r.position
-	}
-	return s.tables.Replay(in)
 }
 
 // Close implements device.State.

@@ -1,0 +1,66 @@
+package neardup
+
+import "slices"
+
+// Inserts are the changes of consecutive records of one generation, as a log has them.
+type Inserts struct {
+	First         int        // number of the first record in its generation. It follows the last one, or is 0 after a full generation.
+	Labels        []Position // of each record
+	Carries       int        // sum of the records' Result.Carries
+	FirstCarried  int        // labels that the records before them in the generation carry over
+	CarriedLabels []Position // the labels that these records carry over
+	Keys          []uint64
+	KeyLabels     []uint32 // of each key: the number of its carried label, or Parameters.Records plus the number of its record in the generation
+
+	parameters Parameters
+	carried    int // labels that the records before them in the generation would carry over, if there were room for all
+}
+
+// newInserts returns a list with memory for the changes of n records.
+func newInserts(p Parameters, n int) *Inserts {
+	return &Inserts{
+		Labels: make([]Position, 0, n), CarriedLabels: make([]Position, 0, n*p.Bands),
+		Keys: make([]uint64, 0, n*p.Bands), KeyLabels: make([]uint32, 0, n*p.Bands),
+	}
+}
+
+// begin empties the list. first is the number of its first record, and carried that of the labels that the records before it carry over, also
+// of those for which there was no room.
+func (in *Inserts) begin(p Parameters, first, carried int) {
+	in.parameters = p
+	in.First, in.Carries, in.carried, in.FirstCarried = first, 0, carried, min(carried, p.Records)
+	in.Labels, in.CarriedLabels, in.Keys, in.KeyLabels = in.Labels[:0], in.CarriedLabels[:0], in.Keys[:0], in.KeyLabels[:0]
+}
+
+// add appends the changes of the next record. Its keys are at the end of Keys already.
+func (in *Inserts) add(r *row) {
+	own := uint32(in.parameters.Records + in.First + len(in.Labels))
+	first, carried := len(in.KeyLabels), uint32(in.carried+in.Carries)
+	in.KeyLabels = slices.Grow(in.KeyLabels, len(in.Keys)-first)[:len(in.Keys)]
+	labels := in.KeyLabels[first:]
+	for i := range labels {
+		labels[i] = own
+	}
+	if len(r.carried) > 0 {
+		inserted := r.inserted
+		for i := range labels {
+			band := inserted & -inserted
+			inserted &^= band
+			for k := range r.carried {
+				if r.carried[k].bands&band != 0 {
+					labels[i] = carried + uint32(k)
+				}
+			}
+		}
+	}
+	for i := range r.carried {
+		in.CarriedLabels = append(in.CarriedLabels, r.carried[i].label)
+	}
+	in.Labels = append(in.Labels, r.label)
+	in.Carries += r.carries
+}
+
+// fits reports whether a record carries labels if and only if there is room for them.
+func (in *Inserts) fits(r *row) bool {
+	return r.carries == 0 || in.carried+in.Carries+r.carries <= in.parameters.Records != r.relabeled
+}

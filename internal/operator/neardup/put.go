@@ -1,0 +1,105 @@
+package neardup
+
+import (
+	"runtime"
+	"sync"
+)
+
+// place is where a key is in a table.
+type place struct {
+	key   int32 // index of the key
+	found bool  // whether it was there before; otherwise it was inserted
+	slot  int
+}
+
+const (
+	// putAhead is the number of keys that are looked up together. A large table is in memory and not in a cache, and a core waits for
+	// many slots at once if it knows them in advance.
+	putAhead = 64
+
+	// putMost is the maximum number of goroutines that put keys, and putKeys the number of keys that are worth one more.
+	putMost = 8
+	putKeys = 8192
+)
+
+// put finds each key in the table, or inserts it without a label. It calls visit with the places of up to putAhead keys at once, from several
+// goroutines. Equal keys come in their order and to one goroutine.
+func (g *generation) put(keys []uint64, visit func([]place)) {
+	n := min(runtime.GOMAXPROCS(0), putMost, 1+len(keys)/putKeys)
+	if g.goroutines > 0 {
+		n = g.goroutines
+	}
+	g.putInRanges(keys, n, visit)
+}
+
+// putInRanges divides the slots among n goroutines. Each takes the keys whose home is in its range, so they need no locks.
+func (g *generation) putInRanges(keys []uint64, n int, visit func([]place)) {
+	beyond := make([][]int32, n)
+	var running sync.WaitGroup
+	for i := range n {
+		w := putter{generation: g, keys: keys, first: len(g.keys) * i / n, end: len(g.keys) * (i + 1) / n, visit: visit}
+		if n == 1 {
+			beyond[0] = w.run()
+			break
+		}
+		running.Go(func() { beyond[i] = w.run() })
+	}
+	running.Wait()
+	for _, list := range beyond {
+		for _, i := range list {
+			slot, found := g.find(keys[i])
+			g.keys[slot] = keys[i]
+			visit([]place{{key: i, slot: slot, found: found}})
+		}
+	}
+}
+
+// putter puts the keys whose home is in a range of slots.
+type putter struct {
+	*generation
+	keys       []uint64
+	first, end int
+	visit      func([]place)
+
+	places [putAhead]place
+	n      int     // number of keys in places; slot is their home
+	read   uint64  // makes the processor read slots in advance
+	beyond []int32 // keys for which the range has no place, because all slots from their home to its end are taken
+}
+
+// run returns the keys that belong behind the range.
+func (w *putter) run() []int32 {
+	for i, key := range w.keys {
+		home := w.home(key)
+		if home < w.first || home >= w.end {
+			continue
+		}
+		w.read += w.generation.keys[home] ^ uint64(w.labels[home])
+		w.places[w.n] = place{key: int32(i), slot: home}
+		if w.n++; w.n == putAhead {
+			w.put()
+		}
+	}
+	w.put()
+	return w.beyond
+}
+
+// put puts the keys that were read in advance.
+func (w *putter) put() {
+	found := w.places[:0]
+	for _, p := range w.places[:w.n] {
+		key, table := w.keys[p.key], w.generation.keys
+		for p.slot < w.end && table[p.slot] != key && table[p.slot] != 0 {
+			p.slot++
+		}
+		if p.slot == w.end {
+			w.beyond = append(w.beyond, p.key)
+			continue
+		}
+		p.found = table[p.slot] == key
+		table[p.slot] = key
+		found = append(found, p)
+	}
+	w.visit(found)
+	w.n = 0
+}
