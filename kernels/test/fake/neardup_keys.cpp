@@ -24,9 +24,9 @@ struct NeardupKeys {
     std::vector<Permutation> permutations;
 };
 
-// Computes the signature of a row, which has one value for each permutation.
+// Computes the signature of a row, which has one value for each permutation. That of an empty row is zeros.
 void sign(const NeardupKeys &keys, const uint8_t *row, uint32_t bytes, std::vector<uint32_t> &signature) {
-    signature.assign(keys.permutations.size(), 0xffffffffu);
+    signature.assign(keys.permutations.size(), bytes == 0 ? 0 : 0xffffffffu);
     std::vector<uint32_t> starts;
     for (uint32_t i = 0; i < bytes; i++) {
         if (i == 0 || starts_character(row[i])) starts.push_back(i);
