@@ -190,7 +190,7 @@ func parseSuspect(text string) suspect {
 // worker died.
 const (
 	annotationOwner   = "millrace-owner"   // ID of the worker that owns the partition; removed when its lease ends properly
-	annotationCaution = "millrace-caution" // a caution
+	annotationCaution = "millrace-caution" // text of a caution
 	annotationAlone   = "millrace-alone"   // stream sequence of the payload that runs alone on the device; for a frame, the text of a suspect
 	annotationRecords = "millrace-records" // text of the suspect whose records ran alone on the device when an owner died
 	annotationBeside  = "millrace-beside"  // stream sequence of a payload that is being compared with others; see settler.compare

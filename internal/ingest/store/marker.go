@@ -173,7 +173,7 @@ const (
 	HeaderPart = client.HeaderPart
 )
 
-// ID returns the id of a result or a dead letter.
+// IDOf returns the id of a result or a dead letter.
 func IDOf(h nats.Header) string {
 	if own := h[HeaderID]; len(own) > 0 {
 		return own[0]
