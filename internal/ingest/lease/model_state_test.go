@@ -98,17 +98,25 @@ func (s *modelState) Replay(entry []byte) error {
 
 // fail returns an error if the state fails now, or has failed.
 func (s *modelState) fail(call string) error {
-	if s.broken == nil {
-		s.broken = s.w.call(s.w.drain, call, true, func() error {
-			if m := s.w.m; m.faults && m.random.IntN(40) == 0 {
-				m.did("state failed")
-				return device.Errorf(call, "", device.ErrLaunch, "the model says so")
-			}
-			return nil
-		})
+	if s.broken != nil {
+		return s.broken
+	}
+	ctx, cancel := context.WithTimeout(s.w.drain, callTimeout) // between the parts of a run, no call is answered
+	defer cancel()
+	err := s.w.call(ctx, call, true, func() error {
+		if m := s.w.m; m.faults && m.random.IntN(40) == 0 {
+			m.did("state failed")
+			return errModelState
+		}
+		return nil
+	})
+	if err != nil {
+		s.broken = device.Errorf(call, "", device.ErrLaunch, "%v", err)
 	}
 	return s.broken
 }
+
+var errModelState = errors.New("the state fails")
 
 // restore gives a lease its state.
 func (e *modelLease) restore(ctx context.Context, p results.Partition, c *results.Commits) error {
