@@ -17,6 +17,9 @@ type mutation struct {
 	fault, file, old, new string
 }
 
+// stateLogFile is the file with the rules of a state's log. The tests of its package find faults in it, with a model of their own.
+const stateLogFile = "../statelog/statelog.go"
+
 // mutations lists the faults in the order in which a lease runs.
 var mutations = []mutation{
 	{"a lease takes deliveries of a later turn", "read.go", "case d.Turn != r.turn:", "case d.Turn != r.turn && false:"},
@@ -36,7 +39,6 @@ var mutations = []mutation{
 	{"an input that was delivered before counts as new", "read.go", "if !d.First || d.Sequence <= k.before {", "if !d.First {"},
 	{"an input with a committed result is computed again", "read.go", "case stored:", "case stored && d == nil:"},
 	{"a condemned payload is computed again", "read.go", "case condemned:", "case condemned && d == nil:"},
-	{"an input with a result that isn't committed gets a dead letter", "read.go", "if condemned && d.Done {", "if condemned && d.Msg == nil {"},
 	{"a dead letter overtakes earlier results", "read.go", "if k.commits != nil && !k.acks.awaitFirst(ctx) {", "if k.commits != nil && ctx.Err() != nil {"},
 	{"an input is acknowledged although its dead letter isn't stored", "read.go", "why, cause); err != nil {\n\t\treturn err\n\t}\n\tk.store", "why, cause); err != nil && d.Msg == nil {\n\t\treturn err\n\t}\n\tk.store"},
 	{"equal consumer sequences don't count as over-acknowledged", "state.go", "acknowledged > delivered || acknowledged == delivered && info.NumAckPending > 0", "acknowledged > delivered"},
@@ -112,12 +114,28 @@ var mutations = []mutation{
 	{"the first entries of a long frame aren't logged", "../results/state.go", "if b.Log = slices.Clone(s.earlier);", "if b.Log = nil;"},
 	{"the last decisions that a marker covers aren't logged", "../results/state.go", "s.positions[i].Sequence > b.At.Sequence", "s.positions[i].Sequence >= b.At.Sequence"},
 	{"the state doesn't decide on inputs with results above the last marker", "../results/commits.go", "d.Done = done && c.state != nil", "d.Done = false"},
-	{"entries of fenced commits are replayed", "../statelog/statelog.go", "if s.Behind < r.behind {", "if s.Behind < r.behind && false {"},
-	{"entries of failed commits are replayed", "../statelog/statelog.go", "r.waiting[n-1].Last.Compare(info.Previous) > 0", "r.waiting[n-1].Last.Compare(info.Previous) > 1"},
-	{"the log is read from the middle of a generation", "../statelog/statelog.go", "case info.First == 0:", "case len(r.waiting) == 0:"},
-	{"a generation is trimmed too early", "../statelog/statelog.go", "generation, [2]uint64{r.starts[1], behind}", "generation, [2]uint64{behind, behind}"},
-	{"a replica keeps entries of failed commits of others", "../statelog/statelog.go", "r.read, r.behind, r.waiting = at, behind, nil", "r.read, r.behind = at, behind"},
-	{"a replica that is ahead of the last marker is used", "../statelog/statelog.go", "case records != want.Records || last != end:", "case records < want.Records:"},
+	{"entries of fenced commits are replayed", stateLogFile, "if s.Behind < r.behind {", "if s.Behind < r.behind && false {"},
+	{"a marker of a later owner isn't noticed", stateLogFile, "\tr.behind = s.Behind\n", "\n"},
+	{"entries of failed commits are replayed", stateLogFile, "r.waiting[n-1].Last.Compare(info.Previous) > 0", "r.waiting[n-1].Last.Compare(info.Previous) > 1"},
+	{"stale entries before a trimmed log are replayed", stateLogFile, "n > 0 && r.waiting[n-1].Last != s.Covered", "n > 0 && s.Entry == nil"},
+	{"entries that no marker covers are replayed", stateLogFile, "r.flush(s.Covered)", "r.flush(info.Last)"},
+	{"entries are replayed although one before them is missing", stateLogFile, "case info.Previous == tail:", "case info.Previous == tail || info.First > 0:"},
+	{"entries that wait are forgotten", stateLogFile, "\t\ttail = r.waiting[n-1].Last\n", "\n"},
+	{"the log is read from the middle of a generation", stateLogFile, "case info.First == 0:", "case len(r.waiting) == 0:"},
+	{"a replica that has everything reads the log", stateLogFile, "records == want.Records && last == end {", "records == want.Records && last == end && r.spec == \"\" {"},
+	{"entries are read twice", stateLogFile, "\t\tr.read = s.Sequence\n", ""},
+	{"a replica of another log is used", stateLogFile, "case r.begins != want.Begins:", "case r.begins != want.Begins && r.spec == \"\":"},
+	{"a replica of other parameters is used", stateLogFile, "case want.Spec != r.spec:", "case want.Spec == \"\":"},
+	{"a replica with other records than the last marker is used", stateLogFile, "case records != want.Records || last != end:", "case last != end:"},
+	{"a replica that ends elsewhere than the last marker is used", stateLogFile, "case records != want.Records || last != end:", "case records != want.Records:"},
+	{"a log without the generation before the last one is used", stateLogFile, "case r.first > 0 && r.generation == r.first:", "case r.first > 0 && r.spec == \"\":"},
+	{"a log is lost in its first generation", stateLogFile, "case r.first > 0 && r.generation == r.first:", "case r.generation == r.first:"},
+	{"a replica keeps entries of failed commits of others", stateLogFile, "r.read, r.behind, r.waiting = at, behind, nil", "r.read, r.behind = at, behind"},
+	{"an owner replays entries of fenced commits afterwards", stateLogFile, "r.read, r.behind, r.waiting = at, behind, nil", "r.read, r.waiting = at, nil"},
+	{"a generation is trimmed too early", stateLogFile, "generation, [2]uint64{r.starts[1], behind}", "generation, [2]uint64{behind, behind}"},
+	{"a generation is never trimmed", stateLogFile, "r.unneeded.Store(r.starts[0])", "_ = r.starts[0]"},
+	{"a commit without records begins a generation", stateLogFile, "case generation > r.generation:", "case generation != r.generation:"},
+	{"the log is purged again and again", stateLogFile, "\tr.purged = below\n", ""},
 
 	{"a settled input stays in flight", "acknowledger.go", "l.release(d)\n\tdelete(l.returned, d.Sequence)", "delete(l.returned, d.Sequence)"},
 }
@@ -141,7 +159,6 @@ var missed = []string{
 	"the annotation of a payload that ran alone stays",
 	"redelivered inputs aren't looked up before a commit", "a committed dead letter doesn't settle its input",
 	"dead letters are published after their deadline",
-	"entries of fenced commits are replayed",
 }
 
 // TestMutationsApply checks that each mutation still fits the code.
@@ -192,21 +209,24 @@ func TestModelFindsMutations(t *testing.T) {
 	}
 }
 
-// model returns the pattern of the model that runs the code with the fault.
-func (m mutation) model() string {
+// model returns the package and the pattern of the model that runs the code with the fault.
+func (m mutation) model() (pkg, pattern string) {
 	switch m.file {
+	case stateLogFile:
+		return "../statelog", "."
 	case "acknowledger.go", "shared.go", "source.go", "../quarantine/attempts.go", "../quarantine/isolation.go":
-		return "^TestModelOfSharedDelivery$"
+		return ".", "^TestModelOfSharedDelivery$"
 	case "../results/clearance.go", "../results/deadletter.go", "../results/protocol.go", "../results/store.go":
-		return "^TestModelOf(TheLease|SharedDelivery)$"
+		return ".", "^TestModelOf(TheLease|SharedDelivery)$"
 	}
-	return "^TestModelOfTheLease$"
+	return ".", "^TestModelOfTheLease$"
 }
 
 // run returns the violation that the lease model reports for the mutation, or "" for none.
 func (m mutation) run(t *testing.T, budget string) string {
 	t.Helper()
 	folder := t.TempDir()
+	pkg, pattern := m.model()
 	original, err := filepath.Abs(m.file)
 	if err != nil {
 		t.Fatal(err)
@@ -219,10 +239,10 @@ func (m mutation) run(t *testing.T, budget string) string {
 		}
 	}
 	program := filepath.Join(folder, "model.test")
-	if out, err := exec.Command("go", "test", "-c", "-vet=off", "-overlay", overlay, "-o", program, ".").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "test", "-c", "-vet=off", "-overlay", overlay, "-o", program, pkg).CombinedOutput(); err != nil {
 		t.Fatalf("build with the mutation: %v\n%s", err, out)
 	}
-	model := exec.Command(program, "-test.short", "-test.run", m.model(), "-test.timeout", "5m")
+	model := exec.Command(program, "-test.short", "-test.run", pattern, "-test.timeout", "5m")
 	model.Env = append(os.Environ(), fmt.Sprint("MILLRACE_MODEL_FOR=", budget), "MILLRACE_MUTATIONS=")
 	out, err := model.CombinedOutput()
 	if err == nil {
