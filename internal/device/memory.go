@@ -28,16 +28,6 @@ const (
 	Pageable                     // ordinary memory; on a GPU, copies are staged, slow and synchronous
 )
 
-func (h HostKind) String() string {
-	switch h {
-	case Pinned:
-		return "pinned"
-	case Pageable:
-		return "pageable"
-	}
-	return "none"
-}
-
 // HostBuffer is a span of host memory that a device copies from and to. Slices of a buffer share its memory, and
 // Device.FreeHost frees the whole buffer. The zero HostBuffer has no memory.
 type HostBuffer struct {

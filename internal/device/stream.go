@@ -11,9 +11,6 @@ import (
 // If a method fails, it has enqueued nothing, and the caller still owns its buffers. Memory passed to a successful call
 // belongs to the device until the stream has carried out the call.
 type Stream interface {
-	// Name returns the name passed to NewStream.
-	Name() string
-
 	// CopyIn copies all of src to the start of dst, from host to device. The source may be shorter than dst. An empty
 	// src means no work.
 	CopyIn(dst Memory, src HostBuffer) error

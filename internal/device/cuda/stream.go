@@ -54,8 +54,6 @@ func (g *gpu) streamOf(op string, s device.Stream) (*stream, error) {
 	return own, nil
 }
 
-func (s *stream) Name() string { return s.name }
-
 // Each method that enqueues work passes a list of one command to Enqueue.
 
 func (s *stream) CopyIn(dst device.Memory, src device.HostBuffer) error {

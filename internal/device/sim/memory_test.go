@@ -251,9 +251,6 @@ func TestDescriptions(t *testing.T) {
 	if n := k.Needs(device.Shape{Rows: 3, Bytes: 9, Longest: 5}); n != (device.Needs{Result: 12}) || k.Name() != "crc" {
 		t.Errorf("kernel %s needs %+v", k.Name(), n)
 	}
-	if s := r.stream("lane-0"); s.Name() != "lane-0" {
-		t.Errorf("the stream is called %q", s.Name())
-	}
 }
 
 // TestEventTimeErrors checks the errors for times that don't exist.

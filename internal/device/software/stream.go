@@ -40,7 +40,7 @@ func (d *Device) NewStream(name string) (device.Stream, error) {
 	return s, nil
 }
 
-// Name implements device.Stream.
+// Name returns the name passed to NewStream.
 func (s *Stream) Name() string { return s.name }
 
 func (s *Stream) leak() string { return "stream " + s.name }

@@ -146,8 +146,6 @@ const (
 	DeviceNotWell               // the device is the cause, although it passes probes
 )
 
-func (r Ruling) String() string { return [...]string{"give up", "hold back", "not well"}[r] }
-
 // rule decides about payloads that each failed alone between two successful probes. limit is the number of deliveries or failures
 // after which a payload that has failed before is given up.
 //

@@ -13,7 +13,6 @@ import (
 // Capability describes whether a stream accepts fast batches, with texts for the log and for the stream's administrator.
 type Capability struct {
 	Batches bool   // whether the stream accepts fast batches
-	Missing bool   // whether the stream doesn't exist
 	Found   string // reason for the value of Batches
 	Advice  string // how to enable fast batches; empty if the stream accepts them
 }
@@ -31,8 +30,7 @@ var firstFast = jsapi.Release{Major: 2, Minor: 14}
 // ServerBatches reports whether a server with the given version supports fast batches.
 func ServerBatches(version string) bool { return firstFast.In(version) }
 
-// Ask queries whether a stream accepts fast batches. It sets Missing if the stream doesn't exist, and returns an error if the
-// query fails.
+// Ask queries whether a stream accepts fast batches. A missing stream doesn't. Ask returns an error if the query fails.
 func Ask(ctx context.Context, js jetstream.JetStream, stream string) (Capability, error) {
 	found, _, err := ask(ctx, js, stream)
 	return found, err
@@ -43,7 +41,7 @@ func ask(ctx context.Context, js jetstream.JetStream, stream string) (Capability
 	s, err := js.Stream(ctx, stream)
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
-		return Capability{Missing: true, Found: fmt.Sprintf("one publish a result: there is no stream %q", stream), Advice: "create it"}, nil, nil
+		return Capability{Found: fmt.Sprintf("one publish a result: there is no stream %q", stream), Advice: "create it"}, nil, nil
 	case err != nil:
 		return Capability{}, nil, fmt.Errorf("check whether stream %q accepts batches: %w: check the account's permissions on the JetStream API", stream, err)
 	}

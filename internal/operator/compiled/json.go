@@ -127,17 +127,14 @@ func (f *Field) appendNumber(dst, data []byte) []byte {
 	if f.Hex {
 		return appendHexNumber(dst, data)
 	}
-	bits := unsignedBits(data)
+	n := f.Type.Number(data)
 	switch {
-	case f.Type == Float32:
-		return appendFloat(dst, float64(math.Float32frombits(uint32(bits))), 32)
-	case f.Type == Float64:
-		return appendFloat(dst, math.Float64frombits(bits), 64)
+	case f.Type.float():
+		return appendFloat(dst, n.Float(), 8*len(data))
 	case f.Type.isSigned():
-		unused := 64 - 8*len(data)
-		return strconv.AppendInt(dst, int64(bits)<<unused>>unused, 10)
+		return strconv.AppendInt(dst, int64(n), 10)
 	}
-	return strconv.AppendUint(dst, bits, 10)
+	return strconv.AppendUint(dst, uint64(n), 10)
 }
 
 // appendFloat appends a number in the format of encoding/json, and null for a number that JSON can't represent. bits is the size of
