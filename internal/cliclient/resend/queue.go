@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
 	"millrace/internal/cliclient"
 	"millrace/internal/ingest/jsapi"
 	"millrace/internal/ingest/pull"
+	"millrace/internal/ingest/retry"
 	"millrace/internal/ingest/topology"
 )
 
@@ -82,7 +84,19 @@ func (q *queue) isFull(others int) bool {
 
 // fetch returns the next messages, at most n. It waits at most wait for them. If wait is 0, it returns only available
 // messages. It omits messages that the run already holds.
-func (q *queue) fetch(n int, wait time.Duration) (came []*pull.Message, err error) {
+//
+// A consumer with replicas has no leader until its servers have elected one, and again when its leader is gone. fetch waits for one, at most
+// for publishPatience.
+func (q *queue) fetch(ctx context.Context, n int, wait time.Duration) (came []*pull.Message, err error) {
+	for began, attempt := time.Now(), 1; ; attempt++ {
+		came, err = q.tryFetch(n, wait)
+		if !errors.Is(err, nats.ErrNoResponders) || time.Since(began) > publishPatience || !retry.Sleep(ctx, retry.Delay(attempt)) {
+			return came, err
+		}
+	}
+}
+
+func (q *queue) tryFetch(n int, wait time.Duration) (came []*pull.Message, err error) {
 	request := pull.Request{API: jsapi.Of(q.js), Stream: q.stream, Consumer: q.consumer.CachedInfo().Name, Bytes: bytesAtOnce}
 	_, err = pull.Fetch(q.js.Conn(), request, n, wait, func(m *pull.Message) {
 		sequence := sequenceOf(m)

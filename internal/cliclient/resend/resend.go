@@ -144,7 +144,7 @@ func (r *run) all(ctx context.Context) error {
 	noted, again := false, false
 	for {
 		asked := time.Now()
-		messages, err := r.queue.fetch(r.chunk(), wait)
+		messages, err := r.queue.fetch(ctx, r.chunk(), wait)
 		r.handle(ctx, messages, asked)
 		switch {
 		case ctx.Err() != nil:

@@ -82,7 +82,7 @@ func TestARunThatDiesBetweenPublishAndAcknowledgement(t *testing.T) {
 	if err := dead.open(r.Ctx()); err != nil {
 		t.Fatal(err)
 	}
-	came, err := dead.queue.fetch(3, 0)
+	came, err := dead.queue.fetch(t.Context(), 3, 0)
 	if err != nil || len(came) != 3 {
 		t.Fatal(came, err)
 	}
