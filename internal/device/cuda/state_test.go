@@ -143,6 +143,10 @@ func TestStateOnFibers(t *testing.T) {
 	p := neardup.Parameters{Bands: 5, Rows: 2, K: 24, Seed: 42, Records: 60}
 	checkState(t, d, p, 50, 250)
 
+	curator := neardup.Parameters{Bands: 20, Rows: 13, K: 24, Seed: 42}
+	if n, err := d.StateBytes("neardup", stateBlock(curator), device.StateSize{Records: 108_000_000, Batch: 8192}); err != nil || n.Device > 72e9 {
+		t.Errorf("216 million documents need %d bytes, %v, want at most 72 GB", n, err)
+	}
 	size := device.StateSize{Records: 60, Batch: 50}
 	if m, err := d.StateBytes("neardup", stateBlock(p), size); err != nil || m.Device <= 0 || m.Pinned < 50*5*(8+4+16) {
 		t.Errorf("a state of %+v, %v", m, err)
