@@ -237,14 +237,6 @@ func (l *storedLog) Purge(ctx context.Context, below uint64) error {
 	return l.r.Stream("RESULTS").Purge(ctx, jetstream.WithPurgeSubject(l.subject), jetstream.WithPurgeSequence(below))
 }
 
-// entries returns the number of entries in the log.
-func (l *storedLog) entries() (n int) {
-	for range l.Read(l.r.Ctx(), 0, 1<<63) {
-		n++
-	}
-	return n
-}
-
 // dyingStore is the result stream of a worker that dies in its n-th commit.
 type dyingStore struct {
 	store.Markers
