@@ -58,7 +58,8 @@ func TestALogIsReadBetweenTwoSequences(t *testing.T) {
 			t.Errorf("between %d and %d: %d entries with %d bytes, want %d", part.after, part.before, n, bytes, part.n)
 		}
 	}
-	for range l.Read(r.Ctx(), 0, math.MaxUint64) {
+	for _, err := range l.Read(r.Ctx(), 0, math.MaxUint64) {
+		natstest.OK(t, err)
 		break // a caller may stop at any time, and read again
 	}
 	r.Put(&nats.Msg{Subject: statelog.Subject(markers)})
