@@ -127,13 +127,23 @@ func TestLoadVerdictsOfFailingRecords(t *testing.T) {
 	}
 }
 
-// retryLetters sends the dead letters with a reason again.
+// retryLetters sends the dead letters with a reason again. Those whose record fits in no message must be refused.
 func (r *rig) retryLetters(reason string) {
 	r.t.Helper()
+	large := 0
+	for _, records := range r.readLetters(r.similarFrame) {
+		for _, letter := range records {
+			if letter == reason+" "+wholeInput {
+				large++
+			}
+		}
+	}
 	cmd := exec.CommandContext(r.Ctx(), r.binary, "retry", "--reason", reason)
 	cmd.Env = append(r.environment(r.URL), r.env...)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		r.t.Fatalf("worker retry: %v\n%s", err, out)
+	out, err := cmd.CombinedOutput()
+	refused := bytes.Count(out, []byte("refused: its record fits no message"))
+	if refused != large || bytes.Count(out, []byte("not sent: ")) != large || (err == nil) != (large == 0) {
+		r.t.Fatalf("worker retry refuses %d dead letters, want the %d with large records: %v\n%s", refused, large, err, out)
 	}
 }
 

@@ -55,7 +55,7 @@ type history struct {
 	records    int                                            // size of a generation
 	partitions map[string]*neardup.Reference
 	decided    int // number of records
-	hits       int // number of those that are near-duplicates
+	hits       int // number of near-duplicates among them
 }
 
 // verdict returns the value of the next record. The subject begins with the number of the partition.

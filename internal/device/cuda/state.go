@@ -65,7 +65,7 @@ type tables struct {
 
 	pinned    device.HostBuffer // has all parts
 	result    part[byte]
-	keys      part[uint64] // of a batch, or those that Replay inserts
+	keys      part[uint64] // keys of a batch, or the keys that Replay inserts
 	positions part[device.Position]
 	labels    part[uint32] // of the keys that Replay inserts
 	carried   part[device.Position]

@@ -388,8 +388,8 @@ func (p *Window) Enter() {
 func (p *Window) StartPublish() { p.publishing.Add(1) }
 
 // Leave removes a batch that is settled or refused. stored reports whether StartPublish counted the batch. Leave
-// signals only the channels of this window. Batchers of other partitions check their windows when their linger ends or
-// one of their own batches is settled.
+// signals only the channels of this window. A batcher of another partition checks its window when its linger ends or
+// when one of its own batches is settled.
 func (p *Window) Leave(stored bool) {
 	p.inFlight.Add(-1)
 	if p.all != nil {

@@ -17,7 +17,7 @@ type mutation struct {
 	fault, file, old, new string
 }
 
-// stateLogFile is the file with the rules of a state's log. The tests of its package find faults in it, with a model of their own.
+// stateLogFile is the file with the rules of a state's log. Mutations of it run against the tests of its package, which have their own model.
 const stateLogFile = "../statelog/statelog.go"
 
 // mutations lists the faults in the order in which a lease runs.

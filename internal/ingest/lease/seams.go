@@ -76,8 +76,8 @@ type leasePull interface {
 	// Keep renews the pin of this client while it requests no messages.
 	Keep() error
 
-	// Drain makes the server send no more messages. next then returns the messages in transit, and after them an error. rest yields the
-	// messages that the client has received.
+	// Drain makes the server stop sending messages. Afterwards, next returns the messages in transit and then an error. rest yields the
+	// messages that the client has already received.
 	Drain()
 	rest(yield func(inflight.Incoming) bool)
 

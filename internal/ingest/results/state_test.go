@@ -57,7 +57,7 @@ func eachStateRig(t *testing.T, test func(t *testing.T, r *stateRig)) {
 			r.w = r.writer(func(o *Options) {
 				o.Operators = natstest.Must(operator.ParseList("crc32c,neardup?bands=8&rows=2&k=5"))(t)
 				o.Consumer, o.Exclusive, o.Partitions, o.MaxDeliver, o.MaxAckPending = "millrace", true, 100, 5, 100
-				o.ResultIDs = false // the server would drop results whose ids it has seen, also those that dyingStore removes
+				o.ResultIDs = false // otherwise the server drops a result with a known ID, even after dyingStore has removed the first one
 				natstest.OK(t, topology.Provision(r.Ctx(), r.JS, o.Topology, o.Log))
 			})
 			r.Change("RESULTS", func(c *jetstream.StreamConfig) {
@@ -360,7 +360,7 @@ func TestAnOwnerThatFreezesBeforeItReadsTheLog(t *testing.T) {
 }
 
 // TestRecordsThatFailOnlyAfterTheirResult computes an input again whose result is stored and whose marker isn't. The state gets the records
-// that have a value in the result, even if they fail now. It doesn't get those that failed before, which have dead letters.
+// that have a value in the result, even if they fail now. It doesn't get records that failed before, because they have dead letters.
 func TestRecordsThatFailOnlyAfterTheirResult(t *testing.T) {
 	eachStateRig(t, func(t *testing.T, r *stateRig) {
 		partition := 0

@@ -164,8 +164,8 @@ func TestLeftoversOfOneResult(t *testing.T) {
 	}
 }
 
-// TestTheStateOfAMarker shows that a marker without a state of its own repeats that of the marker before it, even if the caller has changed
-// its own copy for a commit that follows.
+// TestTheStateOfAMarker checks that a marker without a state repeats the state of the marker before it, even if the caller has already
+// changed its copy for the next commit.
 func TestTheStateOfAMarker(t *testing.T) {
 	t.Parallel()
 	s := &modelStream{t: t, random: rand.New(rand.NewPCG(1, 2)), way: Atomic, results: map[string]int{}}

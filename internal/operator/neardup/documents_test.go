@@ -42,7 +42,7 @@ func TestDocuments(t *testing.T) {
 
 	var found, all [5]int // by similarity: 0.5, 0.6, 0.7, 0.8, 0.9 and more
 	var expected [5]float64
-	members, unlike := 0, 0            // of groups, besides their first documents; and those that are unlike these
+	members, unlike := 0, 0            // documents that aren't the first of their group; those of them that are unlike the first
 	step := max(1, n/similarDocuments) // similarities take longer than everything else
 	for i := 0; i < n; i += step {
 		if got[i] != i {

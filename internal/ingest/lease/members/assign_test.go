@@ -42,7 +42,7 @@ func TestAssignGivesEveryPartitionToSomebody(t *testing.T) {
 	}
 }
 
-// TestAssignMovesLittle shows that no more partitions move than necessary when a member joins or leaves.
+// TestAssignMovesLittle checks that only the necessary partitions move when a member joins or leaves.
 func TestAssignMovesLittle(t *testing.T) {
 	members := []Member{{ID: "a"}}
 	owned := func(owners []string) []Member {
