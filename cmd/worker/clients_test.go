@@ -300,8 +300,13 @@ func TestCodeOnThePageOfTheProtocol(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	shown := regexp.MustCompile("(?s)```javascript\n(.*?)```").FindSubmatch(page)
-	if shown == nil || !bytes.Contains(program, shown[1]) {
-		t.Errorf("the page has no code in JavaScript, or this is not in the program:\n%s", shown)
+	blocks := regexp.MustCompile("(?s)```javascript\n(.*?)```").FindAllSubmatch(page, -1)
+	if len(blocks) == 0 {
+		t.Error("the page has no code in JavaScript")
+	}
+	for _, block := range blocks {
+		if !bytes.Contains(program, block[1]) {
+			t.Errorf("the program doesn't have this code of the page:\n%s", block[1])
+		}
 	}
 }
