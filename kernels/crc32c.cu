@@ -1,6 +1,6 @@
 // crc32c: the CRC-32C of every row of a ragged batch.
 //
-// runtime/builtin.cpp declares it. Scratch: the tile index (ragged.cuh).
+// runtime/builtin.cpp declares it. Scratch has the tile index (ragged.cuh).
 #include <new>
 
 #include "crc32c_kernels.cuh"

@@ -8,7 +8,7 @@
 
 namespace millrace {
 
-// Waits until every thread of the grid has come here. A thread then sees everything that the others wrote before.
+// Waits until every thread of the grid has called it. A thread then sees everything that the others wrote before.
 __device__ inline void grid_wait() { cooperative_groups::this_grid().sync(); }
 
 } // namespace millrace

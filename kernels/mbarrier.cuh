@@ -26,8 +26,7 @@ __device__ inline uint32_t shared_address(const void *memory) {
     return static_cast<uint32_t>(__cvta_generic_to_shared(memory));
 }
 
-// Initializes the barrier for that many arrivals per phase. One thread calls it. mbarrier_publish and
-// __syncthreads must follow.
+// Initializes the barrier for the given number of arrivals per phase. One thread calls it. mbarrier_publish and __syncthreads must follow.
 __device__ inline void mbarrier_init(uint64_t *barrier, uint32_t arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
 }
@@ -39,13 +38,13 @@ __device__ inline void mbarrier_arrive(uint64_t *barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
 }
 
-// Arrives, and makes the phase also wait for that many bytes of bulk copies.
+// Arrives, and makes the phase also wait for `bytes` bytes of bulk copies.
 __device__ inline void mbarrier_arrive_expect(uint64_t *barrier, uint32_t bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
                  : "memory");
 }
 
-// Waits until the phase with that parity has ended. The hardware suspends the thread for a while at each attempt.
+// Waits until the phase with the given parity has ended. The hardware suspends the thread for a while at each attempt.
 __device__ inline void mbarrier_wait(uint64_t *barrier, uint32_t parity) {
     uint32_t over;
     do {
@@ -70,7 +69,7 @@ __device__ inline void bulk_load(void *to, const void *from, uint32_t bytes, uin
 // Orders this thread's own accesses to shared memory before bulk copies that start after a barrier.
 __device__ inline void bulk_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// A barrier for that many threads of the block, which must be whole warps. barrier is 1 to 15.
+// A barrier for the given number of threads of the block, which must be whole warps. barrier is 1 to 15.
 __device__ inline void team_barrier(uint32_t barrier, uint32_t threads) {
     asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }

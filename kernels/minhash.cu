@@ -1,6 +1,6 @@
 // minhash: NeMo Curator's MinHash over the character shingles of every row of a ragged batch.
 //
-// runtime/builtin.cpp declares it. Scratch: the tile index (ragged.cuh) and a tile counter.
+// runtime/builtin.cpp declares it. Scratch has the tile index (ragged.cuh) and a tile counter.
 //
 // The operator has four names with the same parameters and results. `minhash` and minhash:plain run the plain kernel,
 // which is the fastest one on an H100. minhash:warp-specialized and minhash:cluster run the kernels in their names.

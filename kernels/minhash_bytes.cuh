@@ -26,7 +26,7 @@ __device__ inline void scramble_blocks(const TileInput &in, TileBytes *tile, Til
     if (continued != 0) atomicOr(&state->multibyte, 1u);
 }
 
-// Returns the hash of the shingle of that many bytes at a position.
+// Returns the hash of the shingle with the given number of bytes at a position.
 __device__ inline uint32_t hash_bytes(const TileInput &in, const TileBytes &tile, uint32_t position, uint32_t bytes) {
     uint32_t hash = in.seed, end = position + bytes / 4 * 4;
     for (uint32_t at = position; at < end; at += 4) hash = murmur3_mix(hash, tile.scrambled[at]);
@@ -37,7 +37,7 @@ __device__ inline uint32_t hash_bytes(const TileInput &in, const TileBytes &tile
     return shingle_hash(murmur3_finish(hash, bytes));
 }
 
-// hash_bytes for a number of bytes that the compiler knows.
+// hash_bytes for a number of bytes that is known at compile time.
 template <uint32_t kBytes>
 __device__ inline uint32_t hash_known_bytes(const TileInput &in, const TileBytes &tile, uint32_t position) {
     static_assert(kBytes % 4 == 0, "whole blocks");

@@ -54,7 +54,7 @@ inline int32_t require(const MinhashDevice &device, MinhashVariant variant, mill
                 name_of(variant), device.ordinal, device.capability / 10, device.capability % 10);
 }
 
-// Loads a kernel that needs that much dynamic shared memory, and configures most of an SM's memory as shared memory.
+// Loads a kernel that needs `shared` bytes of dynamic shared memory, and configures most of an SM's memory as shared memory.
 template <class Kernel>
 int32_t load_sharing(Kernel *kernel, size_t shared, const char *name, millrace_error *error) {
     if (int32_t s = load_kernel(kernel, name, error)) return s;

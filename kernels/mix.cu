@@ -1,11 +1,10 @@
 // mix: a result as large as the batch, for an adjustable amount of arithmetic. It is only for measurements, in which a
 // kernel should take as long as a copy. It has no meaning for payloads and is not available in MILLRACE_OPERATORS.
 //
-// Parameter block (8 bytes, little-endian): uint32 rounds (0 to 65536), uint32 scratch_factor (0 to 16). Result: the
-// batch's bytes as little-endian uint32 words, the last word padded with zeros, each passed `rounds` times through w =
-// rotl32(w * 1664525 + 1013904223, 13). Row boundaries don't matter. Scratch: scratch_factor times the batch's bytes,
-// rounded up to 256. If scratch_factor is above 0, a separate kernel moves the words through the scratch and also
-// writes its last byte.
+// Parameter block (8 bytes, little-endian): uint32 rounds (0 to 65536), uint32 scratch_factor (0 to 16). The result has the batch's bytes
+// as little-endian uint32 words. The last word is padded with zeros. Each word passes `rounds` times through w = rotl32(w * 1664525 +
+// 1013904223, 13). Row boundaries don't matter. Scratch has scratch_factor times the batch's bytes, rounded up to 256. If scratch_factor is
+// above 0, a separate kernel moves the words through the scratch and also writes its last byte.
 #include <string.h>
 
 #include <new>

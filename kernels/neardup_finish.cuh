@@ -1,5 +1,4 @@
-// The results of the index step, and what changes a table besides the step: undoing, the end of a generation, and replay
-// of the log.
+// Writes the results of the index step. Also undoes a step, ends a generation, and replays the log.
 #pragma once
 
 #include "neardup_step.cuh"
@@ -8,7 +7,7 @@ namespace millrace {
 
 // The beginning of a batch's result (struct millrace_neardup_header).
 struct NeardupHeader {
-    uint64_t carried; // of the generation of the batch's last record
+    uint64_t carried; // labels that the generation of the batch's last record carries over
     uint64_t wrong;
 };
 
@@ -17,15 +16,15 @@ struct NeardupRow {
     NeardupPosition label;
     uint64_t inserted; // set of bands
     uint8_t hits;      // number of bands
-    uint8_t also;      // labels in the first list
-    uint8_t carries;   // different labels of its copied keys; the second list has them unless it is relabeled
+    uint8_t also;      // number of labels in the first list
+    uint8_t carries;   // number of different labels of its copied keys; the second list has them unless the record is relabeled
     uint8_t relabeled;
     uint32_t spare;
 };
 static_assert(sizeof(NeardupHeader) == 16 && sizeof(NeardupRow) == 32, "the layout of the ABI");
 
-// Words of a record's two lists: the positions of `also`, and the positions and bands of the carried labels. It is
-// even, for alignment.
+// The number of words in a record's two lists: the positions of `also`, and the positions and bands of the carried labels. It is even, for
+// alignment.
 MILLRACE_BOTH uint32_t neardup_also_words(uint32_t bands) { return 2 * (bands - 1); }
 MILLRACE_BOTH uint32_t neardup_list_words(uint32_t bands) { return neardup_also_words(bands) + (3 * bands + 1) / 2 * 2; }
 
@@ -46,7 +45,7 @@ struct NeardupReplay {
     const NeardupPosition *carried_labels;
     const unsigned long long *inserted;  // the keys
     const uint32_t *key_labels;          // their labels
-    unsigned long long *conflicts;       // receives the number of keys that were there already or have impossible labels
+    unsigned long long *conflicts;       // receives the number of keys that the table had already or that have impossible labels
 };
 
 #if defined(__CUDACC__) || defined(MILLRACE_EMULATED)
@@ -63,8 +62,8 @@ __device__ inline uint32_t neardup_write_also(const NeardupPosition &label, cons
     }
 }
 
-// Writes the labels that a record carries over, and gives them to its copied keys. Returns the number of labels, also if
-// the record is relabeled.
+// Writes the labels that a record carries over, and gives them to its copied keys. Returns the number of labels, even if the record is
+// relabeled.
 __device__ inline uint32_t neardup_write_carried(const NeardupStep &s, uint32_t record, bool relabeled, uint64_t *list) {
     uint64_t copied = s.copied[record];
     uint32_t count = 0;

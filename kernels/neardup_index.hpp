@@ -1,5 +1,5 @@
-// The host's side of the index of near-duplicates: its memory, its generations and the order of its kernels. It knows
-// without waiting where a generation ends, so calls only enqueue work.
+// The host's side of the index of near-duplicates: its memory, its generations and the order of its kernels. The host counts records
+// itself, so calls only enqueue work.
 //
 // Queue is a stream of a GPU, or executes at once in tests. Its functions return a millrace_status:
 //
@@ -20,10 +20,10 @@ constexpr uint32_t kMostNeardupBands = 64, kMostNeardupRecords = 1u << 30, kMost
 struct NeardupShape {
     uint32_t bands;
     uint64_t records; // of a generation
-    uint64_t batch;   // records of a batch at most; no more than a generation
+    uint64_t batch;   // maximum number of records in a batch; at most `records`
 };
 
-// Divides memory into aligned parts. With the address 0 it only counts.
+// Divides memory into aligned parts. If the address is 0, it only counts.
 struct NeardupParts {
     uint64_t at;
     template <class T>
@@ -38,7 +38,7 @@ struct NeardupParts {
 struct NeardupMemory {
     NeardupTable tables[3]; // two generations, and the spare one for records of a batch that begin the next generation
     NeardupCounters *counters;
-    NeardupStep step; // its scratch
+    NeardupStep step; // has the scratch memory
     uint64_t end;
 };
 
@@ -49,7 +49,7 @@ inline void take_neardup_table(NeardupParts *parts, NeardupTable *table, uint32_
     parts->take(&table->positions, carried + records);
 }
 
-// The number of labels that the records of one batch carry over at most.
+// The maximum number of labels that the records of one batch carry over.
 inline uint64_t neardup_spare_carried(const NeardupShape &shape) {
     uint64_t most = shape.batch * shape.bands;
     return most < shape.records ? most : shape.records;
@@ -80,11 +80,11 @@ struct NeardupBatch {
     uint8_t *result;
 };
 
-// How waiting records are settled. The results don't depend on it.
+// The arrangement of threads that settles waiting records. The results don't depend on it.
 struct NeardupSettling {
     uint32_t threads;   // of a block, at most kNeardupBlock
-    uint32_t blocks;    // at most; they must be able to run at once
-    uint32_t one_block; // waiting records that one block settles alone
+    uint32_t blocks;    // maximum number; they must be able to run at the same time
+    uint32_t one_block; // maximum number of waiting records that one block settles alone
 };
 
 template <class Queue>
@@ -97,7 +97,7 @@ class NeardupIndex {
         memory_.step.one_block = settling.one_block;
     }
 
-    // Empties the memory. It must come first.
+    // Empties the memory. It must be the first call.
     int32_t begin(Queue &queue) { return queue.clear(reinterpret_cast<void *>(address_), memory_.end - address_); }
 
     // The number of records of the young generation, without those of the last batch that begin the next one.
@@ -126,8 +126,8 @@ class NeardupIndex {
         return next ? empty(queue, kSpare) : 0;
     }
 
-    // Applies rows of a log that begin with record number `first` of their generation. `rows` has the addresses and
-    // numbers; the rest is filled in. It must follow what is there: first == filled(), or a generation that is full.
+    // Applies rows of a log that begin with record number `first` of their generation. The caller sets the addresses and numbers in `rows`,
+    // and replay sets the rest. `first` must be filled(), or 0 if the generation is full.
     int32_t replay(Queue &queue, uint64_t first, NeardupReplay rows) {
         if (int32_t s = commit(queue)) return s;
         if (first == 0 && filled_ == shape_.records) {
@@ -141,7 +141,7 @@ class NeardupIndex {
         return queue.run("neardup_insert", blocks(items > rows.carried ? items : rows.carried), kNeardupThreads, neardup_insert, rows);
     }
 
-    // Makes the last batch permanent: its records of the next generation move into that.
+    // Makes the last batch permanent: its records of the next generation move into that generation.
     int32_t commit(Queue &queue) {
         uint64_t moved = parts_[1];
         parts_[0] = parts_[1] = 0;
@@ -215,7 +215,7 @@ class NeardupIndex {
     NeardupMemory memory_;
     uint32_t young_ = 0;
     uint64_t filled_ = 0;
-    uint64_t parts_[2] = {}; // records of the last batch, in the young generation and in the spare one
+    uint64_t parts_[2] = {}; // numbers of records of the last batch: in the young generation and in the spare one
     NeardupStep steps_[2] = {};
     bool undoable_ = false;
 };

@@ -1,11 +1,10 @@
-// Settling: the labels of records that depend on other records of the same batch.
+// Settles the labels of records that depend on other records of the same batch.
 //
-// A record's label is the least `known` position among the records that it depends on, directly or not, and itself. Each
-// round improves every waiting record by what the records that it depends on have reached. When a round changes nothing,
-// all labels are right, whatever the order was. Positions don't change, so a record holds the number of the record whose
-// position it takes, which is written at once.
+// A record's label is the least `known` position among itself and the records that it depends on, directly or not. In each round, every
+// waiting record takes the least position that one of these records has reached. When a round changes nothing, all labels are right,
+// whatever the order was. A record holds the number of the record whose position it takes, because a number is written at once.
 //
-// In a long chain this alone would take a round per record. Two shortcuts make it a few more than log2 of the length:
+// In a long chain, this alone would take a round per record. Two shortcuts reduce that to a few more than log2 of the length:
 //
 //   - A pointer to the nearest record that it depends on doubles its reach in each round. When it has reached the end, it
 //     starts again, because what it passed may have improved since.
@@ -48,13 +47,13 @@ __device__ inline bool neardup_round(const NeardupStep &s, uint32_t waiting, uin
     return changed;
 }
 
-// Settles with all blocks. Their number doesn't matter.
+// Settles with all blocks. The result doesn't depend on their number.
 __device__ inline void neardup_settle_together(const NeardupStep &s, uint32_t waiting, uint32_t period) {
     volatile uint32_t *changed = s.counters->changed;
     uint32_t first = blockIdx.x * blockDim.x + threadIdx.x;
     for (uint32_t round = 0;; round++) {
         if (neardup_round(s, waiting, first, gridDim.x * blockDim.x, round % period == 0)) changed[round % 3] = 1;
-        if (first == 0) changed[(round + 1) % 3] = 0; // all have read the former value, which was that of round - 2
+        if (first == 0) changed[(round + 1) % 3] = 0; // all threads have read the former value, which was that of round - 2
         grid_wait();
         if (changed[round % 3] == 0) return;
     }
@@ -62,7 +61,7 @@ __device__ inline void neardup_settle_together(const NeardupStep &s, uint32_t wa
 
 static __global__ void __launch_bounds__(kNeardupBlock) neardup_settle(NeardupStep s) {
     uint32_t waiting = s.counters->waiting;
-    uint32_t period = 32 - static_cast<uint32_t>(__clz(static_cast<int>(s.records))) + 3; // log2, and some
+    uint32_t period = 32 - static_cast<uint32_t>(__clz(static_cast<int>(s.records))) + 3; // log2 of the records, and a few more
     if (waiting > s.one_block) return neardup_settle_together(s, waiting, period);
     if (blockIdx.x != 0) return;
     for (uint32_t round = 0; waiting != 0; round++) {

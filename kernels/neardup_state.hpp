@@ -1,6 +1,5 @@
-// The index of near-duplicates behind the C ABI (millrace_neardup). The file that includes it defines NeardupQueue, the
-// queue of neardup_index.hpp, with the members `stream` and `error`. neardup.cu is for GPUs, and test/fake/neardup.cpp for
-// tests without one.
+// The index of near-duplicates behind the C ABI (millrace_neardup). The file that includes this one defines NeardupQueue, the queue of
+// neardup_index.hpp, with the members `stream` and `error`. neardup.cu is for GPUs, and test/fake/neardup.cpp is for tests without a GPU.
 #pragma once
 
 #include <sys/random.h>
@@ -35,7 +34,7 @@ int32_t read_shape(const millrace_neardup_parameters *parameters, NeardupShape *
     return MILLRACE_OK;
 }
 
-// Returns the number of blocks of neardup_settle that can wait for each other.
+// Returns the number of blocks of neardup_settle that can wait for each other in *blocks.
 int32_t settle_blocks(int32_t ordinal, uint32_t *blocks, millrace_error *error) {
     int supported = 0;
     if (int32_t s = check(error, cudaDeviceGetAttribute(&supported, cudaDevAttrCooperativeLaunch, ordinal), "cudaDeviceGetAttribute")) return s;

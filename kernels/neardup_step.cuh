@@ -17,18 +17,18 @@
 namespace millrace {
 
 constexpr uint32_t kNeardupThreads = 256, kNeardupWarps = kNeardupThreads / 32;
-constexpr uint32_t kNeardupBlock = 1024; // threads of a block of carry and settle at most
-constexpr uint32_t kNeardupChunks = 2;          // a lane has up to two bands of a record: 64 bands
+constexpr uint32_t kNeardupBlock = 1024; // maximum number of threads in a block of carry and settle
+constexpr uint32_t kNeardupChunks = 2;          // a lane has up to two bands of a record, so a warp has 64
 
-// What the kernels of a step, and steps, tell each other. All zero at first.
+// Counters that kernels share within a step and between steps. All are zero at first.
 struct NeardupCounters {
-    unsigned long long carried[3]; // by generation: labels that its records would have carried over, if there were room
-    unsigned long long before[3];  // carried, before the generation's last step
-    uint32_t cut;                  // number of the first record whose labels do not fit; all later ones have none either
-    uint32_t total;                // labels that the step's records would carry over
+    unsigned long long carried[3]; // by generation: number of labels that its records would have carried over if there were room
+    unsigned long long before[3];  // `carried` before the generation's last step
+    uint32_t cut;                  // number of the first record whose labels don't fit; no later record has labels either
+    uint32_t total;                // number of labels that the step's records would carry over
     uint32_t waiting;              // length of the list of waiting records
     uint32_t changed[3];           // whether a round of settle changed a record, by its number modulo 3
-    uint32_t wrong;                // keys of wrong bands since the beginning
+    uint32_t wrong;                // number of keys with wrong bands since the beginning
 };
 
 // The arguments of the kernels. Keys and positions may be in pinned host memory. Each is read once.
@@ -36,8 +36,8 @@ struct NeardupStep {
     uint32_t records, bands, band_bits;
     uint32_t first_label;   // the first record's label
     uint32_t generation;    // index in NeardupCounters.carried
-    uint32_t one_block;     // waiting records that one block settles alone
-    uint64_t limit;         // of carried labels
+    uint32_t one_block;     // maximum number of waiting records that one block settles alone
+    uint64_t limit;         // maximum number of carried labels
     NeardupTable young, old;
     const unsigned long long *keys;   // by record and band
     const NeardupPosition *positions; // by record
@@ -45,10 +45,10 @@ struct NeardupStep {
 
     uint64_t *slots;    // by key: its slot in the young generation
     uint32_t *former;   // by key: its label in the old generation, or kNeardupAbsent if the young one had it
-    uint32_t *labels;   // by key: its label after probe. From first_label on, it is that of the key's first record.
+    uint32_t *labels;   // by key: its label after probe; from first_label on, the label of the first record with the key
     uint64_t *inserted; // by record: bands of its inserted keys
-    uint64_t *copied;   // by record: those of them that the old generation has
-    uint32_t *carries;  // by record: different labels of its copied keys; after carry, those of the records before it
+    uint64_t *copied;   // by record: the bands of inserted keys that the old generation has
+    uint32_t *carries;  // by record: number of different labels of its copied keys; after carry, the sum of those numbers for all records before it
     NeardupPosition *known; // by record: the least label that is known before settle, at most its own position
     uint32_t *winner;       // by record: the record whose `known` is its label
     uint32_t *nearest;      // by record: the last record that it depends on, or itself
@@ -58,12 +58,12 @@ struct NeardupStep {
     uint32_t *waiting;      // numbers of the records that depend on others
     uint8_t *result;        // NeardupHeader, a NeardupRow for each record, and their lists. It may be in host memory.
     uint32_t first_row;     // the first record's number in the batch
-    uint32_t batch_rows;    // records of the batch
+    uint32_t batch_rows;    // number of records in the batch
 };
 
 #if defined(__CUDACC__) || defined(MILLRACE_EMULATED)
 
-// The number of this warp in the grid. Kernels with a warp per record leave when it is too large.
+// The number of this warp in the grid. In kernels with a warp per record, warps with a larger number return.
 __device__ inline uint32_t neardup_warp() { return blockIdx.x * kNeardupWarps + threadIdx.x / 32; }
 __device__ inline uint32_t neardup_lane() { return threadIdx.x % 32; }
 
@@ -73,7 +73,7 @@ __device__ inline uint64_t neardup_ballot(const bool (&flags)[kNeardupChunks]) {
     return static_cast<uint64_t>(high) << 32 | low;
 }
 
-// Returns the least of the positions for which the flag is set. At least one flag of the warp is.
+// Returns the least of the positions whose flag is set. At least one flag of the warp is set.
 __device__ inline NeardupPosition neardup_least(const NeardupPosition (&positions)[kNeardupChunks], const bool (&flags)[kNeardupChunks]) {
     bool in = flags[0] || flags[1];
     uint32_t c = !flags[0] || (flags[1] && positions[1] < positions[0]);
@@ -89,7 +89,7 @@ __device__ inline NeardupPosition neardup_least(const NeardupPosition (&position
     return {static_cast<uint64_t>(words[0]) << 32 | words[1], static_cast<uint64_t>(words[2]) << 32 | words[3]};
 }
 
-// Returns the value of that lane.
+// Returns the value in the given lane.
 __device__ inline uint64_t neardup_broadcast(uint64_t value, uint32_t lane) {
     uint32_t low = __shfl_sync(0xffffffffu, static_cast<uint32_t>(value), static_cast<int>(lane));
     uint32_t high = __shfl_sync(0xffffffffu, static_cast<uint32_t>(value >> 32), static_cast<int>(lane));
@@ -175,8 +175,8 @@ __device__ inline uint32_t neardup_scan(uint32_t value, uint32_t *sums, uint32_t
     return before + until - value;
 }
 
-// Replaces the records' numbers of carried labels by the sums of the records before them, and finds the first record
-// whose labels do not fit.
+// Replaces the records' numbers of carried labels by the sums over the records before them, and finds the first record whose labels don't
+// fit.
 __device__ inline void neardup_add_up(const NeardupStep &s, uint64_t base, uint32_t *sums, uint32_t *cut) {
     uint32_t before = 0;
     for (uint32_t from = 0; from < s.records; from += blockDim.x) {
@@ -184,7 +184,7 @@ __device__ inline void neardup_add_up(const NeardupStep &s, uint64_t base, uint3
         uint32_t carries = record < s.records ? s.carries[record] : 0;
         uint32_t own = before + neardup_scan(carries, sums, &sum);
         if (record < s.records) s.carries[record] = own;
-        if (base + own <= s.limit && base + own + carries > s.limit) *cut = record; // of one record only
+        if (base + own <= s.limit && base + own + carries > s.limit) *cut = record; // this is true for one record only
         before += sum;
     }
 }
@@ -246,7 +246,7 @@ __device__ inline uint32_t neardup_store_edges(const NeardupStep &s, uint32_t re
     return nearest == 0 ? record : nearest - 1;
 }
 
-// Computes the least label of a record that is known, or its position, and what the record depends on.
+// Computes a record's least known label, or its position, and the records that it depends on.
 static __global__ void __launch_bounds__(kNeardupThreads) neardup_guess(NeardupStep s) {
     uint32_t record = neardup_warp(), lane = neardup_lane();
     if (record >= s.records) return;

@@ -1,9 +1,9 @@
 // The hash table of a generation in the index of near-duplicates: from keys to labels (internal/operator/neardup).
 //
-// Open addressing, with buckets of four slots. A key belongs into its home bucket, or into the first later bucket with
-// an empty slot. So a lookup reads whole sectors of 32 bytes, and ends at a bucket that has an empty slot. Keys enter by
-// compare-and-swap. Lookups and insertions may run at once, but removals only alone. A table is at most four fifths full,
-// so there is always an empty slot.
+// It uses open addressing, with buckets of four slots. A key belongs into its home bucket, or into the first later bucket with an empty
+// slot. So a lookup reads whole sectors of 32 bytes, and ends at a bucket that has an empty slot. Threads insert keys by compare-and-swap.
+// Lookups and insertions may run at the same time, but nothing else may run during removals. A table is at most four fifths full, so there
+// is always an empty slot.
 #pragma once
 
 #include <stdint.h>
@@ -38,14 +38,14 @@ struct NeardupTable {
     uint32_t first_record;
 };
 
-// Returns the number of buckets for that many keys.
+// Returns the number of buckets for the given number of keys.
 MILLRACE_BOTH uint64_t neardup_buckets(uint64_t keys) {
     return (keys * 5 + 4 * kNeardupSlots - 1) / (4 * kNeardupSlots);
 }
 
 constexpr uint32_t kNeardupAbsent = ~0u; // no label
 
-// Return where a slot's key and its label are. A key of 0 means that the slot is empty.
+// These functions return where a slot's key and its label are. A key of 0 means that the slot is empty.
 MILLRACE_BOTH unsigned long long *neardup_key_at(const NeardupTable &table, uint64_t slot) {
     return reinterpret_cast<unsigned long long *>(table.memory) + slot;
 }
@@ -79,7 +79,7 @@ __device__ inline bool neardup_find(const NeardupTable &table, unsigned long lon
     }
 }
 
-// Returns the label in a slot, kNeardupAbsent if it has none yet, and writes one.
+// These functions return and write the label in a slot. The label is kNeardupAbsent if none was written.
 __device__ inline uint32_t neardup_label(const NeardupTable &table, uint64_t slot) { return ~*neardup_label_at(table, slot); }
 __device__ inline void neardup_set_label(const NeardupTable &table, uint64_t slot, uint32_t label) {
     *neardup_label_at(table, slot) = ~label;

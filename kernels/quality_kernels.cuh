@@ -5,7 +5,7 @@
 // word, URL, phrase or line continues, so the segments' counters are sums. Only the paragraph that continues needs a
 // merge. A long record without newlines has one segment.
 //
-//   quality_scan     all counters but those of repeated pieces, and the statuses
+//  quality_scan     all counters except those of repeated pieces, and the statuses
 //   quality_settle   for long records: merges the paragraphs of segments, and prepares the set of pieces
 //   quality_repeats  the counters of repeated pieces
 //
@@ -59,8 +59,8 @@ MILLRACE_BOTH uint64_t quality_entries(uint64_t bytes, uint64_t rows) { return b
 struct QualityPart {
     uint32_t row;
     QualityText text;
-    QualityRange range; // empty if there is nothing to do, unless it is a whole record
-    bool whole;         // all of the record
+    QualityRange range; // may be empty for a whole record; if it is empty otherwise, there is nothing to do
+    bool whole;         // whether the part is the whole record
     bool any;           // whether the warp has something to do
 };
 
@@ -144,7 +144,7 @@ static __global__ void __launch_bounds__(kQualityThreads, kQualityBlocks) qualit
     if (part.any) scan_part(work, part, classes);
 }
 
-// Returns the number of pieces of a record that are entered into its set, at most.
+// Returns the maximum number of pieces that are entered into a record's set.
 __device__ inline uint32_t quality_pieces(const uint32_t *fields) { return fields[kNewlines] + 1 + 2 * fields[kParagraphs]; }
 
 // Counts the paragraphs with phrases that more than one segment of a long record contains.
@@ -222,16 +222,16 @@ static __global__ void __launch_bounds__(kQualityThreads) quality_repeats(Qualit
 constexpr uint32_t kNgramThreads = 128, kLongNgramThreads = 1024;
 constexpr uint32_t kLongNgramBlocks = 2; // per multiprocessor
 
-// Most words of a record whose memory is shared memory. With 512, quality_ngrams is 10 % faster on an H100 for records of
-// 2 KiB with about 340 words, because more blocks run at once, but records of 1024 words take five times as long.
+// Maximum number of words of a record that is processed in shared memory. With 512, quality_ngrams is 10 % faster on an H100 for records of
+// 2 KiB with about 340 words, because more blocks run at once. But records of 1024 words take five times as long.
 constexpr uint32_t kSharedWords = 1024;
 
-// What the search for n-grams needs in addition.
+// QualityWork, and what the search for n-grams needs in addition.
 struct QualityNgramsWork {
     QualityWork all;
     uint32_t shared_words; // at most kSharedWords
     uint32_t *memory;      // ngrams_memory(bytes, rows); not used if no record has more than shared_words words
-    uint32_t *waiting;     // rows + 1: the number of records for quality_long_ngrams, which is 0 at first, and the records
+    uint32_t *waiting;     // rows + 1 integers: the number of records for quality_long_ngrams, initially 0, and then these records
 };
 
 // Returns the number of integers of memory for the words of a batch. Each record has its part.

@@ -1,4 +1,4 @@
-// Lines of 32 bytes of text: Curator's lines, between newlines, and datatrove's, as str.splitlines of Python has them.
+// Lines of 32 bytes of text: Curator's lines, which end at newlines, and datatrove's, which end where Python's str.splitlines ends them.
 #pragma once
 
 #include "quality_words.cuh"
@@ -11,7 +11,7 @@ constexpr uint32_t kMostShort = 30, kLeastLong = 200; // characters of short_lin
 // The beginning of the line that continues in the next 32 bytes.
 struct QualityLine {
     uint32_t characters;
-    uint32_t first, last; // positions of the first and the last byte that is no space, or kNowhere
+    uint32_t first, last; // positions of the first and the last byte that isn't a space, or kNowhere
 
     // Adds the bytes of `range` to the beginning.
     __device__ void extend(uint32_t start, const QualityMasks &masks, uint32_t range) {
@@ -23,7 +23,7 @@ struct QualityLine {
     }
 };
 
-// Returns the line that ends before this lane's byte, if the bits of `breaks` end lines.
+// Returns the line that ends before this lane's byte. The bits of `breaks` are the ends of lines.
 __device__ inline QualityLine line_before(uint32_t start, const QualityMasks &masks, uint32_t breaks, const QualityLine &begun) {
     uint32_t before = bytes_before(), earlier_breaks = breaks & before;
     QualityLine line = begun;
@@ -69,7 +69,7 @@ struct QualityLines {
     }
 
 private:
-    // Counts the lines of Curator. The bits of `breaks` end lines.
+    // Counts the lines of Curator. The bits of `breaks` are the ends of lines.
     __device__ void count_lines(const QualityText &text, uint32_t start, const QualityMasks &masks, uint32_t breaks,
                                 QualityTally *tally) {
         if (breaks == 0) return line.extend(start, masks, kWholeWarp);
@@ -77,7 +77,7 @@ private:
         continue_line(start, masks, breaks, &line);
     }
 
-    // Counts the lines of datatrove. The bits of `breaks` end lines.
+    // Counts the lines of datatrove. The bits of `breaks` are the ends of lines.
     __device__ void count_dt_lines(const QualityText &text, uint32_t start, const QualityMasks &masks, uint32_t breaks,
                                    QualityTally *tally) {
         if (breaks == 0) return dt.extend(start, masks, kWholeWarp);

@@ -7,9 +7,9 @@
 // need a place in the table. In most texts few remain after n = 4. If all words are equal, only one entry is used, so the
 // time is proportional to the length for these texts too.
 //
-// Curator walks over the n-grams and adds, for one that it has seen before, the characters of its words that aren't
-// counted yet and one space between each two counted words. The sum doesn't need the walk: all words that seen n-grams
-// cover count once, each with one space, except the first word of a seen n-gram that covers no word of an earlier one.
+// Curator walks over the n-grams. For each one that it has seen before, it adds the characters of its words that aren't counted yet, and
+// one space between each two counted words. The sum doesn't need the walk: each word that a seen n-gram covers counts once, with one space.
+// Only the first word of a seen n-gram that covers no word of an earlier one has no space.
 #pragma once
 
 #include "math/quality_fields.cuh"
@@ -18,16 +18,16 @@
 namespace millrace {
 
 constexpr uint32_t kLeastGram = 5, kMostGram = 10, kGramCounters = kMostGram - kLeastGram + 1;
-constexpr uint32_t kShortWord = 32; // most bytes of a word that one thread hashes and compares; a warp does that for longer ones
+constexpr uint32_t kShortWord = 32; // maximum number of bytes of a word that one thread hashes and compares; a warp processes longer words
 
 // Equal words or n-grams are a class. Entries of the table and classes contain the position of the first one. A class has the
 // bit kAlone if it has one member. kNoEntry is an empty entry, and the class of an n-gram that can't be repeated.
 constexpr uint32_t kAlone = 1u << 31, kNoEntry = 0xffffffffu;
 
-// The number of 32-bit integers of memory for each word of a record.
+// The number of 32-bit integers of memory per word of a record.
 constexpr uint32_t kNgramMemory = 6;
 
-// Returns the most words that a text of that many bytes can have.
+// Returns the maximum number of words in a text of the given number of bytes.
 MILLRACE_BOTH uint64_t most_words(uint64_t bytes) { return (bytes + 1) / 2; }
 
 // What the threads of a block share.
@@ -48,7 +48,7 @@ __device__ inline bool space_at(const QualityText &text, uint32_t position, uint
 template <uint32_t kThreads>
 class NgramSearch {
 public:
-    // `memory` has kNgramMemory * words integers. `words` is the number of the text's words, and it is above 0.
+    // `memory` has kNgramMemory * words integers. `words` is the number of the text's words, at least 1.
     __device__ NgramSearch(const QualityText &text, uint32_t words, uint32_t *memory, NgramShared *shared, uint32_t seed)
         : text_(text), words_(words), starts_(memory), bytes_(memory + words), characters_(bytes_ + words), classes_(characters_ + words),
           table_(classes_ + words), capacity_(2 * words), shared_(shared), seed_(seed), byte_coefficient_(hash_coefficient(seed, 33)),
@@ -91,13 +91,13 @@ private:
     uint32_t *const starts_, *const bytes_, *const characters_; // of each word
     uint32_t *const classes_;                                   // of each word; before that, its hash and then its place in the table
     uint32_t *const table_;
-    uint32_t capacity_; // of the table: above the number of different keys
+    uint32_t capacity_; // number of places in the table, which is above the number of different keys
     NgramShared *const shared_;
     const uint32_t seed_, byte_coefficient_, first_coefficient_, last_coefficient_;
 
     static constexpr uint32_t kAhead = 4;
 
-    // Returns the first of the 32 words that the warp takes first. The next ones are kThreads words later.
+    // Returns the first of the 32 words with which the warp begins. Its next words are kThreads words later.
     static __device__ uint32_t first_of_warp() { return threadIdx.x / 32 * 32; }
 
     __device__ void clear() const {
@@ -109,7 +109,7 @@ private:
     __device__ void find_starts(uint32_t from, uint32_t to, Found found) const {
         uint32_t after_space = from == text_.begin || (from < to && space_at(text_, from - 1, text_.at(from - 1))) ? 1 : 0;
         for (; from < to; from += kAhead * 32) {
-            uint32_t bytes[kAhead]; // so that their loads overlap
+            uint32_t bytes[kAhead]; // read in advance, so that the loads overlap
             for (uint32_t i = 0; i < kAhead; i++) bytes[i] = text_.at(from + i * 32 + lane_id());
             for (uint32_t i = 0; i < kAhead; i++) {
                 uint32_t start = from + i * 32, position = start + lane_id();
@@ -183,7 +183,7 @@ private:
     __device__ uint32_t place_of(uint32_t hash) const { return static_cast<uint32_t>(static_cast<uint64_t>(hash) * capacity_ >> 32); }
     __device__ uint32_t place_after(uint32_t place) const { return place + 1 == capacity_ ? 0 : place + 1; }
 
-    // Writes an entry to an empty place. Returns kNoEntry, or the entry that is there.
+    // Writes an entry to an empty place. Returns kNoEntry, or the entry that the place has already.
     __device__ uint32_t claim(uint32_t place, uint32_t own) const {
         uint32_t found = *const_cast<volatile uint32_t *>(table_ + place);
         return found != kNoEntry ? found : atomicCAS(table_ + place, kNoEntry, own | kAlone);
@@ -191,7 +191,7 @@ private:
 
     // Combines an entry with an equal one, which claim has found.
     __device__ void combine(uint32_t place, uint32_t found, uint32_t own) const {
-        if (found > own) atomicMin(table_ + place, min(found & ~kAlone, own)); // true for entries with kAlone too
+        if (found > own) atomicMin(table_ + place, min(found & ~kAlone, own)); // an entry with kAlone is always greater
     }
 
     // Enters a word or n-gram into the table, and returns its place. equal(other) compares it with another one.

@@ -81,7 +81,7 @@ static_assert(all_phrases_found(), "a phrase begins with none of kBeginnings");
 static __device__ const QualityBeginnings quality_beginnings = make_beginnings();
 static __device__ const QualityPhrases quality_phrases = make_phrases();
 
-// Returns whether a phrase is at a position. Case doesn't matter.
+// Returns whether a phrase is at a position, ignoring case.
 __device__ inline bool phrase_at(const QualityText &text, uint32_t position, uint32_t phrase) {
     for (uint32_t i = quality_phrases.starts[phrase]; i < quality_phrases.starts[phrase + 1]; i++) {
         uint32_t byte = text.at(position++);
@@ -97,7 +97,7 @@ struct QualityFound {
     uint32_t policy, lorem;
 };
 
-// Searches for phrases at each lane's position, if `beginning` is one of kBeginnings, or 0.
+// Searches for phrases at each lane's position. `beginning` is one of kBeginnings, or 0 if no phrase begins there.
 __device__ inline QualityFound find_phrases(const QualityText &text, uint32_t position, uint32_t beginning) {
     bool policy = false, lorem = false;
     uint32_t possible = beginning == 0 ? 0 : quality_beginnings.phrases[beginning_slot(beginning)];
@@ -115,7 +115,7 @@ __device__ inline QualityFound find_phrases(const QualityText &text, uint32_t po
 
 // URLs. All lanes have the same values.
 struct QualityUrls {
-    uint32_t end; // end of the last URL, for a URL doesn't begin inside of another
+    uint32_t end; // end of the last URL; no URL begins inside another
 
     // Counts the URL that begins with the "http" at a position, if there is one.
     __device__ void count(const QualityText &text, const uint32_t *classes, uint32_t position, QualityTally *tally) {

@@ -43,7 +43,7 @@ __device__ inline QualityRange trim(const QualityText &text) {
     return range;
 }
 
-// What a walk over lines has seen.
+// The results of a walk over lines.
 struct QualityLineWalk {
     QualityRange lines;  // from the first line that isn't empty to the last one
     uint32_t paragraphs; // number of sequences of lines without an empty line between them
@@ -52,7 +52,7 @@ struct QualityLineWalk {
 
 class QualityRepeats {
 public:
-    uint32_t total; // of field kScanFields + lane_id()
+    uint32_t total; // of the field kScanFields + lane_id()
 
     __device__ QualityRepeats(const QualityText &text, const QualitySet &set, uint32_t seed, QualityRange trimmed)
         : total(0), text_(text), set_(set), hash_(seed), trimmed_(trimmed) {}
@@ -82,7 +82,7 @@ private:
 
     __device__ bool newline_at(uint32_t position) const { return text_.at(position) == '\n'; }
 
-    // Counts empty lines and the empty paragraph of datatrove.
+    // Counts the empty lines at both ends of the text, and the empty paragraph of datatrove.
     __device__ void count_once() {
         uint32_t empty = text_.begin == text_.end ? 1 : newline_at(text_.begin) + newline_at(text_.end - 1);
         add(kGrLines, empty);
@@ -90,7 +90,7 @@ private:
         if (trimmed_.from == trimmed_.to) add(kGrParagraphs, 1);
     }
 
-    // Returns the first position from `position` on that is no newline.
+    // Returns the first position from `position` on that doesn't have a newline.
     __device__ uint32_t after_newlines(uint32_t position) const {
         for (;; position += 32) {
             uint32_t others = ballot(!newline_at(position + lane_id()));
@@ -146,7 +146,7 @@ private:
         return false;
     }
 
-    // Enters a piece, and counts it if an equal one is there.
+    // Enters a piece, and counts it if the set had an equal one.
     __device__ void enter(QualityKind kind, const QualityPiece &piece, QualityField count, QualityField count_characters) {
         if (!set_.enter(text_.batch, kind, piece)) return;
         add(count, 1), add(count_characters, characters(piece));
@@ -171,15 +171,15 @@ private:
         }
     }
 
-    // Returns whether all paragraphs of the whole text that have content are different: equal ones begin with equal lines.
-    // The lines say nothing about paragraphs that lose spaces at an end of the text.
+    // Returns whether all paragraphs with content are different, in a part that is the whole text. Equal paragraphs begin with equal lines.
+    // This doesn't hold for paragraphs that lose spaces at an end of the text.
     __device__ bool all_different(const QualityLineWalk &walk) const {
         return walk.paragraphs != 0 && !walk.repeated && trimmed_.from == walk.lines.from && trimmed_.to == walk.lines.to;
     }
 
     // Counts the paragraphs of a text for which all_different is true. All but one of the empty paragraphs are repeated.
     __device__ void count_different(const QualityLineWalk &walk, uint32_t all) {
-        uint32_t newlines = text_.end - walk.lines.to, last = newlines >= 2 && newlines % 2 == 1 ? 1 : 0; // a newline alone
+        uint32_t newlines = text_.end - walk.lines.to, last = newlines >= 2 && newlines % 2 == 1 ? 1 : 0; // the last newline of an odd number is a paragraph of its own
         uint32_t empty = all - walk.paragraphs - last;
         add(kGrParagraphs, walk.paragraphs);
         if (empty > 1) add(kRepeatedParagraphs, empty - 1);
@@ -200,8 +200,8 @@ private:
         return limit;
     }
 
-    // Returns whether the content of a paragraph begins at a position, which may be the end of the text: after two or
-    // more newlines, or after the newlines at the start of the text.
+    // Returns whether the content of a paragraph begins at a position, which may be the end of the text. Content follows two or more
+    // newlines, or the newlines at the start of the text.
     __device__ bool content_at(uint32_t position) const {
         if (position > text_.end || newline_at(position)) return false;
         if (position == text_.begin) return true;
@@ -230,7 +230,7 @@ private:
         }
     }
 
-    // Counts the paragraphs whose content begins at a position, with that many newlines before it. Returns the content's end.
+    // Counts the paragraphs whose content begins at a position, after the given number of newlines. Returns the content's end.
     __device__ uint32_t content(uint32_t from, uint32_t newlines) {
         bool unused = false;
         QualityPiece plain = hash_until(from, &unused, [this](uint32_t position, uint32_t byte) { return byte == '\n' && newline_at(position + 1); });

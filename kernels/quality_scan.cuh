@@ -1,4 +1,4 @@
-// The scan of a text by one warp: all counters but those of repeated lines and paragraphs.
+// The scan of a text by one warp: all counters except those of repeated lines and paragraphs.
 //
 // The warp reads 32 bytes at a time, one per lane. Each lane looks up the class of its byte. Ballots turn classes into
 // masks of 32 bytes, so that finding the beginning of a word or a line is arithmetic on masks. The state between two
@@ -14,9 +14,8 @@
 
 namespace millrace {
 
-// What a segment of a long record says about the paragraphs at its ends, as bits. A head is the paragraph that began
-// before the segment, and a tail is the one that continues after it. Without kCut they are the same paragraph, and
-// the tail's bits are valid.
+// The bits of a segment of a long record for the paragraphs at its ends. The head is the paragraph that began before the segment, and the
+// tail is the one that continues after it. Without kCut, both are the same paragraph, and the tail's bits are valid.
 constexpr uint32_t kCut = 1, kHeadPolicy = 2, kHeadLorem = 4, kTailPolicy = 8, kTailLorem = 16;
 
 struct QualityParagraphs {
@@ -35,7 +34,7 @@ struct QualityParagraphs {
         lorem = lorem || (found.lorem & rest) != 0;
     }
 
-    // Returns the bits of the segment.
+    // Returns the segment's bits.
     __device__ uint32_t summary() const { return ends | (policy ? kTailPolicy : 0) | (lorem ? kTailLorem : 0); }
 
 private:

@@ -1,8 +1,7 @@
-// A set of pieces of text, to find repeated ones: all but the first of equal pieces.
+// A set of pieces of text. It finds repeated pieces, which are all but the first of equal pieces.
 //
-// Pieces are equal if their bytes are. The hash only
-// determines where an entry is, so a bad hash costs time and nothing else. Its coefficients are secret and random, so
-// nobody can prepare pieces with equal hashes.
+// Pieces are equal if their bytes are equal. The hash only determines where an entry is, so a bad hash only costs time. Its coefficients
+// are secret and random, so nobody can prepare pieces with equal hashes.
 #pragma once
 
 #include "math/murmur3.cuh"
@@ -50,7 +49,7 @@ private:
 
 enum class QualityKind : uint32_t { line = 1, paragraph = 2, gr_paragraph = 3 };
 
-// A piece of a text. A hash of equal pieces is equal.
+// A piece of a text. Equal pieces have equal hashes.
 struct QualityPiece {
     uint32_t from, to;
     uint32_t hash;
@@ -75,7 +74,7 @@ struct QualitySet {
         __syncwarp();
     }
 
-    // Enters a piece. Returns whether an equal one is there.
+    // Enters a piece. Returns whether the set had an equal one.
     __device__ bool enter(const uint8_t *batch, QualityKind kind, const QualityPiece &piece) const {
         uint32_t bytes = piece.to - piece.from, mixed = murmur3_finish(piece.hash, bytes ^ static_cast<uint32_t>(kind) << 30);
         uint64_t head = static_cast<uint64_t>(kind) << 31 | bytes, own = head << 31 | piece.from;
@@ -90,10 +89,10 @@ struct QualitySet {
     }
 };
 
-// The number of entries above the bytes of a record. All of a record's pieces together are at most its bytes + 4.
+// The number of entries beyond the bytes of a record. A record of n bytes has at most n + 4 pieces.
 constexpr uint32_t kSpareEntries = 16;
 
-// Returns the capacity of the set for a record of that many bytes with at most `pieces` pieces.
+// Returns the capacity of the set for a record with the given number of bytes and at most `pieces` pieces.
 __device__ inline uint32_t set_capacity(uint32_t bytes, uint32_t pieces) {
     return (pieces < bytes / 2 ? 2 * pieces : bytes) + kSpareEntries;
 }

@@ -6,8 +6,8 @@
 
 namespace millrace {
 
-// Packed counters. Each lane counts in bytes, four in a word, and each of them at most kMostTallied times before flush.
-// After flush, lane f holds the total of field f. The fields up to kScanFields fit in a warp.
+// Packed counters. Each lane counts in bytes, four to a word. It counts at most kMostTallied times before flush. After flush, lane f holds
+// the total of field f. The fields up to kScanFields fit in a warp.
 struct QualityTally {
     static constexpr uint32_t kMostTallied = 255; // 32 * 255 fit in 16 bits
 

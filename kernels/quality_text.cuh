@@ -126,7 +126,7 @@ __device__ inline bool ends_in_dots(const QualityText &text, uint32_t last, uint
     return byte == '.' ? three_dots(text, last) : byte == 0xa6 && dots_character(text, last);
 }
 
-// Returns the number of characters between the brackets of a mark that ends at a position, or 0 without dots there.
+// Returns the number of characters between the brackets of a mark that ends at a position, or 0 if no dots are there.
 __device__ inline uint32_t dots_before(const QualityText &text, uint32_t last) {
     uint32_t byte = text.at(last - 1);
     return !ends_in_dots(text, last - 1, byte) ? 0 : byte == '.' ? 3 : 1;
@@ -148,7 +148,7 @@ __device__ inline uint32_t mark_characters(const QualityText &text, uint32_t las
     }
 }
 
-// Returns whether "read more" in any case ends at a position.
+// Returns whether "read more" ends at a position, ignoring case.
 __device__ inline bool read_more(const QualityText &text, uint32_t last) {
     const char *phrase = "erom daer"; // from the end, because most lines differ there
     for (uint32_t i = 0; i < 9; i++) {
@@ -158,8 +158,7 @@ __device__ inline bool read_more(const QualityText &text, uint32_t last) {
     return true;
 }
 
-// Returns whether a line whose last character that is no space ends at this position, with this byte, counts in
-// ellipsis_lines.
+// Returns whether a line counts in ellipsis_lines. Its last character that isn't a space ends at `last` with this byte.
 __device__ inline bool ends_in_ellipsis(const QualityText &text, uint32_t last, uint32_t byte) {
     if (mark_characters(text, last, byte) != 0) return true;
     if (byte == '.') return text.at(last - 1) == '.' && read_more(text, last - 2);

@@ -1,4 +1,4 @@
-// Words of 32 bytes of text. A word is a longest sequence of characters that are no spaces.
+// Words of 32 bytes of text. A word is a sequence of characters between spaces.
 #pragma once
 
 #include "quality_tally.cuh"
@@ -19,7 +19,7 @@ struct QualityWord {
     bool alphabetic, ends_with_hash;
 };
 
-// Returns whether the `characters` characters, whose last four bytes are in `quad`, are one of eight common words.
+// Returns whether a word of `characters` characters, whose last four bytes are in `quad`, is one of the eight common words.
 __device__ inline bool is_common_word(uint32_t characters, uint32_t quad) {
     if (characters == 2) {
         uint32_t pair = quad >> 16;
@@ -46,7 +46,7 @@ __device__ inline bool is_mark(const QualityText &text, uint32_t characters, uin
 __device__ inline void count_words(const QualityText &text, uint32_t start, const QualityMasks &masks, uint32_t quad,
                                    QualityWord *word, QualityTally *tally) {
     uint32_t letters = ~masks.spaces;
-    uint32_t runs = masks.hashes & ~(masks.hashes >> 1 | (word->ends_with_hash ? kFirstByte : 0)); // where runs of # begin
+    uint32_t runs = masks.hashes & ~(masks.hashes >> 1 | (word->ends_with_hash ? kFirstByte : 0)); // the bits where runs of # begin
     uint32_t ends = masks.spaces & (letters >> 1 | (word->characters != 0 ? kFirstByte : 0));
     if (ends >> lane_id() & 1) {
         uint32_t before = bytes_before(), spaces = masks.spaces & before, range = before & bytes_after(spaces);

@@ -8,13 +8,13 @@ import (
 	"millrace/internal/operator/neardup"
 )
 
-// neardupName is the name of the operator neardup, which says for each record whether a near-duplicate came before. Its kernel computes the
-// keys of package neardup, which divide a signature of minhash into bands. Values are verdicts of that package.
+// neardupName is the name of the operator neardup, which reports for each record whether a near-duplicate came before it. Its kernel
+// computes the keys of package neardup, which divide a signature of minhash into bands. Values are verdicts of that package.
 const neardupName = "neardup"
 
 // neardupParameters are the parameters of neardup's kernel.
 type neardupParameters struct {
-	keys    neardup.Parameters // without Records, on which keys don't depend
+	keys    neardup.Parameters // without Records, which keys don't depend on
 	minhash *minhashParameters
 }
 

@@ -2,10 +2,10 @@
 // that writes and checks result messages.
 //
 // This package implements every built-in operator twice. The two share no code except murmur3, minhash's parameters and the keys of package
-// neardup, which have tests of their own. The reference (Operator.AppendReference) is simple, processes one payload at a time, and defines the correct result. The host
-// kernel (HostKernels) is fast, processes a whole ragged batch, and runs on the host and sim devices. It may have variants for several
-// instruction sets (package simd). The GPU kernel of the same name is a third implementation. All must return the same bytes for the same
-// payload. An operator's declaration determines its parameters and encodings (package compiled).
+// neardup, which have tests of their own. The reference (Operator.AppendReference) is simple, processes one payload at a time, and defines
+// the correct result. The host kernel (HostKernels) is fast, processes a whole ragged batch, and runs on the host and sim devices. It may
+// have variants for several instruction sets (package simd). The GPU kernel of the same name is a third implementation. All must return the
+// same bytes for the same payload. An operator's declaration determines its parameters and encodings (package compiled).
 //
 // The worker parses MILLRACE_OPERATORS with ParseList, package streams runs the operators, and internal/ingest writes
 // their results with Format. Start reading with this file, then parse.go and format.go.

@@ -17,8 +17,7 @@ int32_t check_shape(const Batch *batch, millrace_error *error) {
                 static_cast<unsigned long long>(kMostInBatch));
 }
 
-// Returns the number of blocks of that many threads for that many items, at most `most`. Kernels stride over the
-// remaining items.
+// Returns the number of blocks with `threads` threads each for `items` items, at most `most`. Kernels stride over the remaining items.
 inline uint32_t blocks_for(uint64_t items, uint32_t threads, uint32_t most) {
     uint64_t blocks = (items + threads - 1) / threads;
     return blocks < most ? static_cast<uint32_t>(blocks) : most;

@@ -13,7 +13,7 @@ using namespace millrace;
 
 namespace {
 
-// Executes at once. It counts the launches of each kind that some test must reach.
+// Executes at once. It counts launches of the kinds that the tests must reach.
 struct HostQueue {
     uint32_t settled_together = 0, moves = 0;
 
@@ -83,7 +83,7 @@ std::vector<NeardupAnswer> answers(const NeardupStream &stream, const NeardupSha
     return all;
 }
 
-// Applies the stream in batches of random sizes. Before some, it applies and undoes another batch.
+// Applies the stream in batches of random sizes. Before some batches, it applies and undoes another batch.
 void check_batches(Random &random, const char *what, const Case &c, const NeardupStream &stream, const std::vector<NeardupAnswer> &want,
                    const std::vector<uint64_t> &carried) {
     HostIndex own(c.shape, c.one_block);
@@ -121,7 +121,7 @@ unsigned long long replay(HostIndex &own, const NeardupStream &stream, const std
     return conflicts;
 }
 
-// Replays the log of the first records and applies the others, some after each replay.
+// Replays the log of a stream in parts. After some parts, it applies the next records instead.
 void check_replay(Random &random, const char *what, const Case &c, const NeardupStream &stream, const std::vector<NeardupAnswer> &want,
                   const std::vector<uint64_t> &carried) {
     HostIndex own(c.shape, c.one_block);

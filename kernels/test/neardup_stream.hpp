@@ -14,11 +14,11 @@
 
 namespace millrace {
 
-// Describes a kind of stream by how often records share bands with earlier ones, in percent.
+// A kind of stream: how often, in percent, records share bands with earlier ones.
 struct NeardupMix {
     const char *name;
     uint32_t near;     // a record copies most bands of one earlier record
-    uint32_t recent;   // how far back that record is at most; 0 is the whole stream
+    uint32_t recent;   // maximum distance to that record; 0 is the whole stream
     uint32_t mosaic;   // a record takes each band from another earlier record
     bool chain;        // each record shares one band with the record before
     uint32_t universe; // number of different values of a band; 0 is unlimited
@@ -60,7 +60,7 @@ struct NeardupStream {
     uint32_t records() const { return static_cast<uint32_t>(positions.size()); }
 };
 
-// What one record gives: its row, the `also` labels, and the carried labels with their bands.
+// The results of one record: its row, the `also` labels, and the carried labels with their bands.
 struct NeardupAnswer {
     NeardupRow row;
     std::vector<NeardupPosition> also, carried;
@@ -161,8 +161,8 @@ struct NeardupLog {
     std::vector<uint32_t> key_labels;
     uint32_t carries = 0;
 
-    // Adds a record. `number` is its number in its generation, of `limit` records, and `carries_before` that of labels that
-    // the records before it would have carried over.
+    // Adds a record. `number` is its number in its generation of `limit` records. `carries_before` is the number of labels that the
+    // generation's earlier records would have carried over.
     void add(const NeardupAnswer &answer, const unsigned long long *record_keys, uint64_t number, uint64_t limit, uint64_t carries_before) {
         labels.push_back(answer.row.label);
         for (uint32_t b = 0; b < 64; b++) {

@@ -14,8 +14,8 @@ using Counters = std::map<std::string, uint32_t>;
 struct Division {
     uint32_t tile, longest_whole, seed;
     bool ngrams;
-    uint32_t shared_words; // most words of a record for quality_ngrams; quality_long_ngrams takes the others
-    bool large_blocks;     // whether its blocks have as many threads as on a GPU, which are slow fibers here
+    uint32_t shared_words; // maximum number of words of a record for quality_ngrams; quality_long_ngrams takes the others
+    bool large_blocks;     // whether blocks have as many threads as on a GPU; threads are slow fibers here
 };
 
 // Large tiles that leave every record whole, and tiles that divide most records.
@@ -61,7 +61,7 @@ static QualityResult run_quality(const Batch &batch, const Division &division) {
     return result;
 }
 
-// Compares the results of a row. `counters` has more than the operator, or is empty for a row that is no UTF-8.
+// Compares the results of a row. `counters` also has counters that the operator lacks. It is empty for a row that isn't UTF-8.
 static void check_row(const char *what, const std::string &text, const QualityResult &got, uint32_t row, const Counters &counters, const Division &d) {
     CHECK_EQUAL(got.status[row], counters.empty() ? 1u : 0u, "status of %s, row %u of %zu bytes, tiles of %u", what, row, text.size(), d.tile);
     for (uint32_t f = 0; f < got.stride; f++) {
@@ -95,7 +95,7 @@ static void check_texts(const char *what, const Rows &rows, uint32_t lead, const
     }
 }
 
-// Pieces of random texts.
+// Parts of random texts.
 static const char *const pieces[] = {
     "a", "the", "and", "with", "be", "of", "to", "that", "have", "#", "##", "...", "[...]", "(...)", "…", "[…]", "-»", "»", "(…)",
     "read more", "READ more..", "read  more", ".", "?", "!", "\"", "'", "•", "◦", "-", "*", "‣", " ", " ", " ", "\t", "\r", "\r\n", "\n", "\n",
@@ -113,7 +113,7 @@ static std::string random_text(Random &random, uint32_t count) {
     return text;
 }
 
-// Every kind of bytes that are no UTF-8, with text before and after it.
+// Every kind of bytes that aren't UTF-8, with text before and after them.
 static Rows invalid_texts(Random &random) {
     Rows rows;
     for (const char *bad : {"\x80", "\xbf", "\xc0\x80", "\xc1\xbf", "\xc2", "\xdf", "\xe0\x80\x80", "\xe0\x9f\xbf", "\xe1\x80", "\xed\xa0\x80",
@@ -144,7 +144,7 @@ static void check_edges() {
     }
 }
 
-// All texts of at most that many characters of an alphabet.
+// Returns all texts of at most `most` characters of an alphabet.
 static Rows all_texts(const std::string &alphabet, uint32_t most) {
     Rows rows = {""};
     for (size_t from = 0, length = 0; length < most; length++) {
@@ -213,7 +213,7 @@ static void check_ngrams(Random &random) {
         for (uint32_t few : {1u, 2u, 3u, 10u, 22u, most, most}) rows.push_back(gram_text(random, random.below(few == most ? 600 : 120), few));
         check_texts("words", rows, round, {kQualityTile, kQualityWhole, round, true, round % 2 == 0 ? kSharedWords : 40, false});
     }
-    Rows counts; // of words: none, too few, just enough
+    Rows counts; // numbers of words: none, too few, just enough
     for (uint32_t count = 0; count < 70; count++) counts.push_back(count % 2 == 0 ? gram_text(random, count, 1) : gram_text(random, count, 3));
     check_texts("few words", counts, 0, divisions[0]);
     Rows varied(2); // n-grams that differ in one word, which has the same number of bytes

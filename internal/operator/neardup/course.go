@@ -6,20 +6,20 @@ import "fmt"
 // tables are.
 type course struct {
 	parameters Parameters
-	batch      int // records of a batch at most
+	batch      int // maximum number of records in a batch
 	state
 
 	parts    [2]int // number of records of the last batch that are in the young generation, and in the next one
 	undoable bool
-	before   state // the last batch
+	before   state // the state before the last batch
 
 	start  uint64 // the generation with which the log began
-	broken error  // a replay failed
+	broken error  // error after which the state is unusable; nil if there is none
 }
 
 // state is the place of an index in the stream.
 type state struct {
-	applied    uint64   // number of records, including those of generations before a trimmed log
+	applied    uint64   // number of records, including those that a trimmed log lacks
 	generation uint64   // number of the young generation
 	last       Position // of the last record
 }
@@ -30,7 +30,7 @@ func (c *course) Applied() (records uint64, last Position) { return c.applied, c
 // end returns the number of records at which the young generation is full.
 func (c *course) end() uint64 { return (c.generation + 1) * uint64(c.parameters.Records) }
 
-// check returns an error unless a batch of records with that number of keys may follow.
+// check returns an error unless a batch with these positions and this number of keys may follow the last one.
 func (c *course) check(positions []Position, keys int) error {
 	if err := c.ready(); err != nil {
 		return err
@@ -51,7 +51,7 @@ func (c *course) check(positions []Position, keys int) error {
 	return nil
 }
 
-// ready returns an error if verdicts would miss records that the log lacked.
+// ready returns an error if the log lacked records that the next verdicts need.
 func (c *course) ready() error {
 	if c.broken != nil {
 		return c.broken
@@ -63,7 +63,7 @@ func (c *course) ready() error {
 }
 
 // follow prepares for the records of a log entry, or returns an error if the entry isn't the next one. turns reports whether the entry
-// begins a generation after a full one.
+// begins a new generation because the young one is full.
 func (c *course) follow(h Header) (turns bool, err error) {
 	records := uint64(h.Parameters.Records)
 	switch applied := h.Generation*records + uint64(h.First); {

@@ -17,15 +17,15 @@ type generation struct {
 	positions []Position
 
 	firstRecord uint32
-	carried     int // labels that the records would have carried over so far, if there were room for all
+	carried     int // number of labels that the records would carry over so far if there were room for all
 
 	// multiplier is odd and random, so nobody can choose texts whose keys collide in the table. Results don't depend on it.
 	multiplier uint64
 
-	goroutines int // that put keys; 0 for the usual number. Tests set it.
+	goroutines int // number of goroutines that put keys, or 0 for the default; only tests set it
 }
 
-// room is the size of a generation: the number of records and of labels that they can carry over.
+// room is the size of a generation: the numbers of its records, and of the labels that they can carry over.
 type room struct{ records, carried int }
 
 // slots returns the number of slots of a table for the keys of n records.
@@ -97,8 +97,8 @@ type carry struct {
 	label Position
 }
 
-// insert applies changes of records, and returns the number of keys that are there already. Only a generation with room for Parameters.Records
-// carried labels can take them.
+// insert applies the changes of records. It returns the number of keys that the table had already. The generation must have room for
+// Parameters.Records carried labels.
 func (g *generation) insert(in *Inserts) (conflicts int) {
 	copy(g.positions[int(g.firstRecord)+in.First:], in.Labels)
 	copy(g.positions[in.FirstCarried:], in.CarriedLabels)

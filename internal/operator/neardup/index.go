@@ -5,8 +5,8 @@ import (
 	"math/bits"
 )
 
-// Index is the index of one partition. It takes batches of records, and can undo the last one. Create it with New. All methods are for one
-// goroutine at a time.
+// Index is the index of one partition. It takes batches of records, and can undo the last one. Create it with New. Only one goroutine at a
+// time may call its methods.
 type Index struct {
 	course
 
@@ -17,8 +17,8 @@ type Index struct {
 	step     step
 	rows     []row     // memory for a batch
 	verdicts []Verdict // of the last batch
-	carried  int       // by the young generation before the last batch
-	inserts  *Inserts  // memory of changes
+	carried  int       // number of labels that the young generation carried over before the last batch
+	inserts  *Inserts  // memory for changes
 }
 
 // spareRoom returns the size of the spare generation.
@@ -26,8 +26,8 @@ func (p Parameters) spareRoom(batch int) room {
 	return room{records: batch, carried: min(p.Records, batch*p.Bands)}
 }
 
-// Bytes returns the memory of an index in bytes, all of which New allocates. Only the index itself, some hundred bytes, comes on top. Each batch
-// has at most batch records.
+// Bytes returns the size of the memory that New allocates, in bytes, without the Index itself (some hundred bytes). batch is the maximum
+// number of records in a batch.
 func Bytes(p Parameters, batch int) (int64, error) {
 	if err := p.Validate(); err != nil {
 		return 0, err
@@ -66,9 +66,9 @@ func New(p Parameters, batch int) (*Index, error) {
 	}, nil
 }
 
-// Apply returns the verdicts on consecutive records and inserts their keys. It takes the position and the keys (AppendKeys) of each record that
-// has a verdict. Positions ascend from batch to batch, so a batch can't be applied twice. The verdicts are valid until the next call of Apply.
-// If Apply returns an error, the index is unchanged. The batches before can't be undone any more.
+// Apply returns the verdicts on consecutive records and inserts their keys. It takes the position and the keys (AppendKeys) of each record
+// that has a verdict. Positions ascend from batch to batch, so a batch can't be applied twice. The verdicts are valid until the next call
+// of Apply. If Apply returns an error, the index is unchanged. Otherwise, Undo can no longer remove earlier batches.
 func (x *Index) Apply(positions []Position, keys []uint64) ([]Verdict, error) {
 	if err := x.check(positions, len(keys)); err != nil {
 		return nil, err
@@ -150,9 +150,9 @@ func (x *Index) Undo() error {
 	return nil
 }
 
-// AppendLog appends the log entries of the records [first, end) of the last batch, of at most limit bytes each. The entries of all
-// records, in order, describe all changes, so replaying them gives an index with the same answers. Entries with rows of two generations
-// don't exist. The limit is from MinEntry to MaxEntry. Call AppendLog before the next call of Apply, Undo or Replay.
+// AppendLog appends the log entries of the records [first, end) of the last batch, of at most limit bytes each. The entries of all records,
+// in order, describe all changes, so replaying them gives an index with the same answers. No entry has rows of two generations. The limit
+// is from MinEntry to MaxEntry. Call AppendLog before the next call of Apply, Undo or Replay.
 func (x *Index) AppendLog(entries [][]byte, first, end, limit int) ([][]byte, error) {
 	return x.appendLog(entries, func(i int) row { return x.rows[i] }, first, end, limit)
 }

@@ -4,19 +4,19 @@ import "slices"
 
 // Inserts are the changes of consecutive records of one generation, as a log has them.
 type Inserts struct {
-	First         int        // number of the first record in its generation. It follows the last one, or is 0 after a full generation.
+	First         int        // number of the first record in its generation; 0 begins a generation
 	Labels        []Position // of each record
 	Carries       int        // sum of the records' Result.Carries
-	FirstCarried  int        // labels that the records before them in the generation carry over
+	FirstCarried  int        // number of labels that earlier records of the generation carry over
 	CarriedLabels []Position // the labels that these records carry over
 	Keys          []uint64
 	KeyLabels     []uint32 // of each key: the number of its carried label, or Parameters.Records plus the number of its record in the generation
 
 	parameters Parameters
-	carried    int // labels that the records before them in the generation would carry over, if there were room for all
+	carried    int // like FirstCarried, but including the labels for which there was no room
 }
 
-// newInserts returns a list with memory for the changes of n records.
+// newInserts returns empty Inserts with memory for the changes of n records.
 func newInserts(p Parameters, n int) *Inserts {
 	return &Inserts{
 		Labels: make([]Position, 0, n), CarriedLabels: make([]Position, 0, n*p.Bands),
@@ -24,8 +24,8 @@ func newInserts(p Parameters, n int) *Inserts {
 	}
 }
 
-// begin empties the list. first is the number of its first record, and carried that of the labels that the records before it carry over, also
-// of those for which there was no room.
+// begin empties the list. first is the number of its first record in the generation. carried is the number of labels that earlier records
+// carry over, including those for which there was no room.
 func (in *Inserts) begin(p Parameters, first, carried int) {
 	in.parameters = p
 	in.First, in.Carries, in.carried, in.FirstCarried = first, 0, carried, min(carried, p.Records)

@@ -92,10 +92,10 @@ func (p Parameters) maxRow() int {
 // bitBytes returns the size of a set of bands.
 func (p Parameters) bitBytes() int { return (p.Bands + 7) / 8 }
 
-// MinEntry returns the smallest limit of a log entry's size in bytes. Every record fits into an entry of that size.
+// MinEntry returns the smallest limit that AppendLog takes, in bytes. Every record fits into an entry of that size.
 func (p Parameters) MinEntry() int { return headerSize + p.maxRow() }
 
-// MaxEntry is the largest limit of a log entry's size in bytes.
+// MaxEntry is the largest limit that AppendLog takes, in bytes.
 const MaxEntry = 1 << 30
 
 // appendLog implements Index.AppendLog. rowOf returns the row of a record of the last batch, which is valid until the next call.
@@ -117,13 +117,13 @@ func (c *course) appendLog(entries [][]byte, rowOf func(i int) row, first, end, 
 	return entries, nil
 }
 
-// appendEntries appends the entries of the records [from, to), which are of one generation and begin in the given state.
+// appendEntries appends the entries of the records [from, to), which are of one generation. s is the state before them.
 func (p Parameters) appendEntries(entries [][]byte, s state, rowOf func(i int) row, from, to, limit int) [][]byte {
 	h := Header{
 		Parameters: p, Generation: s.applied / uint64(p.Records), First: int(s.applied % uint64(p.Records)),
 		Previous: s.last, Last: s.last,
 	}
-	// An entry grows from its header and keys. The rows follow them when the entry is complete.
+	// Keys are appended to the entry at once. The rows follow the keys when the entry is complete.
 	var entry, rows, encoded []byte
 	begin := func(left int) {
 		entry, rows = make([]byte, headerSize, min(limit, headerSize+left*(8*p.Bands+usualRow))), rows[:0]
@@ -155,7 +155,7 @@ func (p Parameters) appendEntries(entries [][]byte, s state, rowOf func(i int) r
 // usualRow is the space that appendEntries allocates for a row without its keys, in bytes.
 const usualRow = 16
 
-// appendRow appends a row without its keys. It follows a record with the given position.
+// appendRow appends a row without its keys. previous is the position of the record before it.
 func (p Parameters) appendRow(b []byte, r row, previous Position) []byte {
 	b = binary.AppendUvarint(b, r.position.Sequence-previous.Sequence)
 	if r.position.Sequence == previous.Sequence {

@@ -14,13 +14,13 @@
 // # Generations
 //
 // The index has two generations, of Parameters.Records records each. Record number i of all records with a verdict belongs to generation
-// i/Records. When the first record of a new generation arrives, the old generation is dropped and the young one becomes the old one. Keys are
-// looked up in both. A key that is found only in the old generation is copied to the young one with its label, so it survives as long as
-// records have it.
+// i/Records. When the first record of a new generation arrives, the old generation is dropped and the young one becomes the old one. Keys
+// are looked up in both. A key that is found only in the old generation is copied to the young one with its label, so a key survives as
+// long as new records have it.
 //
-// A generation can carry Records labels over from the old one. Each record takes as many as its copied keys have different labels. If they are
-// used up, the copied keys of a record get the record's label instead of their own. Both are positions of the same group of duplicates. This
-// happens only if the average record copies keys of more than one label.
+// A generation can carry Records labels over from the old one. Each record uses one for each different label of its copied keys. If they
+// are used up, the copied keys of a record get the record's label instead of their own. Both are positions of the same group of duplicates.
+// This happens only if the average record copies keys of more than one label.
 //
 // # Keys
 //
@@ -54,8 +54,8 @@ import (
 
 // Limits of Parameters.
 const (
-	MaxBands   = 64      // a word has a bit for each band
-	MaxHashes  = 1024    // of operator minhash
+	MaxBands   = 64      // a uint64 has a bit for each band
+	MaxHashes  = 1024    // the limit of the operator minhash
 	MaxRecords = 1 << 30 // so that labels have 32 bits
 )
 
@@ -87,8 +87,8 @@ func (p Parameters) Validate() error {
 	return errors.Join(errs...)
 }
 
-// ParseBlock returns the parameters in the block of the operator's kernel: uint32 bands, rows, k and seed, little-endian. A generation has the
-// given number of records.
+// ParseBlock returns the parameters in the parameter block of the operator's kernel: uint32 bands, rows, k and seed, little-endian. records
+// is the number of records in a generation.
 func ParseBlock(block []byte, records int) (p Parameters, err error) {
 	if len(block) != 16 {
 		return p, fmt.Errorf("the parameter block has %d bytes, want 16", len(block))

@@ -13,17 +13,17 @@ type place struct {
 }
 
 const (
-	// putAhead is the number of keys that are looked up together. A large table is in memory and not in a cache, and a core waits for
-	// many slots at once if it knows them in advance.
+	// putAhead is the number of keys that are looked up together. A large table doesn't fit into a cache. A core that knows many slots in
+	// advance waits for them only once.
 	putAhead = 64
 
-	// putMost is the maximum number of goroutines that put keys, and putKeys the number of keys that are worth one more.
+	// put uses one more goroutine for every putKeys keys, up to putMost goroutines.
 	putMost = 8
 	putKeys = 8192
 )
 
-// put finds each key in the table, or inserts it without a label. It calls visit with the places of up to putAhead keys at once, from several
-// goroutines. Equal keys come in their order and to one goroutine.
+// put finds each key in the table, or inserts it without a label. It calls visit with the places of up to putAhead keys at once, from
+// several goroutines. One goroutine visits all equal keys, in their order.
 func (g *generation) put(keys []uint64, visit func([]place)) {
 	n := min(runtime.GOMAXPROCS(0), putMost, 1+len(keys)/putKeys)
 	if g.goroutines > 0 {
@@ -67,7 +67,7 @@ type putter struct {
 	beyond []int32 // keys for which the range has no place, because all slots from their home to its end are taken
 }
 
-// run returns the keys that belong behind the range.
+// run puts the keys of the range, and returns those that belong behind it.
 func (w *putter) run() []int32 {
 	for i, key := range w.keys {
 		home := w.home(key)

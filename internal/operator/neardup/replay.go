@@ -7,10 +7,11 @@ import (
 	"math/bits"
 )
 
-// Replay applies a log entry. The first entry of a new index begins a generation. Each other entry follows the one before it. Replay checks every
-// field that it reads. After an error, the index is unusable, and all its methods return the error.
+// Replay applies a log entry. The first entry of a new index begins a generation. Each other entry follows the one before it. Replay checks
+// every field that it reads. After an error, the index is unusable: Apply and Replay return the error.
 //
-// A trimmed log may begin with any generation, but the generation's verdicts need the one before it. Apply returns an error until then.
+// A trimmed log may begin with any generation. Apply returns an error until this generation is complete, because verdicts need the
+// generation before theirs.
 func (x *Index) Replay(entry []byte) error {
 	if x.broken == nil {
 		x.broken = x.replay(entry)
@@ -107,7 +108,7 @@ func (d *decoder) next() (r row, err error) {
 	return r, d.readCarried(&r)
 }
 
-// end returns an error unless the rows end with the position of the header.
+// end returns an error unless everything is read and the last row has the position that the header announces.
 func (d *decoder) end() error {
 	if len(d.rows) > 0 || len(d.keys) > 0 || d.position != d.last {
 		return errors.New("the entry does not end where its header says")
@@ -145,7 +146,7 @@ func (d *decoder) readPosition() (p Position, err error) {
 	return p, nil
 }
 
-// readLabel returns the label of a record. It is before the record. distance is one more than that of their sequences.
+// readLabel returns the label of the record at position own. distance is one more than the difference of their sequences.
 func (d *decoder) readLabel(distance uint64, own Position) (label Position, err error) {
 	if distance == 0 || distance > own.Sequence {
 		return label, errNumber

@@ -134,12 +134,12 @@ type counts struct {
 // tally counts decisions.
 type tally struct{ decided, hits uint64 }
 
-// decide counts the decisions on a batch. The state has taken a number of records.
+// decide counts the decisions on a batch. taken is the number of records that the state has taken.
 func (c *counts) decide(decisions, hits int, taken uint64) {
 	c.kept = c.made
 	c.made.decided += uint64(decisions)
 	c.made.hits += uint64(hits)
-	c.decided.Store(max(c.decided.Load(), c.made.decided)) // before hits, which stats reads first, so there are never more hits
+	c.decided.Store(max(c.decided.Load(), c.made.decided)) // before hits, because stats reads hits first and must not return more hits than decisions
 	c.hits.Store(max(c.hits.Load(), c.made.hits))
 	c.reached(taken)
 }
@@ -152,7 +152,7 @@ func (c *counts) undecide(taken uint64) {
 
 func (c *counts) reached(taken uint64) { c.taken.Store(taken) }
 
-// stats returns the figures for device.State.Stats. The state has the given size. A generation has the given number of records.
+// stats returns the figures for device.State.Stats. bytes is the size of the state, and records that of a generation.
 func (c *counts) stats(bytes int64, records int) device.StateStats {
 	taken, hits, generation := c.taken.Load(), c.hits.Load(), uint64(records)
 	s := device.StateStats{Bytes: bytes, Records: taken, Decided: c.decided.Load(), Hits: hits}

@@ -137,7 +137,7 @@ func (s *step) hit(r, b int) (label Position, depends, ok bool) {
 	return s.rows[first].label, true, first != r
 }
 
-// guess computes the least label of a record's hits that are known already, or its position. The others are left to settle.
+// guess sets a record's label to the least label of its hits that is known already, or to its position. settle finds the others.
 func (s *step) guess(r int) {
 	waits := false
 	least := s.rows[r].position
@@ -156,8 +156,8 @@ func (s *step) guess(r int) {
 	}
 }
 
-// settle lowers labels until none changes. There is one such state, because a record depends on earlier records only. If records are visited in
-// order, the second round changes nothing.
+// settle lowers labels until none changes. The result is unique, because a record depends on earlier records only. If records are visited
+// in order, the second round changes nothing.
 func (s *step) settle() {
 	for changed := true; changed; {
 		changed = false
@@ -193,7 +193,7 @@ func (s *step) finish(r int) Verdict {
 	return v
 }
 
-// store writes the labels of all records, and those of the keys that keep theirs. It collects the keys that the records inserted.
+// store writes the labels of all records, and of the keys that carry their label over. It collects the keys that the records inserted.
 func (s *step) store(firstCarried int) {
 	bands := s.parameters.Bands
 	for i := range s.rows {

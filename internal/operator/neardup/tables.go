@@ -2,8 +2,8 @@ package neardup
 
 import "millrace/internal/device"
 
-// Tables are the tables of an index in the memory of a device. Package cuda implements them for a GPU. All memory is allocated at first. If a
-// call fails, they are unusable.
+// Tables are the tables of an index in the memory of a device. Package cuda implements them for a GPU. All memory is allocated when they
+// are created. After a call fails, they are unusable.
 type Tables interface {
 	// Apply decides on at least one record, and inserts the records' keys, each of which has the right band. It returns the number of
 	// records with hits, and the number of labels that the records of the young generation carry over so far.
@@ -16,8 +16,8 @@ type Tables interface {
 	// Undo removes the records of the last batch.
 	Undo() error
 
-	// Inserts returns empty Inserts, whose slices have space for a batch. Replay inserts the keys of a log with which the caller has filled
-	// them.
+	// Inserts returns empty Inserts, whose slices have space for a batch. The caller fills them with keys of a log, and Replay inserts
+	// these keys.
 	Inserts() *Inserts
 	Replay(r *Inserts) error
 
@@ -27,11 +27,11 @@ type Tables interface {
 	Close() error
 }
 
-// Result is what Tables say about a record of a batch.
+// Result is the result of Apply for one record.
 type Result struct {
 	Position  Position
 	Label     Position    // the least label of its hits; its own position if it has none
-	Hits      int         // number of keys that were there
+	Hits      int         // number of keys that the tables had already
 	Also      []Position  // the other labels of its hits, in ascending order
 	Inserted  uint64      // bands of the keys that it inserted
 	Keys      []uint64    // these keys, in the order of bands
@@ -51,7 +51,7 @@ func NewDeviceState(p Parameters, batch int, t Tables) device.State {
 	return &tablesState{course: course{parameters: p, batch: batch}, tables: t}
 }
 
-// tablesState implements device.State with Tables. It reads results from there when they are needed, so it has no memory for a batch.
+// tablesState implements device.State with Tables. It reads results from the tables when they are needed.
 type tablesState struct {
 	course
 	counts
@@ -77,7 +77,7 @@ func (s *tablesState) Apply(positions []device.Position, keys []byte) (device.De
 	}
 	s.commit()
 	hits, carries := 0, s.carries[1]
-	if len(positions) > 0 { // tables don't know empty batches
+	if len(positions) > 0 { // Tables take no empty batches
 		if hits, carries, err = s.tables.Apply(positions, keys); err != nil {
 			s.broken = err
 			return nil, err
@@ -153,7 +153,7 @@ func (s *tablesState) Undo() error {
 	case !s.undoable:
 		return invalid("undo", errNotUndoable)
 	}
-	if s.applied > s.before.applied { // tables don't know empty batches
+	if s.applied > s.before.applied { // Tables took no empty batch
 		if err := s.tables.Undo(); err != nil {
 			s.broken = err
 			return err

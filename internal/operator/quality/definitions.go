@@ -67,16 +67,17 @@ var Terminal = []rune{
 // Marks are the words that count as symbol_words. A line that ends in one of them is an ellipsis line.
 var Marks = []string{"...", "[...]", "\u2026", "(...)", "[\u2026]", "-\u00BB"}
 
-// ReadMore also ends an ellipsis line, in any case.
+// ReadMore also ends an ellipsis line, in upper or lower case.
 var ReadMore = []string{"read more..", "read more"}
 
-// CommonWords count as common_words, in this case only.
+// CommonWords count as common_words if they are in lower case.
 var CommonWords = []string{"the", "be", "to", "of", "and", "that", "have", "with"}
 
-// Lorem marks a paragraph of placeholder text, in any case.
+// Lorem marks a paragraph of placeholder text, in upper or lower case.
 const Lorem = "lorem ipsum"
 
-// Policies mark a paragraph of boilerplate text, in any case. Curator has two more, which contain "uses cookies" and so change nothing.
+// Policies mark a paragraph of boilerplate text, in upper or lower case. Curator has two more. They contain "uses cookies" and change
+// nothing.
 var Policies = []string{
 	"terms of use",
 	"privacy policy",
@@ -98,7 +99,7 @@ var Policies = []string{
 		"acceptread more",
 }
 
-// Lengths of the n-grams of which duplicates are counted, in words.
+// Lengths, in words, of the n-grams whose duplicates are counted.
 const (
 	MinNGram = 5
 	MaxNGram = 10

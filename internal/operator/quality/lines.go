@@ -53,7 +53,7 @@ func endsInEllipsis(line []byte) bool {
 	return false
 }
 
-// endsInReadMore reports whether a line ends in a text of lower-case letters, in any case. The text has no k.
+// endsInReadMore reports whether a line ends in a text of lower-case letters, ignoring case. The text has no k.
 func endsInReadMore(line []byte, text string) bool {
 	if len(line) < len(text) {
 		return false
@@ -82,7 +82,7 @@ func (s *scan) isTerminal(line []byte) bool {
 func (s *scan) countPythonLines(p piece, isLast bool) {
 	line := s.text[p.start:p.end]
 	if n := len(line); n > 0 && line[n-1] == '\r' {
-		line = line[:n-1] // with the newline, or alone at the end of the text, it ends one line
+		line = line[:n-1] // \r\n is one line end, and so is \r at the end of the text
 		isLast = false
 	}
 	if isLast && len(line) == 0 {

@@ -29,10 +29,10 @@ type nGrams struct {
 	length       uint32  // characters of all words
 	table        numbers // two elements for each word
 	starts, ends numbers // of words in the text; once words have ids, starts has the positions, and ends the ids that join makes
-	chars        numbers // characters of words up to a word and with it
+	chars        numbers // characters of all words up to and including this one
 	ids          numbers // at the position of an n-gram's first word: the n-gram's number, or 0 if the n-gram occurs once
 	positions    int     // number of positions where n-grams may occur more than once
-	collisions   int     // how often another element had a place in a table
+	collisions   int     // number of times that a slot had another element
 }
 
 // isRepeated is the bit in a number that marks n-grams that occur more than once. The other bits are the position of the first one.
@@ -45,7 +45,7 @@ func (n numbers) at(i int) uint32 { return binary.LittleEndian.Uint32(n[numberBy
 
 func (n numbers) set(i int, number uint32) { binary.LittleEndian.PutUint32(n[numberBytes*i:], number) }
 
-// multiplier makes collisions unpredictable for whoever writes the texts, as seed does.
+// multiplier is random, like seed, so that nobody can write texts whose n-grams collide.
 var multiplier = rand.Uint64() | 1
 
 // maxWords returns the maximum number of words of a text.
@@ -62,7 +62,7 @@ func newNGrams(bytes int, memory []byte) (g nGrams) {
 	return g
 }
 
-// add adds a word that has a length in characters.
+// add adds the word text[start:end] of length characters.
 func (g *nGrams) add(start, end int, length uint32) {
 	g.length += length
 	g.starts.set(g.words, uint32(start))
@@ -124,7 +124,7 @@ func (g *nGrams) mark(ids numbers, first, i int) {
 	ids.set(i, isRepeated|uint32(first))
 }
 
-// join makes (n+distance)-grams of the n-grams at positions with a distance. If chars isn't nil, it is the counter of duplicate ones.
+// join numbers the (n+distance)-grams that consist of two n-grams at a distance. If chars isn't nil, it is the counter of duplicate ones.
 func (g *nGrams) join(n, distance int, chars *uint32) {
 	n += distance
 	g.choose(n, distance)
@@ -145,7 +145,7 @@ func (g *nGrams) join(n, distance int, chars *uint32) {
 			}
 			g.mark(next, first, i)
 			if chars != nil {
-				counted := max(n-(i-last), 0) // words that the last duplicate has
+				counted := max(n-(i-last), 0) // number of words that the last duplicate contains too
 				*chars += g.chars.at(i+n-1) - g.chars.at(i+counted-1) + uint32(min(n-counted, n-1))
 				last = i
 			}
@@ -174,7 +174,7 @@ func hashPair(head, tail uint32) uint32 {
 	return uint32((high ^ low) >> 32)
 }
 
-// slot is a place in a hash table. The table has 0, or a position plus 1.
+// slot is a place in a hash table. Its value is 0 if it is empty, or else a position plus 1.
 type slot struct {
 	table numbers
 	at    int

@@ -2,20 +2,20 @@ package quality
 
 import "strings"
 
-// phrase is one of Policies, or Lorem. Its first word and the rest are apart, because a phrase is searched at the end of a word.
+// phrase is one of Policies, or Lorem. Its first word is separate, because the search for a phrase starts where a word ends.
 type phrase struct {
 	first   string // the first word
 	rest    string // a space and the other words
 	isLorem bool
 }
 
-// phraseTable has the phrases by the last two letters of their first words.
+// phraseTable lists the phrases by the last two letters of their first words.
 type phraseTable struct {
 	next    [1024]uint32 // for each key, a bit for each character that may follow the first space, modulo 32
 	phrases [1024][]phrase
 }
 
-// phraseKey returns the key of two letters of any case. Other bytes have keys too.
+// phraseKey returns the key of two letters, ignoring case. Other bytes have keys too.
 func phraseKey(a, b byte) int { return int(a&31)<<5 | int(b&31) }
 
 func newPhraseTable() *phraseTable {
@@ -36,7 +36,7 @@ func newPhraseTable() *phraseTable {
 // kelvin is the Kelvin sign, whose lower case is k.
 const kelvin = "\u212A"
 
-// matches reports whether the phrase's first word ends at position end of text, in any case, and the rest of the phrase follows.
+// matches reports whether the phrase's first word ends at position end of text, and the rest of the phrase follows, ignoring case.
 func (p *phrase) matches(text []byte, end int) bool {
 	at := end
 	for i := range len(p.rest) {
@@ -71,7 +71,7 @@ func lower(b byte) byte {
 	return b
 }
 
-// findPhrases notes the phrases whose first word ends at position end of the text. A space (U+0020) is there.
+// findPhrases notes the phrases whose first word ends at position end of the text, where a space (U+0020) is.
 func (s *scan) findPhrases(end int) {
 	if end < 2 || end+1 >= len(s.text) {
 		return

@@ -8,8 +8,8 @@ import (
 	client "millrace/client/quality"
 )
 
-// Reference returns the counters of a text, with those of n-grams if hasNGrams is true. It returns false and zeros if the text isn't valid UTF-8. It splits the text as Python's str
-// type does, and then counts one thing after the other.
+// Reference returns the counters of a text, with those of n-grams if hasNGrams is true. It returns false and zeros if the text isn't valid
+// UTF-8. It splits the text as Python's str type does, and then counts one thing after the other.
 func Reference(text []byte, hasNGrams bool) (c Counters, ok bool) {
 	if !utf8.Valid(text) {
 		return c, false
@@ -36,7 +36,7 @@ func isSpace(u rune) bool { return slices.Contains(Spaces, u) }
 // length returns the number of characters.
 func length(s string) uint32 { return uint32(utf8.RuneCountInString(s)) }
 
-// count returns 1 if the condition is true.
+// count returns 1 if the condition is true, or else 0.
 func count(condition bool) uint32 {
 	if condition {
 		return 1
@@ -70,7 +70,7 @@ func countWords(c *Counters, words []string) {
 // duplicateChars returns the counter of duplicate n-grams.
 func duplicateChars(words []string, n int) (chars uint32) {
 	seen := map[string]bool{}
-	counted := 0 // words at the start of the n-gram that a duplicate before it has
+	counted := 0 // number of words at the start of the n-gram that an earlier duplicate has
 	for i := range max(len(words)-n+1, 0) {
 		gram := strings.Join(words[i:i+n], " ") // no word has a space
 		if seen[gram] {

@@ -10,10 +10,10 @@ import (
 	client "millrace/client/quality"
 )
 
-// slotBytes is the size of a slot. The sets of a text need at most one for each byte.
+// slotBytes is the size of a slot. The sets of a text need at most one slot per byte.
 const slotBytes = 4
 
-// seed makes collisions unpredictable for whoever writes the texts. The counters don't depend on it.
+// seed is random, so nobody can write texts whose parts collide. The counters don't depend on it.
 var seed = maphash.MakeSeed()
 
 // partSet is a set of parts of one text. Its memory is a hash table of 32-bit slots. A slot is 0 or the start of a part plus 1. The ends of
@@ -32,7 +32,7 @@ func newPartSet(text []byte, separator string, parts int, memory []byte) partSet
 	return partSet{text: text, separator: separator, slots: slots}
 }
 
-// add adds the part text[start:end], which isn't empty. It returns whether an equal part was there.
+// add adds the part text[start:end], which isn't empty. repeated is true if the set had an equal part.
 func (p *partSet) add(start, end int) (repeated bool) {
 	part := p.text[start:end]
 	hash := uint32(maphash.Bytes(seed, part))

@@ -22,7 +22,7 @@ type scan struct {
 	nGrams *nGrams // nil if n-grams aren't counted
 }
 
-// MemoryBytes returns the size of the memory that Count needs for all of several texts with a total number of bytes.
+// MemoryBytes returns the size of the memory that Count needs for all of several texts. bytes is their total length.
 func MemoryBytes(texts, bytes int, hasNGrams bool) int {
 	if !hasNGrams {
 		return slotBytes * bytes

@@ -226,7 +226,7 @@ func (t *commonTable) count(text []byte, at, length int) uint32 {
 	return found
 }
 
-// countURLs counts the URLs of the text. A URL has all letters that follow it, so the scheme of the next URL isn't part of it.
+// countURLs counts the URLs of the text. A URL ends before a character that no URL has, so it never contains the next URL's scheme.
 func (s *scan) countURLs() {
 	const separator = "://"
 	text := s.text

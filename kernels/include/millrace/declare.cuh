@@ -126,7 +126,7 @@ MILLRACE_CONSTEXPR millrace_parameter describe_parameter(const char *name, uint3
     return p;
 }
 
-// Returns the index of a parameter plus 1, or 0 if no parameter has that name.
+// Returns the index of the named parameter plus 1, or 0 if no parameter has that name.
 template <class P>
 MILLRACE_CONSTEXPR uint32_t find_parameter(const char *name) {
     millrace_parameter all[P::internal_count_ + 1]{};

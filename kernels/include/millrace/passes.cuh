@@ -34,7 +34,7 @@ public:
 
     MILLRACE_DEVICE const uint8_t *data() const { return all_.data(); }
 
-    // Returns the position of a record's first byte. start(records()) is size().
+    // Returns the position of a record's first byte. start(records()) is equal to size().
     MILLRACE_DEVICE uint32_t start(uint32_t row) const {
         if (kChecked && row > rows_) {
             out_of_bounds_ = true;

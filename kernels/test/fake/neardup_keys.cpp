@@ -24,7 +24,7 @@ struct NeardupKeys {
     std::vector<Permutation> permutations;
 };
 
-// Computes the signature of a row, which has one value for each permutation. That of an empty row is zeros.
+// Computes the signature of a row, which has one value for each permutation. The signature of an empty row is zeros.
 void sign(const NeardupKeys &keys, const uint8_t *row, uint32_t bytes, std::vector<uint32_t> &signature) {
     signature.assign(keys.permutations.size(), bytes == 0 ? 0 : 0xffffffffu);
     std::vector<uint32_t> starts;

@@ -1,4 +1,4 @@
-// careless.cu: accesses outside a record and its result. Each such record fails, and its neighbors don't.
+// careless.cu: accesses outside a record and its result. Only such records fail.
 #include <millrace/operator.cuh>
 
 MILLRACE_OPERATOR(careless, 1)
