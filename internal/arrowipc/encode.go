@@ -98,8 +98,8 @@ func (e *Encoder) Size() int64 {
 	return size
 }
 
-// MaxSize returns the maximum Size of an encoder whose streams have up to rows records and stringBytes bytes of byte
-// strings. Memory for byte strings grows in steps, so it may exceed their length, and positions are in memory twice. Kept fields need MaxFields bytes more.
+// MaxSize returns the maximum Size of an encoder whose streams have up to rows records and stringBytes bytes of byte strings. Memory for
+// byte strings grows in steps, so it may exceed their length, and positions are in memory twice. Kept fields need MaxFields more bytes.
 func MaxSize(columns []Column, rows, stringBytes int) int64 {
 	limit := int64(4*(rows+1)+longestStatus*rows+(rows+7)/8) + int64(MaxBytes(columns, 0, 0))
 	for _, c := range columns {

@@ -6,12 +6,12 @@ import (
 	"slices"
 )
 
-// NearDuplicates generates documents of which some are edited copies of an earlier one. The same fields and the same index give the same
-// document, and any document can be made alone. Copies of copies form chains, and several copies of one document form stars.
+// NearDuplicates generates documents. Some are edited copies of an earlier one. The same fields and the same index give the same document,
+// so any document can be generated alone. Copies of copies form chains, and several copies of one document form stars.
 type NearDuplicates struct {
 	Seed  uint64
 	Share float64 // share of copies among the documents, 0 to 1
-	Least float64 // the least Jaccard similarity that a copy is made for, 0 to 1
+	Least float64 // least wanted Jaccard similarity of a copy and its source, 0 to 1
 
 	// Text appends document i if it isn't a copy. Copies have other sizes than their sources, because words are inserted and deleted.
 	Text func(dst []byte, i int) []byte
@@ -23,15 +23,15 @@ func TextsOf(seed uint64, size int) func(dst []byte, i int) []byte {
 }
 
 const (
-	// shinglesPerEdit is about how many 24-character shingles contain a part of one word.
+	// shinglesPerEdit is the approximate number of 24-character shingles that contain a part of one word.
 	shinglesPerEdit = 29
 
 	// starStep is the distance between documents that have more copies than others.
 	starStep = 64
 )
 
-// Source returns the document of which document i is a copy. ok is false if it is no copy. similarity is the wanted Jaccard similarity
-// of their sets of 24-character shingles, Least to 1. The similarity of the two texts is only near it, so compute it where it matters.
+// Source returns the document of which document i is a copy. ok is false if document i isn't a copy. similarity is the wanted Jaccard
+// similarity of their sets of 24-character shingles, Least to 1. The true similarity is only near it.
 func (d NearDuplicates) Source(i int) (source int, similarity float64, ok bool) {
 	r := Random{Seed(d.Seed^0x6e656172, i)}
 	if i == 0 || r.fraction() >= d.Share {
@@ -44,7 +44,7 @@ func (d NearDuplicates) Source(i int) (source int, similarity float64, ok bool) 
 	return source, d.Least + (1-d.Least)*r.fraction(), true
 }
 
-// Append appends document i. It makes all documents from which the document was copied, which are few: about the logarithm of i at most.
+// Append appends document i. It also generates the chain of documents from which document i was copied: about log(i) documents at most.
 func (d NearDuplicates) Append(dst []byte, i int) []byte {
 	source, similarity, ok := d.Source(i)
 	if !ok {
@@ -68,5 +68,5 @@ func (d NearDuplicates) Append(dst []byte, i int) []byte {
 	return append(dst, bytes.Join(words, nil)...)
 }
 
-// fraction returns a random number from 0 to below 1.
+// fraction returns a random number from 0 up to, but not including, 1.
 func (r *Random) fraction() float64 { return float64(r.Next()>>11) / (1 << 53) }

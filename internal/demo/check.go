@@ -76,10 +76,9 @@ func (c *checker) run(ctx context.Context) error {
 	return errors.Join(err, c.findings())
 }
 
-// startCheckers starts the goroutines that check the results from work, and returns a function that waits for them. The
-// reference is slow by design, so checking needs more CPU time than the worker. Until all results are stored, the
-// checkers use only a quarter of the cores, so none on a machine with two. The worker, the server and the producer use
-// the other cores.
+// startCheckers starts the goroutines that check the results from work, and returns a function that waits for them. The reference is slow
+// by design, so checking needs more CPU time than the worker. Until all results are stored, a quarter of the cores, rounded down, run
+// checkers. The worker, the server and the producer use the other cores.
 func (c *checker) startCheckers(ctx context.Context, work <-chan result, allCame <-chan struct{}) (wait func()) {
 	var checkers sync.WaitGroup
 	start := func(n int) {
@@ -220,7 +219,7 @@ func (c *checker) read(ctx context.Context, came <-chan arrival, work chan<- res
 			select {
 			case work <- r:
 				n++
-			case <-ctx.Done(): // no checker may have started
+			case <-ctx.Done(): // perhaps no checker has started
 				return ctx.Err()
 			}
 		case <-ctx.Done():

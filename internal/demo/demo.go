@@ -35,7 +35,7 @@ type Options struct {
 	ResultStream     string
 	ResultPrefix     string
 	DeadLetterPrefix string
-	memory.Messages  // the worker's: operators, the forms of messages and of results
+	memory.Messages  // the worker's operators, and the formats of its messages and results
 
 	Out   io.Writer
 	Bar   bool // whether to draw a progress bar

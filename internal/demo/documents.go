@@ -73,5 +73,5 @@ func CheckShare(share float64) error {
 	return nil
 }
 
-// leastSimilarity is the least similarity of a near-duplicate and its source, about. The operator finds nearly all of them.
+// leastSimilarity is the approximate least similarity of a near-duplicate and its source. The operator finds nearly all such pairs.
 const leastSimilarity = 0.9

@@ -67,8 +67,8 @@ func (s *source) check(buffer []byte, i int, at turn, parts []part) (_ []byte, k
 	return buffer, want.Records(), s.checkParts(want, parts)
 }
 
-// decider returns the function that puts the verdicts on a message into its results, or nil without a stateful operator. The keys, which
-// take the time, are computed before.
+// decider returns the function that puts the verdicts on a message into its results, or nil if no operator is stateful. It computes the
+// keys, which takes most of the time, without waiting for earlier messages.
 func (s *source) decider(at turn, records [][]byte) textframes.Decide {
 	if s.verdicts == nil {
 		return nil

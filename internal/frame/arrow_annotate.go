@@ -11,11 +11,11 @@ import (
 // IsArrow reports whether the message is an Arrow stream.
 func (f *Frame) IsArrow() bool { return f.arrow.body != nil }
 
-// RowFactor is the memory for a stream of selected rows, in relation to the rows in the message: the decompressed buffers, twice the
+// RowFactor times the length of the rows in a message is the memory for a stream of selected rows: the decompressed buffers, twice the
 // buffers of a batch, and twice the stream.
 const RowFactor = 5
 
-// sharedFactor is how often the stream may have the bytes of a message. Views may share bytes, and each part repeats the dictionaries.
+// sharedFactor times the length of the rows in a message bounds its streams. Views may share bytes, and each part repeats the dictionaries.
 const sharedFactor = 2
 
 // batchBytes is the assumed length of the results' metadata in a record batch. Each batch of a message becomes a batch of the stream.
@@ -32,7 +32,7 @@ func (s *Splitter) SourceBytes(f *Frame, body int) int64 {
 // MaxRows returns the maximum length of all streams that AppendRows makes for one message, in bytes and without the results.
 func (f *Frame) MaxRows() int { return sharedFactor * f.arrow.rows.size }
 
-// prepareRows checks that AppendRows can copy rows of all columns of a stream, which Open has accepted otherwise.
+// prepareRows checks that AppendRows can copy rows of all columns of a stream. It is the last check of Open.
 func (f *Frame) prepareRows() (err error) {
 	defer func() {
 		if recover() != nil { // flatbuffers panics on invalid metadata
@@ -110,10 +110,10 @@ func (a *arrowBatch) inflatedSize(body []byte, limit int) (total int, err error)
 	return total, nil
 }
 
-// AppendRows appends an Arrow stream with the given records of a message with Splitter.Objects, which is an Arrow stream. records
-// increases. The stream has all columns of the message, and then the struct called name, which replaces columns of that name. The
-// children of the struct are the columns of results, an Arrow stream of one batch with a row for each record. The message's dictionaries
-// stay as they are.
+// AppendRows appends an Arrow stream with the given records of a message. The message must be an Arrow stream, opened with
+// Splitter.Objects. records must be in ascending order. The stream has all columns of the message, and then the struct called name, which
+// replaces columns of that name. The children of the struct are the columns of results, an Arrow stream of one batch with a row for each
+// record. The message's dictionaries stay as they are.
 //
 // The stream depends only on the arguments and the message. Errors are of type *Error. Only one goroutine may call AppendRows or Letter.
 func (f *Frame) AppendRows(dst []byte, records []uint32, name string, results []byte) (stream []byte, err error) {

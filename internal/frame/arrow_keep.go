@@ -47,7 +47,7 @@ func (a *arrowSchema) findKept(name string) (found arrowColumn, fault string) {
 	return found, fault
 }
 
-// isKept reports whether a kept field can be of the column's type.
+// isKept reports whether a kept field can have the column's type.
 func (a *arrowColumn) isKept() bool {
 	if a.number.kind != noNumber {
 		return a.dictionary.width == 0
@@ -106,7 +106,7 @@ func (f *Frame) addNumbers(n arrowNumber, base []byte, rows int, nulls int64) er
 	return nil
 }
 
-// keepColumns reads the kept columns of an Arrow stream whose records f has. It renders their values as JSON texts.
+// keepColumns reads the kept columns of an Arrow stream. f has the stream's records. keepColumns renders the values as JSON texts.
 func (f *Frame) keepColumns(columns []string, body []byte) error {
 	m := &f.members
 	m.keep = len(columns)

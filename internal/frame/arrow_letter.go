@@ -6,7 +6,7 @@ import (
 	flatbuffers "github.com/google/flatbuffers/go"
 )
 
-// arrowRows finds single rows of an Arrow stream, for dead letters.
+// arrowRows finds rows of an Arrow stream, for dead letters and annotated results.
 type arrowRows struct {
 	schema  flatbuffers.Table
 	head    []byte       // the message with the schema

@@ -149,7 +149,7 @@ func (c *rowCopy) addRanges(set *rowSet, width int) {
 	c.end(start)
 }
 
-// copyValidity copies the bits that mark the nulls, and returns the number of nulls. The bits have no meaning unless has is set.
+// copyValidity copies the bits that mark the nulls, and returns the number of nulls. If has is false, the batch has no such bits.
 func (c *rowCopy) copyValidity(set *rowSet, has bool) (nulls int64) {
 	if !has {
 		c.buffer++
@@ -169,7 +169,7 @@ func (c *rowCopy) copyValidity(set *rowSet, has bool) (nulls int64) {
 	return nulls
 }
 
-// bits returns bits of a bitmap without gaps, beginning at the first bit.
+// bits returns the bits of the rows without gaps, beginning at the first bit.
 func (c *rowCopy) bits(bitmap []byte, set *rowSet) []byte {
 	check((set.end+7)/8 <= len(bitmap), "a bitmap is too short")
 	c.reserve((set.rows + 7) / 8)

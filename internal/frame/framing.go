@@ -100,7 +100,7 @@ type Splitter struct {
 	Field       string
 	NullMissing bool     // a record without Field has the status Null instead of NoField
 	Keep        []string // members or Arrow columns that Frame.Kept returns, at most MaxKeep; an absent one is no error
-	Objects     bool     // each record must be a JSON object, also without Field. Of an Arrow stream, AppendRows must be able to copy all columns
+	Objects     bool     // each record must be a JSON object, even if Field is empty. AppendRows must be able to copy all columns of an Arrow stream
 
 	MaxRecords int   // maximum number of records in a frame; 0 means DefaultMaxRecords
 	MaxBytes   int64 // maximum size of a frame, also after the decompression of Arrow buffers; 0 means DefaultMaxBytes
@@ -122,7 +122,7 @@ func CheckPath(path string) error {
 	return err
 }
 
-// Selects reports whether records are JSON values of which the splitter reads members. In Arrow they are columns.
+// Selects reports whether the splitter reads members of records. The records are then JSON values, or rows of an Arrow stream.
 func (s *Splitter) Selects() bool { return s.Field != "" || len(s.Keep) > 0 || s.Objects }
 
 // IndexBytes returns the size of a Frame's index per record, in bytes.

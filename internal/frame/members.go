@@ -159,8 +159,8 @@ func (m *members) addKept(found []jsonfield.Span, origin int) {
 	}
 }
 
-// Source returns the whole record as it is in the body. Without Splitter.Field, and for Arrow, that is Record(i). The slice is valid until the
-// next Open or Reset.
+// Source returns the whole record as it is in the body. Without Splitter.Field, and for Arrow, that is Record(i). The slice is valid until
+// the next Open or Reset.
 func (f *Frame) Source(i int) []byte {
 	if m := &f.members; m.on && m.field {
 		s := m.sources[i]

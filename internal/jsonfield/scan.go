@@ -7,7 +7,7 @@ import (
 	"math/bits"
 )
 
-// MaxDepth is the largest number of objects and arrays within each other.
+// MaxDepth is the maximum nesting depth of objects and arrays.
 const MaxDepth = 64
 
 // level is an open object or array of the record.
@@ -53,7 +53,7 @@ type scan struct {
 	match   *Match
 }
 
-// value reads a whole value. looks are the needles that look into it, and ends those whose value it is.
+// value reads a whole value. looks are the needles that look into it, and ends are the needles whose value it is.
 func (c *scan) value(looks, ends uint64) Fault {
 	for {
 		opened, fault := c.begin(looks, ends)
@@ -176,8 +176,8 @@ func (c *scan) next() (looks, ends uint64, fault Fault) {
 	return looks, ends, Fault{}
 }
 
-// lookup returns the needles that look into the member with the given name, and those whose value it is. The member
-// replaces an earlier one with the same name.
+// lookup returns the needles that look into the member with the given name, and the needles whose value the member is. The member replaces
+// an earlier one with the same name.
 func (c *scan) lookup(name []byte, in uint64) (looks, ends uint64) {
 	if hasEscape(name) {
 		c.match.name = Append(c.match.name[:0], name)

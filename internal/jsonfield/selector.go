@@ -1,10 +1,10 @@
 // Package jsonfield finds members in JSON records.
 //
-// A Selector scans a record once. It validates the whole record, and returns the ranges of the members that it looks for, so
-// a record costs no allocation. Append then unescapes a string. FindEnd and Array divide an array into records.
+// A Selector scans a record once. It validates the whole record, and returns the ranges of the members that it looks for, so a record costs
+// no allocation. Append then unescapes a string.
 //
-// A record is valid if encoding/json accepts it, its strings are valid UTF-8, and no value nests deeper than MaxDepth. Of a
-// repeated name the last member counts, as in Go, Python and JavaScript.
+// A record is valid if encoding/json accepts it, its strings are valid UTF-8, and no value nests deeper than MaxDepth. If a name is
+// repeated, the last member counts, as in Go, Python and JavaScript.
 //
 // Start reading at Selector.Scan.
 package jsonfield

@@ -81,7 +81,7 @@ func (t *Table) appendAnnotated(dst []byte, i int) []byte {
 // members returns the JSON object source without its closing brace and without members that have the annotation's name.
 func (a *annotation) members(source []byte) []byte {
 	if a.mayBeIn(source) {
-		if object, err := without(source, a.name); err == nil { // otherwise no record, which the caller has excluded
+		if object, err := without(source, a.name); err == nil { // an error means that the record isn't valid JSON; the caller has excluded such records
 			source = object
 		}
 	}

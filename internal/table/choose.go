@@ -5,9 +5,10 @@ import (
 	"millrace/internal/record"
 )
 
-// Ask appends the records on which stateful operators decide, in order: those that are OK and that no condition of the filter f leaves out
-// before. f may be nil. Ask adds the number of records that each condition left out to leftOut, and the number of null records at its end.
-// A record on which the filter fails gets the status FilterError. With a filter, Keep must have been called.
+// Ask appends the records on which stateful operators decide, in order. These records are OK, and no condition that the filter f checks
+// before the stateful operators leaves them out. f may be nil. Ask adds the number of records that each condition left out to leftOut, and
+// the number of null records at its end. A record on which the filter fails gets the status FilterError. With a filter, Keep must have been
+// called.
 func (t *Table) Ask(f *filter.Filter, asked []uint32, leftOut []int) []uint32 {
 	row := t.newRow()
 	for i := range t.Records() {
@@ -25,7 +26,7 @@ func (t *Table) Ask(f *filter.Filter, asked []uint32, leftOut []int) []uint32 {
 	return asked
 }
 
-// Choose appends the records that results with the filter f have, in order. asked is what Ask has returned. PutValue must have set the
+// Choose appends the records that the filter f keeps in the results, in order. asked is the result of Ask. PutValue must have set the
 // values of stateful operators for these records. Without a filter, Choose appends the records that didn't fail. It changes leftOut and
 // statuses like Ask. chosen may be asked[:0].
 func (t *Table) Choose(f *filter.Filter, asked, chosen []uint32, leftOut []int) []uint32 {

@@ -80,9 +80,9 @@ func (t *Table) AppendSingle(dst []byte, f operator.Format) []byte {
 	return f.Append(dst, t.ops, int(t.lengths[0]), t.results)
 }
 
-// MaxBytes returns the maximum number of bytes that Append appends for the given number of records. The byte strings
-// of the records have stringBytes bytes in total. See operator.StringBytes. Kept fields need MaxFields bytes more, and Annotated needs the
-// length of the records more.
+// MaxBytes returns the maximum number of bytes that Append appends for the given number of records. The byte strings of the records have
+// stringBytes bytes in total. See operator.StringBytes. Kept fields need MaxFields more bytes, and Annotated also needs the length of the
+// records.
 func MaxBytes(f operator.Format, ops []operator.Operator, records, stringBytes int) int {
 	switch f {
 	case operator.JSON, operator.Annotated:

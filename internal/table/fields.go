@@ -21,7 +21,7 @@ type Fields interface {
 
 // Rows are the Fields of an Arrow stream, whose annotated results are streams too. *frame.Frame implements it.
 type Rows interface {
-	IsArrow() bool // if not, the other methods must not be called
+	IsArrow() bool // if it returns false, the other methods must not be called
 
 	// AppendRows appends a stream with some records and the columns of results, an Arrow result of the same records.
 	AppendRows(dst []byte, records []uint32, name string, results []byte) ([]byte, error)

@@ -211,9 +211,9 @@ func scaled(n, size, limit int) int {
 	return max(1, int(float64(n)*float64(limit)/float64(max(size, 1))*0.96875))
 }
 
-// cut appends one part with at most take records, beginning at index from. It returns the number of records and the
-// length of the part. If the first record alone is too large, cut adds it to large, and appends nothing. The first two retries estimate the number of records from the length of the part that was too
-// large. Each further retry halves the number, which bounds the number of encodings.
+// cut appends one part with at most take records, beginning at index from. It returns the number of records and the length of the part. If
+// the first record alone is too large, cut adds it to large, and appends nothing. The first two retries estimate the number of records from
+// the length of the part that was too large. Each further retry halves the number, which bounds the number of encodings.
 func (c *cutter) cut(from, take int) (took, size int, err error) {
 	for attempt := 0; ; attempt++ {
 		size, fits := c.try(from, from+take)

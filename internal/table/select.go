@@ -38,7 +38,7 @@ var numberColumn = arrowipc.Column{
 	Name: "record", Kind: arrowipc.Single, Width: 4, Fields: []arrowipc.Field{{Name: "record", Type: arrowipc.Uint32Type}},
 }
 
-// Number returns the index in the message of record i.
+// Number returns the index of record i in the message.
 func (t *Table) Number(i int) int {
 	if t.isSelection {
 		return int(t.numbers[i])

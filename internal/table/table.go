@@ -121,9 +121,9 @@ func (t *Table) SetStatus(i int, s record.Status) {
 	t.statuses[i] = s
 }
 
-// Put copies the results of the operator with index op for consecutive records, beginning with index first. results has
-// Stride bytes per record, or the Stride of the kernel for a stateful operator. Put panics if results has a different length or extends past
-// the last record.
+// Put copies the results of the operator with index op for consecutive records, beginning with index first. results has Stride bytes per
+// record. For a stateful operator, that is the Stride of its kernel. Put panics if results has a different length or extends past the last
+// record.
 func (t *Table) Put(op, first int, results []byte) {
 	column, stride := t.columns[op], t.ops[op].Stride()
 	if s, ok := t.ops[op].(operator.Stateful); ok {

@@ -12,8 +12,8 @@ import (
 	"millrace/internal/frame"
 )
 
-// Append appends a frame of these records to dst. Without a framing, there must be one record. Records of a newline-delimited frame
-// must not contain a line break.
+// Append appends a frame of the records to dst. Without a framing, there must be one record. Records of a newline-delimited frame must not
+// contain a line break.
 func Append(dst []byte, framing frame.Framing, records [][]byte) (_ []byte, err error) {
 	if framing == frame.None {
 		if len(records) != 1 {

@@ -15,7 +15,7 @@ type Verdicts struct {
 	reference *neardup.Reference
 }
 
-// NewVerdicts returns nil if no operator is stateful. A generation of the states has the given number of records.
+// NewVerdicts returns nil if no operator is stateful. records is the number of records in a generation of the states.
 func NewVerdicts(ops []operator.Operator, records int) *Verdicts {
 	for i, op := range ops {
 		if s, ok := op.(operator.Stateful); ok {

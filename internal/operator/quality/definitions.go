@@ -2,7 +2,7 @@
 // datatrove follow exactly. Each counter is defined at its field of Counters.
 //
 // The package has two implementations, deliberately without shared code except for the lists of this file and the property Alphabetic.
-// Reference follows the definitions one by one. Scanner is fast. Package operator makes the operator "quality" of them.
+// Reference follows the definitions one by one. Count is fast. Package operator makes the operator "quality" from both.
 package quality
 
 //go:generate go run ./cudatables ../../../kernels/math/quality_tables.cuh
