@@ -2,11 +2,11 @@ package client
 
 import "encoding/binary"
 
-// Neardup is the value of the operator neardup: whether a near-duplicate of the record came before.
+// Neardup is the value of the operator neardup. It reports whether a near-duplicate came before the record.
 type Neardup struct {
 	DuplicateOf *Position  `json:"duplicate_of"` // an earlier record of the group; nil if the record is no near-duplicate
-	Bands       int        `json:"bands"`        // number of bands that earlier records have too
-	Also        []Position `json:"also"`         // earlier records of other groups that the record joins with that of DuplicateOf
+	Bands       int        `json:"bands"`        // number of bands that the record shares with earlier records
+	Also        []Position `json:"also"`         // earlier records of other groups, which the record joins with the group of DuplicateOf
 }
 
 // Position identifies a record of the input stream.

@@ -151,8 +151,9 @@ func (c *Column) is(name string) bool {
 	return c.Name == name || c.Spec == name || c.Field != "" && c.Name+"."+c.Field == name
 }
 
-// Decode decodes an Arrow result. The returned Result doesn't refer to body. An empty body is the result of a message that is one record
-// if a filter left the record out. An annotated result, which has HeaderAnnotation, has the columns of its input, so Decode refuses it. Even for an invalid body, Decode allocates only a few times the body's length.
+// Decode decodes an Arrow result. The returned Result doesn't refer to body. An empty body is the result of a message that is one record if
+// a filter left the record out. Decode refuses an annotated result, which has HeaderAnnotation, because it has the columns of its input.
+// Even for an invalid body, Decode allocates only a few times the body's length.
 func Decode(body []byte) (result *Result, err error) {
 	defer func() {
 		if fault := recover(); fault != nil { // the library panics on some invalid streams

@@ -42,12 +42,12 @@ const (
 	EllipsisLines // lines that end in an ellipsis mark, "read more" or "read more..", apart from spaces
 
 	Paragraphs       // paragraphs
-	PolicyParagraphs // paragraphs that contain one of Curator's phrases about policies and cookies, in any case
-	LoremParagraphs  // paragraphs that contain "lorem ipsum", in any case
+	PolicyParagraphs // paragraphs that contain one of Curator's phrases about policies and cookies, ignoring case
+	LoremParagraphs  // paragraphs that contain "lorem ipsum", ignoring case
 
 	DtLines         // lines of Python's str.splitlines, which has 10 line ends and keeps empty lines
-	DtBulletLines   // of these, lines whose first character that isn't a space is U+2022 or -
-	DtEllipsisLines // of these, lines whose text before trailing spaces ends in "..." or U+2026
+	DtBulletLines   // lines of DtLines whose first character that isn't a space is U+2022 or -
+	DtEllipsisLines // lines of DtLines whose text before trailing spaces ends in "..." or U+2026
 	TerminalLines   // lines whose last character is one of datatrove's 159 punctuation marks
 	ShortLines      // lines of at most 30 characters
 	LongLines       // pieces of at least 200 characters
@@ -60,15 +60,15 @@ const (
 	RepeatedParagraphChars // their characters
 
 	GrParagraphs             // parts of the text without outer spaces, between runs of two or more newlines
-	GrRepeatedParagraphs     // repeated ones
+	GrRepeatedParagraphs     // repeated parts of GrParagraphs
 	GrRepeatedParagraphChars // their characters
 	GrLines                  // parts of the text between runs of newlines; the first and the last may be empty
-	GrRepeatedLines          // repeated ones
+	GrRepeatedLines          // repeated parts of GrLines
 	GrRepeatedLineChars      // their characters
 
-	// The operator counts these only with the parameter ngrams=true. An n-gram is a sequence of n words. Of each n-gram that is equal to an
-	// earlier one, they count the characters of the words that belong to no such n-gram before it. To these, each n-gram adds a character for
-	// each of these words, but at most n-1.
+	// The operator counts these only with the parameter ngrams=true. An n-gram is a sequence of n words. It is a duplicate if an earlier
+	// one is equal. For each duplicate, the counter adds the characters of its words that belong to no earlier duplicate. It also adds one
+	// for each of these words, but at most n-1.
 	Duplicate5GramChars
 	Duplicate6GramChars
 	Duplicate7GramChars
@@ -100,15 +100,15 @@ func (c Counter) String() string {
 	return fmt.Sprintf("Counter(%d)", int(c))
 }
 
-// Counters are the counters of one record: all NumCounters, or without ngrams=true the first ones, up to Duplicate5GramChars. A value of a
-// binary result has them in little-endian order.
+// Counters are the counters of one record: all NumCounters, or those before Duplicate5GramChars without ngrams=true. A value of a binary
+// result has them in little-endian order.
 type Counters []uint32
 
 // HasNGrams reports whether the operator counted duplicate n-grams.
 func (c Counters) HasNGrams() bool { return len(c) == int(NumCounters) }
 
-// UnmarshalJSON reads the operator's value in a JSON result. Every counter must be there, except that those of n-grams may all be missing.
-// Other members are ignored.
+// UnmarshalJSON reads the operator's value in a JSON result. Every counter must be there, but all counters of n-grams may be missing. Other
+// members are ignored.
 func (c *Counters) UnmarshalJSON(value []byte) error {
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(value, &members); err != nil {

@@ -23,7 +23,7 @@ type Filter struct {
 
 	Min, Max float64 // limits of the score of a text to keep, both inclusive
 
-	// Missing says why the operator has no counters for this filter. It is empty if the filter has a score.
+	// Missing is the reason why the operator has no counters for this filter. It is empty if the filter has a score.
 	Missing string
 }
 
@@ -87,7 +87,7 @@ type Outcome uint8
 const (
 	Keep    Outcome = iota // the filter keeps the text
 	Drop                   // the filter drops the text
-	Raises                 // the original filter raises an exception, for example because it divides by a number of words that is 0
+	Raises                 // the original filter raises an exception, for example because it divides by zero
 	Unknown                // there are no counters for the filter
 )
 

@@ -9,7 +9,7 @@ import (
 // The limits in this file are the defaults of NVIDIA NeMo Curator 1e2e4275, nemo_curator/config/text/heuristic_filter_english_pipeline.yaml,
 // and of Hugging Face datatrove a649de79, src/datatrove/pipeline/filters. Both are under Apache-2.0.
 
-// noMax is the limit of a filter without a greatest score.
+// noMax is the Max of a filter without an upper limit.
 var noMax = math.Inf(1)
 
 // of returns the sum of one counter.
@@ -67,8 +67,8 @@ func CuratorEnglish() []Filter {
 // PornographicUrls returns a filter of Curator that isn't in its pipeline for English.
 func PornographicUrls() Filter { return Filter{Name: "PornographicUrlsFilter", OneIf: of(PornURLs)} }
 
-// Datatrove returns the conditions of datatrove's filters that need no tokenizer. A name is a class, and the condition if the class has
-// others too. Apart from C4ParagraphFilter, no class has all its conditions here.
+// Datatrove returns the conditions of datatrove's filters that need no tokenizer. A name is a class, followed by the condition if the class
+// has several. Apart from C4ParagraphFilter, no class has all its conditions here.
 func Datatrove() []Filter {
 	return []Filter{
 		{Name: "GopherQualityFilter.bullets", Numerator: of(DtBulletLines), Denominator: of(DtLines), Max: 0.9},

@@ -2,9 +2,9 @@
 // another. The workers are Millrace with shared and exclusive delivery, a null worker that computes nothing, and a
 // worker in plain Go with the same operators.
 //
-// Start reading at Bench. rows.go defines the rows and their comparisons, text.go and neardup.go those with text, and replay.go that of a state's log. round.go
-// measures one round of a row. pair.go creates the streams of a round, content.go creates their messages, and
-// expected.go checks their results. The workers are in plain.go and millrace.go, and the server is in server.go.
+// Start reading at Bench. rows.go defines the rows and their comparisons. text.go and neardup.go define the rows with text, and replay.go
+// defines the row with a state's log. round.go measures one round of a row. pair.go creates the streams of a round, content.go creates
+// their messages, and expected.go checks their results. The workers are in plain.go and millrace.go, and the server is in server.go.
 //
 // A round creates a pair of streams, fills the input stream with new random payloads, and starts the worker. The
 // measured time starts before the first delivery. It ends when every result is stored and the server has received every
@@ -52,7 +52,7 @@ type Bench struct {
 	forms        []form        // forms of the rows with frames
 	textForms    []textForm    // forms of the rows with JSON lines
 	frameBytes   int           // bytes of a frame before compression
-	stateRecords int           // records of a generation of a state
+	stateRecords int           // number of records in a generation of a state
 	pollFirst    time.Duration // pause between two checks for a round's first delivery
 }
 

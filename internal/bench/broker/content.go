@@ -32,7 +32,7 @@ type content struct {
 
 	mu     sync.Mutex
 	frames [][]byte // the last frames that were made; nil at first
-	first  int      // number of their first
+	first  int      // number of the first of these messages
 }
 
 // differentFrames is the number of different frames, and the number of frames that are made at a time. Together, they

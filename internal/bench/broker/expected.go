@@ -124,7 +124,7 @@ func (c *content) reference(ops []operator.Operator, i int) (result, error) {
 	return c.decided(ops, i, func([][]byte) textframes.Decide { return nil })
 }
 
-// decided is like reference for any operators. decider returns the function that decides for a stateful one.
+// decided is like reference for any operators. decider returns the function that decides for a stateful operator.
 func (c *content) decided(ops []operator.Operator, i int, decider func(inputs [][]byte) textframes.Decide) (result, error) {
 	records, inputs := c.recordsOf(i)
 	message, err := textframes.Append(nil, c.framing, records)

@@ -20,10 +20,10 @@ type form struct {
 	framing   frame.Framing
 	encoding  compression.Encoding
 	documents bool            // whether each record is a JSON object with a text, as textframes.AppendDocument makes it
-	copies    bool            // whether the records are texts of which some are near-duplicates of others
+	copies    bool            // whether the records are texts, some of which are near-duplicates of others
 	field     string          // member that operators process; empty for whole records
 	format    operator.Format // of results
-	filter    string          // condition of the records in results; empty for all
+	filter    string          // filter of the records in results; empty for all records
 	size      int             // bytes of a record in its message
 	records   int             // records of a message
 }
@@ -31,8 +31,8 @@ type form struct {
 // single returns the form of messages with one record each, without framing. Results are JSON.
 func single(size int) form { return form{size: size, records: 1} }
 
-// These are the maximum numbers of records in a frame, also of documents and texts with near-duplicates. The result of such a frame fits into one message. The results of
-// the operator quality have about 900 bytes per document in JSON.
+// These are the maximum numbers of records in a frame. The second one is also for texts with near-duplicates. The result of such a frame
+// fits into one message. The results of the operator quality have about 900 bytes per document in JSON.
 const (
 	maxFrameRecords   = 8192
 	maxFrameDocuments = 1024

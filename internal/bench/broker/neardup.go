@@ -23,7 +23,7 @@ var duplicatesForm = form{framing: frame.NewlineDelimited, copies: true, format:
 // duplicateBytes is the default size of a text among near-duplicates.
 const duplicateBytes = 512
 
-// runDuplicates measures neardup, and crc32c with the same messages, one size of a text after another. Both store commit markers.
+// runDuplicates measures neardup, and crc32c with the same messages, for one text size after another. Both store commit markers.
 func (b *Bench) runDuplicates(ctx context.Context, session *bench.Session, s *server) error {
 	session.Note("Frames have about %d KiB of different texts, and %.0f %% of the texts are near-duplicates of an earlier one. Each of %d partitions has an index of twice %d records.",
 		b.frameBytes>>10, 100*copiesShare, partitions, b.stateRecords)
@@ -60,7 +60,7 @@ const (
 	// copiesShare is the share of near-duplicates among the texts.
 	copiesShare = 0.3
 
-	// copiesLeast is about the least similarity of a near-duplicate and its source. neardup finds nearly all of them.
+	// copiesLeast is the approximate least similarity of a near-duplicate and its source. neardup finds nearly all such pairs.
 	copiesLeast = 0.9
 )
 

@@ -151,7 +151,7 @@ func (p *pair) fill(ctx context.Context, l load) error {
 	})
 }
 
-// publish stores messages of about the given bytes, in order, until one comes with an error.
+// publish stores messages, in order, until one comes with an error. bytes is their approximate size.
 func (p *pair) publish(ctx context.Context, bytes int, messages iter.Seq2[*nats.Msg, error]) error {
 	failed := make(chan error, 1)
 	js, err := p.api.New(p.nc,

@@ -23,7 +23,7 @@ import (
 	"millrace/internal/operator/neardup"
 )
 
-// maxReplayed is the maximum number of records in a log. The log of a record has at most 170 bytes, which are in memory too.
+// maxReplayed is the maximum number of records in a log. A record has at most 170 bytes in the log, which is also in memory.
 const maxReplayed = 16 << 20
 
 // runReplay measures how fast the device's state is restored from the log of one partition.
@@ -53,7 +53,7 @@ func (b *Bench) runReplay(ctx context.Context, session *bench.Session, s *server
 		c.Add(bench.FigureCores, "", figures.cpu.Seconds()/figures.both.Seconds())
 		return nil
 	})
-	c.Row.Lanes = 0 // a state has none
+	c.Row.Lanes = 0 // a state has no lanes
 	if err := session.Measure(ctx, c); err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ type replayFigures struct {
 	bytes    int           // of all entries
 }
 
-// storedLog is a log in the stream, with what is needed to check a state that is restored from it.
+// storedLog is a log in the stream, and the data to check a state that is restored from it.
 type storedLog struct {
 	entries [][]byte
 	bytes   int         // of all entries
@@ -176,7 +176,8 @@ func (r *replay) newState(b *keyBatches) (device.State, error) {
 	return r.dev.NewState(r.op.Name(), r.op.Kernel().Params(), device.StateSize{Records: b.parameters.Records, Batch: r.batch})
 }
 
-// store decides on all batches, and stores their entries, each batch with a marker after it. Markers have no content, because nobody reads them.
+// store decides on all batches, and stores their entries with a marker after each batch. Markers have no content, because nobody reads
+// them.
 func (r *replay) store(ctx context.Context, p *pair, markers string, batches *keyBatches) (log *storedLog, err error) {
 	s, err := r.newState(batches)
 	if err != nil {
@@ -213,7 +214,7 @@ func (r *replay) store(ctx context.Context, p *pair, markers string, batches *ke
 	return log, err
 }
 
-// decide decides on a batch, and keeps its entries of at most limit bytes.
+// decide decides on a batch, and keeps its log entries. Each entry has at most limit bytes.
 func (l *storedLog) decide(s device.State, positions []device.Position, keys []byte, limit int) error {
 	decided, err := s.Apply(positions, keys)
 	if err != nil {
@@ -227,8 +228,8 @@ func (l *storedLog) decide(s device.State, positions []device.Position, keys []b
 	return err
 }
 
-// keyBatches are batches of records with random keys. Each batch can be made alone. Near-duplicates have three quarters of the keys of an earlier
-// record of their batch.
+// keyBatches are batches of records with random keys. Any batch can be generated alone. Near-duplicates have three quarters of the keys of
+// an earlier record of their batch.
 type keyBatches struct {
 	parameters neardup.Parameters
 	seed       uint64

@@ -207,8 +207,8 @@ func (p *pair) check(ctx context.Context, ops []operator.Operator, l load) (late
 	return latencies, nil
 }
 
-// checkResult checks a message and marks its input in seen. right checks the body and the headers that describe it. checkResult returns the time from
-// storing the input to storing its result.
+// checkResult checks a message and marks its input in seen. right checks the body and the headers that describe it. checkResult returns the
+// time from storing the input to storing its result.
 func (p *pair) checkResult(m jetstream.Msg, l load, seen []bool, right func(i int, h nats.Header, body []byte) error) (time.Duration, error) {
 	h, id := m.Headers(), m.Headers().Get(jetstream.MsgIDHeader)
 	sequence, err := strconv.Atoi(h.Get(results.HeaderSequence))

@@ -60,7 +60,7 @@ var textEntries = []bench.Entry{
 	{Name: rowTextExclusive, Shows: "the same with millrace-exclusive"},
 }
 
-// duplicatesEntries are the rows that measure the rates of workers with near-duplicates.
+// duplicatesEntries are the rows that measure the rates of workers with near-duplicates among the texts.
 var duplicatesEntries = []bench.Entry{
 	{Name: rowDuplicatesChecksums, Shows: "millrace-exclusive with crc32c and commit markers, and the messages of neardup-exclusive"},
 	{Name: rowDuplicates, Shows: "millrace-exclusive with neardup and messages of 512 KiB that hold texts of 512 bytes: exactly once, with the log of the states"},

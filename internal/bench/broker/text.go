@@ -47,7 +47,7 @@ func lines(field string, format operator.Format, filter string) form {
 // lineBytes is the default size of a JSON line.
 const lineBytes = 512
 
-// runText measures Millrace and the null worker with JSON lines, one size of a line after another.
+// runText measures Millrace and the null worker with JSON lines, for one line size after another.
 func (b *Bench) runText(ctx context.Context, session *bench.Session, s *server) error {
 	session.Note("Messages have about %d KiB of JSON lines. A line is a record, and MB/s are bytes of lines.", b.frameBytes>>10)
 	for _, size := range session.Sizes(lineBytes) {
@@ -78,7 +78,7 @@ func (f form) sameResults(other form) bool {
 	return f.format == other.format && f.filter == other.filter
 }
 
-// compareText adds the ratios to the null worker, to the cases with whole lines, and to those with all records in Arrow. cases has one
+// compareText adds the ratios to the null worker, to the cases with whole lines, and to the cases with all records in Arrow. cases has one
 // case per form, and null has one per null form.
 func (b *Bench) compareText(cases, null []*bench.Case) {
 	for i, t := range b.textForms {
