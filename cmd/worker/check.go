@@ -95,7 +95,7 @@ func checkFilter(f *filter.Filter) []finding.Finding {
 	return findings
 }
 
-// opened has what later checks need of the devices.
+// opened has the properties of the devices that later checks need.
 type opened struct {
 	count  int             // number of devices
 	budget *memory.Process // nil if the devices can't be opened

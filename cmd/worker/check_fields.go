@@ -28,8 +28,8 @@ const (
 	namedFields = 20
 )
 
-// checkField reads the last messages of the input stream, and warns if their records don't have the field that is the record. It
-// returns nothing without a field, and for a stream without messages.
+// checkField reads the last messages of the input stream, and warns if their records don't have the configured field. It returns nothing if
+// no field is configured or if the stream has no messages.
 func checkField(ctx context.Context, cfg *config.Config, nc *nats.Conn, o *ingest.Options) []finding.Finding {
 	if cfg.Field == "" {
 		return nil
@@ -59,7 +59,7 @@ func lastMessages(ctx context.Context, nc *nats.Conn, o *ingest.Options) (all []
 	}
 	stream, err := js.Stream(ctx, o.Stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return nil, nil // another finding says so
+		return nil, nil // another finding reports that
 	} else if err != nil {
 		return nil, err
 	}
@@ -83,7 +83,7 @@ type stored struct{ *jetstream.RawStreamMsg }
 func (s stored) Data() []byte         { return s.RawStreamMsg.Data }
 func (s stored) Headers() nats.Header { return s.Header }
 
-// fieldSample counts the records of messages by what they have in the field.
+// fieldSample counts the records that have the field, lack it, or aren't valid.
 type fieldSample struct {
 	unpacker *inflight.Unpacker
 

@@ -124,7 +124,7 @@ func runDemo(ctx context.Context, f *demoFlags) (err error) {
 	return a.runDemo(ctx, d, f.keep, func() error { return a.report(ctx, d, profile, payloads, f.timeline) })
 }
 
-// deduplicate sets the variables that aren't set, so that the results are the documents without an earlier near-duplicate.
+// deduplicate sets variables that the user has not set. The results are then the documents without an earlier near-duplicate.
 func (f *demoFlags) deduplicate() {
 	for _, d := range []struct{ name, value string }{
 		{"MILLRACE_DELIVERY", "exclusive"}, {"MILLRACE_PARTITIONS", "1"}, {"MILLRACE_OPERATORS", "neardup"},

@@ -14,9 +14,9 @@ import (
 	"millrace/internal/device"
 )
 
-// failureVariable makes the device of a test build fail permanently. With "launch@20", the device refuses the 20th
-// batch and all later ones. With "state@20", the 20th decision of its states, counted over all states, finds that the device is lost, and
-// with "state_hangs@20" it never returns. If the variable is empty, the device works.
+// failureVariable makes the device of a test build fail permanently. With "launch@20", the device refuses the 20th batch and all later
+// ones. With "state@20", the 20th decision of all states reports that the device is lost. With "state_hangs@20", that decision never
+// returns. If the variable is empty, the device works.
 const failureVariable = "FAILING_DEVICE"
 
 // failures maps the name of each kind of failure to the error that the device returns. The program can't classify the

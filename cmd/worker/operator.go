@@ -113,8 +113,8 @@ func devicesOf(files ...string) string {
 	return strings.Join(devices, ", ")
 }
 
-// fieldTexts returns the name and the type of each field of an operator's values. The fields in the description of a stateful operator are those of
-// its kernel.
+// fieldTexts returns the name and the type of each field of an operator's values. The description of a stateful operator has the fields of
+// its kernel instead.
 func fieldTexts(d *compiled.Description) (texts []string) {
 	if op, err := operator.Parse(d.Name); err == nil && operator.HasState([]operator.Operator{op}) {
 		return operator.ArrowColumns([]operator.Operator{op})[0].Types()

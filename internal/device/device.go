@@ -4,8 +4,8 @@
 // Three devices implement the interface and pass one conformance suite (package conformance). Package cuda drives a GPU
 // through libmillrace.so, package host runs on CPU cores, and package sim runs on a virtual clock with injected faults.
 //
-// Packages streams and alloc are the main users of this package. Start reading with this file, then stream.go for the
-// rules of streams and events, and memory.go for memory.
+// Package streams is the main user of this package. Start reading with this file, then stream.go for the rules of streams and events, and
+// memory.go for memory.
 package device
 
 import (

@@ -27,31 +27,30 @@ type StateMemory struct {
 	Pinned int64 // pinned host memory for a batch; 0 on a CPU
 }
 
-// State is what a stateful operator knows about the earlier records of one partition. The operator's kernel has no state: its result
-// for a record is the record's keys. The State then decides on the records in the order of the stream.
+// State is what a stateful operator knows about the earlier records of one partition. The operator's kernel has no state: its result for a
+// record is the record's keys. The State then decides on the records in the order of the stream.
 //
 // Decisions depend on the records and their positions alone, not on the device, the batches or the calls of Undo. All memory is allocated
-// when the State is created. Methods are for one goroutine at a time, except Stats.
+// when the State is created. Only one goroutine at a time may call the methods, except Stats.
 //
 // A refused call of Apply or Undo changes nothing. After any other error, and after an error of Replay, the State is unusable: create a new
 // one and replay the log. A refusal wraps ErrInvalid, and has no Code of the device.
 type State interface {
 	// Apply decides on consecutive records. It takes the position of each record and the records' keys, which the kernel has computed, back
-	// to back. Positions ascend within a call and from call to call, so no record is applied twice. The batch before can't be undone any
-	// more. The result is valid until the next call of Apply, Undo or Replay. Apply refuses positions out of order, too many records, and
-	// keys that no kernel computes.
+	// to back. Positions ascend within a call and from call to call, so no record is applied twice. Afterwards, Undo can't remove earlier
+	// records. The result is valid until the next call of Apply, Undo or Replay. Apply refuses positions out of order, too many records,
+	// and keys that no kernel computes.
 	Apply(positions []Position, keys []byte) (Decisions, error)
 
-	// Undo removes the records of the last call of Apply, as if it had not been made. It is refused unless Apply was the last successful
-	// call.
+	// Undo removes the records of the last call of Apply, as if it had not been made. It refuses unless Apply was the last successful call.
 	Undo() error
 
-	// Replay applies a log entry. The first entry of a new state begins a generation, and each other one follows the entry before it. The
-	// entry may come from anywhere, so each of its fields is checked. After Replay, the state gives the same decisions as the one that
+	// Replay applies a log entry. The first entry of a new state begins a generation, and each other entry follows the one before it.
+	// Replay checks each field, because the entry may come from anywhere. After Replay, the state gives the same decisions as the one that
 	// wrote the log.
 	Replay(entry []byte) error
 
-	// ReadEntry returns what a log entry says about its records. It fails with ErrInvalid if the entry contradicts itself. It doesn't read
+	// ReadEntry returns the description of a log entry's records. It fails with ErrInvalid if the entry contradicts itself. It doesn't read
 	// the records.
 	ReadEntry(entry []byte) (EntryInfo, error)
 
@@ -71,8 +70,8 @@ type Decisions interface {
 	// AppendValue appends the value of a record, as operator.Variable describes values: a record of Stride bytes, then its byte strings.
 	AppendValue(dst []byte, record int) []byte
 
-	// AppendLog appends log entries of the records [first, end), of at most limit bytes each. The entries of all records, in order, are
-	// what Replay needs. How they are cut doesn't matter. It fails with ErrInvalid if limit is too small for a record.
+	// AppendLog appends log entries of the records [first, end), of at most limit bytes each. Replay needs the entries of all records, in
+	// order, with any division. AppendLog fails with ErrInvalid if limit is too small for a record.
 	AppendLog(entries [][]byte, first, end, limit int) ([][]byte, error)
 }
 
@@ -88,16 +87,16 @@ type StateStats struct {
 	Bytes      int64   // StateMemory.Device
 	Records    uint64  // number of records in both generations
 	Generation uint64  // number of the young generation, from 0
-	Load       float64 // the fullest generation's share of used memory, 0 to 1
-	Decided    uint64  // number of records decided by Apply since creation. It never decreases: if a batch is undone, the next ones replace it.
-	Hits       uint64  // number of those that depend on an earlier record
+	Load       float64 // records of the young generation as a share of StateSize.Records, 0 to 1
+	Decided    uint64  // number of records decided by Apply since creation. It never decreases: if a batch is undone, the next ones replace it
+	Hits       uint64  // number of decided records that depend on an earlier record
 }
 
 // StateHostKernel is a BoundHostKernel of a stateful operator. Devices that use host memory keep its states.
 type StateHostKernel interface {
 	BoundHostKernel
 
-	// NewState is that of Device.
+	// NewState creates an empty state, like Device.NewState.
 	NewState(StateSize) (State, error)
 
 	// StateBytes returns the memory that NewState allocates, in bytes.

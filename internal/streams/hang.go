@@ -191,7 +191,7 @@ func (p *Pipeline) hang(f InFlightBatch) bool {
 		which, f.Age.Round(time.Millisecond), f.Bound), "", func() bool { return f.batch.phase == inFlight && f.batch.token == f.token })
 }
 
-// hangCall does the same for a call of a state.
+// hangCall is like hang for a call of a state.
 func (p *Pipeline) hangCall(c *stateCall) bool {
 	return p.endHung(c.name, fmt.Sprintf("the state of %s has not answered for longer than the bound of %v (MILLRACE_BATCH_DEADLINE_MAX)",
 		c.of.operator, p.o.Deadline.Max), c.of.operator, func() bool {

@@ -8,11 +8,11 @@ import (
 	"millrace/internal/operator"
 )
 
-// NewState creates an empty state of an operator on the pipeline's device. A generation has the given number of records. One call of
-// State.Apply takes the records of a batch. The caller closes the state before the pipeline's device.
+// NewState creates an empty state of an operator on the pipeline's device. records is the number of records in a generation. One call of
+// State.Apply takes the records of at most one batch. The caller closes the state before the pipeline's device.
 //
 // If a call of the state reports that the device is lost, the pipeline ends with that error. It also ends if a call takes longer than
-// Deadline.Max, which the call itself may outlast forever. On a hung device, every later call fails, and Close frees nothing.
+// Deadline.Max. The call itself may never return. On a hung device, every later call fails, and Close frees nothing.
 func (p *Pipeline) NewState(op operator.Stateful, records int) (device.State, error) {
 	s, err := p.dev.NewState(op.Name(), op.Kernel().Params(), p.stateSize(records))
 	if err != nil {
@@ -30,7 +30,7 @@ func (p *Pipeline) stateSize(records int) device.StateSize {
 	return device.StateSize{Records: records, Batch: min(records, p.BatchPayloads())}
 }
 
-// noteLoss ends the pipeline if err, of a call of the given operator's state, is a loss of the device. It returns err.
+// noteLoss ends the pipeline if err is a loss of the device. err is the error of a call of the operator's state. It returns err.
 func (p *Pipeline) noteLoss(call, operator string, err error) error {
 	if errors.Is(err, device.ErrLost) {
 		_ = p.Lose(call, attributeFault(err, operator)) // it returns the pipeline's error, which may be another one
@@ -50,14 +50,14 @@ func attributeFault(loss error, operator string) error {
 type state struct {
 	device.State
 	pipe     *Pipeline
-	operator string // its name
+	operator string // name of the operator
 }
 
 // stateCall is a call of a state in progress.
 type stateCall struct {
 	of   *state
 	name string
-	ran  time.Duration // value of Pipeline.ran at its begin
+	ran  time.Duration // value of Pipeline.ran when the call began
 }
 
 // call makes a call of the state.

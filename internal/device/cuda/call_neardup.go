@@ -2,7 +2,7 @@
 
 package cuda
 
-// This file has one Go method per C call of the index of near-duplicates, as call.go has for all others.
+// This file has one Go method per C call of the index of near-duplicates. call.go has those of the other calls.
 
 /*
 #include "bridge.h"

@@ -1,5 +1,5 @@
-// Package cuda drives NVIDIA GPUs. It opens the kernel library libmillrace.so at run time and calls it through the C
-// ABI of kernels/include/millrace.h. Only one other internal package imports "C", internal/operator/cpulib.
+// Package cuda drives NVIDIA GPUs. It opens the kernel library libmillrace.so at run time and calls it through the C ABI of
+// kernels/include/millrace.h.
 //
 // The Go binary builds and starts without CUDA. Without the library, the driver or a GPU, Open fails with
 // device.ErrUnavailable. In a binary without cgo, all functions that need the library also fail with

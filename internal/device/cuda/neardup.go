@@ -76,7 +76,7 @@ func (n *NearDuplicates) alone(op string, call func() error) error {
 	})
 }
 
-// Apply decides on the records of a batch and inserts their keys. The batch before can't be undone any more.
+// Apply decides on the records of a batch and inserts their keys. Afterwards, Undo can't remove earlier batches.
 func (n *NearDuplicates) Apply(b NearDuplicateBatch) error {
 	const op = "apply"
 	p := n.parameters
@@ -94,7 +94,7 @@ func (n *NearDuplicates) Undo() error {
 	return n.alone("undo", func() error { return n.d.lib.indexUndo(n.handle) })
 }
 
-// Replay applies records of a log. The batch before can't be undone any more.
+// Replay applies records of a log. Afterwards, Undo can't remove earlier batches.
 func (n *NearDuplicates) Replay(r NearDuplicateRows) error {
 	const op = "replay"
 	if r.Records < 1 || r.First < 0 || r.Carries < 0 || r.Carried < 0 || r.FirstCarried < 0 || r.Keys < 0 ||

@@ -25,12 +25,12 @@ type NearDuplicateBatch struct {
 
 // NearDuplicateRows are consecutive records of a log, of one generation. The memory is as in NearDuplicateBatch.
 type NearDuplicateRows struct {
-	First         int           // number of the first record in its generation. It follows the last one, or is 0 after a full generation.
+	First         int           // number of the first record in its generation; 0 begins a generation
 	Records       int           // 1 to 2^20
 	Labels        device.Memory // position of each record's label
 	Carries       int           // sum of the records' neardup.Result.Carries
-	Carried       int           // number of labels that they carry over
-	FirstCarried  int           // labels that the records of the generation before them carry over
+	Carried       int           // number of labels that these records carry over
+	FirstCarried  int           // number of labels that earlier records of the generation carry over
 	CarriedLabels device.Memory // position of each
 	Keys          int           // number of inserted keys
 	Inserted      device.Memory // the keys
@@ -51,7 +51,7 @@ const (
 	hitsAt        = 24 // in a row
 )
 
-// alsoBytes returns the size of a record's first list, and listBytes that of both lists.
+// alsoBytes returns the size of a record's first list, and listBytes returns the size of both lists.
 func (p NearDuplicateParameters) alsoBytes() int { return (p.Bands - 1) * positionBytes }
 func (p NearDuplicateParameters) listBytes() int {
 	return p.alsoBytes() + (p.Bands*carryBytes+15)/16*16
@@ -62,9 +62,8 @@ func (p NearDuplicateParameters) ResultBytes(records int) int {
 	return headerBytes + records*(rowBytes+p.listBytes())
 }
 
-// Header returns the beginning of a batch's result: the number of labels that the records of the last record's generation
-// would carry over so far if there were room, and the number of keys so far that weren't of their band. Such keys are a bug
-// in the caller.
+// Header returns the beginning of a batch's result. carried is the number of labels that the generation of the last record would carry over
+// so far if there were room. wrong is the number of keys so far that weren't of their band, which is a bug in the caller.
 func (p NearDuplicateParameters) Header(result []byte) (carried, wrong uint64) {
 	return binary.LittleEndian.Uint64(result), binary.LittleEndian.Uint64(result[8:])
 }

@@ -20,7 +20,7 @@ type Operator struct {
 	spec        string
 	block       []byte // the parameter block, followed by the tables
 	stride      int
-	fields      []Field // the declared fields, without optional ones whose parameter is false
+	fields      []Field // the declared fields, without the optional fields whose parameter is false
 	places      []place // places[i] belongs to fields[i]
 	after       string  // JSON text after the last field
 }

@@ -27,9 +27,9 @@ import (
 // Find returns the operators in the folders, sorted by name. It reads descriptions, but loads no code. It ignores files of other kinds.
 // gpus are the GPUs that the worker uses, or nil without GPUs.
 //
-// The error joins the errors of folders that can't be read. An error in an operator's files is in the Err of its Source, and doesn't
-// affect other operators. For example, a file isn't an operator, was compiled from another version of the source beside it, or has the
-// name of an operator in another folder.
+// The error joins the errors of folders that can't be read. An error in an operator's files is in the Err of its Source, and doesn't affect
+// other operators. Examples are a file that isn't an operator, a file that was compiled from another version of the source beside it, and
+// the name of an operator in another folder.
 func Find(folders []string, gpus GPUs) ([]*Source, error) {
 	var errs []error
 	found := map[string]*Source{}
