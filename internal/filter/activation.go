@@ -11,25 +11,21 @@ import (
 )
 
 // activation gives the variables their values for one record.
-type activation struct {
-	*variables
-	row    *Row
-	fields ref.Val // value of the variable fields, or nil if no condition has used it yet
-}
+type activation Row
 
 // ResolveName implements cel.Activation.
 func (a *activation) ResolveName(name string) (any, bool) {
-	for i := range a.operators {
-		if r := &a.operators[i]; r.name == name {
+	for i := range a.variables.operators {
+		if r := &a.variables.operators[i]; r.name == name {
 			if r.bare != nil {
-				return r.bare(a.row.Values[i]), true
+				return r.bare(a.Values[i]), true
 			}
-			return &a.row.Values[i], true
+			return &a.Values[i], true
 		}
 	}
 	switch name {
 	case recordName:
-		return a.row, true
+		return (*Row)(a), true
 	case fieldsName:
 		if a.fields == nil {
 			a.fields = a.keptFields()
@@ -44,12 +40,13 @@ func (*activation) Parent() cel.Activation { return nil }
 
 // keptFields returns the kept fields that the record has and the expression may use.
 func (a *activation) keptFields() ref.Val {
-	all := make(map[string]any, len(a.kept))
-	for i, name := range a.kept {
-		if a.used != nil && !a.used[name] {
+	v := a.variables
+	all := make(map[string]any, len(v.kept))
+	for i, name := range v.kept {
+		if v.used != nil && !v.used[name] {
 			continue
 		}
-		if text := a.row.Kept(i); text != nil {
+		if text := a.Kept(i); text != nil {
 			all[name] = valueOf(text)
 		}
 	}

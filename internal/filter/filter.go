@@ -2,7 +2,7 @@
 // Language (https://cel.dev), over the results of the operators, the size of the record, and the kept fields.
 //
 // New compiles an expression and checks its types against the declarations of the operators. The worker's results package then evaluates
-// the Filter for each record. Start reading with Filter, then variables.go. docs/text.md is the manual for users, and
+// the Filter for each record. Start reading with Filter, then variables.go and member.go. docs/text.md is the manual for users, and
 // docs/adr/0053-filters.md has the reasons.
 package filter
 
@@ -11,12 +11,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/ast"
 	"cel.dev/cel-go/common/operators"
 	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
+	"cel.dev/cel-go/interpreter"
 
 	"millrace/internal/operator"
 )
@@ -35,13 +36,13 @@ type Filter struct {
 	variables  *variables
 	conditions []condition
 	missing    []string
-	rows       sync.Pool // contains *activation
 }
 
 // condition is a part of a Filter.
 type condition struct {
 	name      string // for people: its text, or the name of a filter in a preset
 	program   cel.Program
+	limited   bool // whether the cost is counted
 	operators []string
 	stage     Stage
 }
@@ -56,13 +57,16 @@ const (
 )
 
 // Row is a record with its results. The function Kept returns the JSON text of the kept field with an index, or nil if the record
-// doesn't have the field.
+// doesn't have the field. Only one goroutine may use a Row.
 type Row struct {
 	Number      int      // index of the record in its message
 	Bytes       int      // length of the text that operators processed
 	SourceBytes int      // length of the whole record, for example of the JSON object that has the text as a field
 	Values      [][]byte // value of each operator; see operator.Value
 	Kept        func(field int) []byte
+
+	variables *variables // of the filter that decides
+	fields    ref.Val    // value of the variable fields, or nil if no condition has used it yet
 }
 
 // New compiles an expression for the results of ops and for kept fields with the given names. The expression may be a preset, such as
@@ -83,7 +87,7 @@ func New(expression string, ops []operator.Operator, kept []string) (*Filter, er
 		return nil, f.variables.advise(err)
 	}
 	for _, p := range parts {
-		c, err := newCondition(env, p)
+		c, err := f.newCondition(env, p)
 		if err != nil {
 			return nil, err
 		}
@@ -92,7 +96,6 @@ func New(expression string, ops []operator.Operator, kept []string) (*Filter, er
 		}
 		f.conditions = append(f.conditions, c)
 	}
-	f.rows.New = func() any { return &activation{variables: f.variables} }
 	return f, nil
 }
 
@@ -157,7 +160,7 @@ func conjuncts(e ast.Expr) []ast.Expr {
 
 // newCondition compiles a part of an expression that is already checked. The cost is counted for each record only if the compiler
 // can't tell that it stays within the limit.
-func newCondition(env *cel.Env, p part) (condition, error) {
+func (f *Filter) newCondition(env *cel.Env, p part) (condition, error) {
 	checked, issues := env.Compile(p.text)
 	if issues.Err() != nil {
 		return condition{}, compileError(issues)
@@ -167,14 +170,17 @@ func newCondition(env *cel.Env, p part) (condition, error) {
 		return condition{}, err
 	}
 	options := []cel.ProgramOption{cel.EvalOptions(cel.OptOptimize)}
-	if estimate.Max > costLimit {
+	limited := estimate.Max > costLimit
+	if limited {
 		options = append(options, cel.CostLimit(costLimit))
+	} else {
+		options = append(options, f.variables.directMembers(checked.NativeRep()))
 	}
 	program, err := env.Program(checked, options...)
 	if err != nil {
 		return condition{}, fmt.Errorf("%s: %w", p.name, err)
 	}
-	return condition{name: p.name, program: program, operators: variablesOf(checked.NativeRep())}, nil
+	return condition{name: p.name, program: program, limited: limited, operators: variablesOf(checked.NativeRep())}, nil
 }
 
 // Conditions returns the name of each condition, in the order in which they are evaluated. The name is the text of the condition, or in a
@@ -207,22 +213,27 @@ func (f *Filter) Uses(condition int, name string) bool {
 // false. As in CEL, a condition that can't be evaluated doesn't matter if another one of the stage is false. If no condition is false, its
 // error is returned. In the stage Stateless, a Row needs no values of stateful operators.
 func (f *Filter) Keep(s Stage, r *Row) (keep bool, failed int, err error) {
-	a := f.rows.Get().(*activation)
-	a.row = r
-	defer func() {
-		a.row, a.fields = nil, nil
-		f.rows.Put(a)
-	}()
+	r.variables, r.fields = f.variables, nil
+	frame, err := interpreter.NewExecutionFrame((*activation)(r))
+	if err != nil {
+		return false, -1, err
+	}
+	defer frame.Close()
 	for i := range f.conditions {
 		c := &f.conditions[i]
 		if c.stage != s {
 			continue
 		}
-		value, _, fault := c.program.Eval(a)
+		var vars any = frame
+		if c.limited {
+			vars = (*activation)(r) // its own frame, because a frame keeps the counter of the last evaluation
+		}
+		value, _, fault := c.program.Eval(vars)
+		passes, ok := value.(types.Bool)
 		switch {
-		case value == types.False:
+		case ok && !bool(passes):
 			return false, i, nil
-		case value == types.True:
+		case ok:
 		case err == nil && fault == nil:
 			err = fmt.Errorf("%s: the value is no boolean", c.name)
 		case err == nil:
