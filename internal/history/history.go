@@ -83,8 +83,11 @@ type Bounds struct {
 	MustHappen []string // events that must happen at least once for the test to be meaningful
 }
 
-// These environment variables contain a history's text or file name, and the minimum duration of a test with new
-// histories.
+// Step is the event that a model counts for each step of a run, if it has steps.
+const Step = "step"
+
+// These environment variables contain a history's text or file name, and the minimum duration or number of steps of a
+// test with new histories.
 const (
 	variableHistory = "MILLRACE_MODEL_HISTORY"
 	variableFor     = "MILLRACE_MODEL_FOR"
@@ -94,27 +97,21 @@ const (
 // an event is missing after Max runs. The function run returns the number of occurrences of each event, and fails t if
 // an invariant is broken. After a failure, Run logs the shortest failing history that it finds.
 //
-// With MILLRACE_MODEL_FOR, Run continues for at least that duration. With -short, as under the race detector, Run does
-// about a tenth of the runs and requires no event. With MILLRACE_MODEL_HISTORY, Run does a single run with that
-// history.
+// With MILLRACE_MODEL_FOR, Run continues for at least that duration, such as 20s, or that number of steps, such as
+// 10000000. With -short, as under the race detector, Run does about a tenth of the
+// runs, requires no event and shortens no history. With MILLRACE_MODEL_HISTORY, Run does a single run with that history.
 func Run(t *testing.T, b Bounds, run func(h *History) map[string]int) {
 	t.Helper()
 	if text := os.Getenv(variableHistory); text != "" {
 		t.Log(run(named(t, text)))
 		return
 	}
-	var budget time.Duration
-	if text := os.Getenv(variableFor); text != "" {
-		var err error
-		if budget, err = time.ParseDuration(text); err != nil {
-			t.Fatal(err)
-		}
-	}
+	budget, steps := least(t)
 	if testing.Short() {
 		b.Min, b.MustHappen = 1+b.Min/10, nil
 	}
 	seed, runs, counts := uint64(time.Now().UnixNano()), 0, map[string]int{}
-	for began := time.Now(); runs < b.Min || time.Since(began) < budget || runs < b.Max && b.missingEvents(counts) != nil; {
+	for began := time.Now(); runs < b.Min || time.Since(began) < budget || counts[Step] < steps || runs < b.Max && b.missingEvents(counts) != nil; {
 		batch := make([]*History, max(b.Parallel, 1))
 		found := make([]map[string]int, len(batch))
 		var running sync.WaitGroup
@@ -130,14 +127,35 @@ func Run(t *testing.T, b Bounds, run func(h *History) map[string]int) {
 			}
 		}
 		if t.Failed() {
+			t.Logf("%d runs, %d steps", runs, counts[Step])
 			report(t, batch)
 			return
 		}
+		if steps > 0 && counts[Step] == 0 {
+			t.Fatalf("this model doesn't count its steps. Set %s to a duration", variableFor)
+		}
 	}
-	t.Logf("%d runs: %v", runs, counts)
+	t.Logf("%d runs, %d steps: %v", runs, counts[Step], counts)
 	if events := b.missingEvents(counts); events != nil {
 		t.Errorf("in none of %d runs: %q", runs, events)
 	}
+}
+
+// least returns the minimum duration and the minimum number of steps of MILLRACE_MODEL_FOR. One of them is 0.
+func least(t *testing.T) (budget time.Duration, steps int) {
+	t.Helper()
+	text := os.Getenv(variableFor)
+	if text == "" {
+		return 0, 0
+	}
+	if steps, err := strconv.Atoi(text); err == nil {
+		return 0, steps
+	}
+	budget, err := time.ParseDuration(text)
+	if err != nil {
+		t.Fatalf("%s is neither a number of steps nor a duration: %v", variableFor, err)
+	}
+	return budget, 0
 }
 
 // Replays reports whether Run replays a single history, because MILLRACE_MODEL_HISTORY is set. A model can then log a

@@ -59,6 +59,19 @@ func TestShrinkFindsTheShortestHistory(t *testing.T) {
 	}
 }
 
+// TestRunContinuesForTheStepsThatAreAskedFor can't run in parallel because it sets a variable of the environment.
+func TestRunContinuesForTheStepsThatAreAskedFor(t *testing.T) {
+	t.Setenv(variableFor, "1000")
+	runs := 0
+	Run(t, Bounds{Min: 1}, func(*History) map[string]int {
+		runs++
+		return map[string]int{Step: 7}
+	})
+	if runs != 143 {
+		t.Errorf("%d runs of 7 steps, want 143", runs)
+	}
+}
+
 // TestBrokenModel is a model that breaks if it draws 7 and later 9. It runs only for TestAFailingHistoryIsPrinted.
 func TestBrokenModel(t *testing.T) {
 	if os.Getenv("BROKEN_MODEL") == "" {

@@ -132,6 +132,7 @@ func (s *modelStore) send(ctx context.Context, way store.Way, batch modelOpenBat
 		if s.chain.isFull(m, "a "+commitCall) {
 			return errModelFull
 		}
+		m.server.notice(s.e.w, 0)
 		c, all := s.chain, len(batch.rest)
 		if way == store.Fast && c.endBatch(batch.marker) {
 			m.did("batch ended by another")

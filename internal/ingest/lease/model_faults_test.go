@@ -55,8 +55,8 @@ func (m *leaseModel) take(w *leaseWorker) {
 func (m *leaseModel) mishap() {
 	w := m.workers[m.random.IntN(len(m.workers))]
 	kind := m.random.IntN(24)
-	if m.shared && (kind == 8 || kind == 10) {
-		return // there is no pin, and no batch with a condition
+	if m.shared && kind == 8 {
+		return // there is no pin
 	}
 	if m.resetting && m.random.IntN(3) == 0 {
 		kind = 9
@@ -134,10 +134,10 @@ func (m *leaseModel) changeLeader() {
 	m.sortCalls()
 	m.calls = slices.DeleteFunc(m.calls, func(c *modelCall) bool {
 		fate := m.random.IntN(3)
-		if !strings.HasPrefix(c.what, commitCall) || fate == 0 {
+		if !strings.HasPrefix(c.what, commitCall) && !strings.HasPrefix(c.what, publishCall) || fate == 0 {
 			return false
 		}
-		m.did("batch hit by a change of the leader")
+		m.did("request hit by a change of the leader")
 		m.note("%s: %s, which is stored: %v", c.w.id, c.what, fate == 1)
 		if fate == 1 {
 			_ = c.apply()

@@ -73,6 +73,9 @@ type modelPublisher struct {
 	e *modelLease // nil with shared delivery
 }
 
+// publishCall is the prefix of the names of calls that store messages without a marker.
+const publishCall = "publish "
+
 var (
 	errModelPublish = errors.New("no answer")
 	errModelFull    = &jetstream.APIError{ErrorCode: 10077, Description: "the stream has no room"}
@@ -86,11 +89,13 @@ func (p *modelPublisher) Publish(ctx context.Context, msgs []*nats.Msg, dst []st
 	m, sent, arrival := p.w.m, modelSent(msgs), time.Now().Add(p.w.m.window-store.PublishFor(p.w.m.window))
 	err, answers, first := context.DeadlineExceeded, make([]store.Answer, len(msgs)), p.e.storing(msgs)
 	if deadline, ok := ctx.Deadline(); !ok || time.Now().Before(deadline) {
-		err = p.w.call(ctx, "publish "+store.IDOf(msgs[0].Header), false, func() error {
+		err = p.w.call(ctx, publishCall+store.IDOf(msgs[0].Header), false, func() error {
 			if time.Now().After(arrival) {
 				m.did("request lost")
 				return errModelPublish
 			}
+			sequence, _ := strconv.ParseUint(sent[0].Header.Get(results.HeaderSequence), 10, 64)
+			m.server.notice(p.w, sequence)
 			m.publishes(p.e, first)
 			for n, msg := range sent {
 				answers[n] = p.arrive(msg)

@@ -36,7 +36,8 @@ type modelServer struct {
 	pulls   []*modelPull
 	skipped bool // whether the last delivery was lost
 
-	// With shared delivery: the times of the last delivery and of the redelivery after a nak, by input.
+	// With shared delivery: the receiver and the time of the last delivery, and the time of the redelivery after a nak, by input.
+	sentTo          map[uint64]*leaseWorker
 	sentAt, delayed map[uint64]time.Time
 
 	results   map[uint64]string      // id of the result of each input with a result or a dead letter
@@ -95,6 +96,20 @@ func (s *modelServer) redeliver(sequence, number uint64) {
 	}
 	s.m.did("redelivery asked for")
 	s.pending[sequence] = true
+}
+
+// notice counts a zombie, which is a live worker that stores something although another worker has received the input or
+// the partition since.
+func (s *modelServer) notice(w *leaseWorker, sequence uint64) {
+	owner, is := s.metadata[annotationOwner], false
+	if s.m.shared {
+		is = s.sentTo[sequence] != nil && s.sentTo[sequence] != w
+	} else {
+		is = owner != "" && owner != w.id
+	}
+	if is && !w.dead {
+		s.m.did("zombie")
+	}
 }
 
 // modelConsumer is the part of a consumer's state that a server stores with a delay.

@@ -43,7 +43,7 @@ func (s *modelServer) nextShared(w *leaseWorker) (msg *modelMessage, ok bool) {
 }
 
 func (s *modelServer) sendShared(w *leaseWorker, in uint64) *modelMessage {
-	s.pending[in], s.sentAt[in] = false, time.Now()
+	s.pending[in], s.sentTo[in], s.sentAt[in] = false, w, time.Now()
 	delete(s.delayed, in)
 	s.counts[in]++
 	s.nextNumber++

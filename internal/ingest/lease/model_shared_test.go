@@ -4,16 +4,11 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"slices"
-	"strings"
 	"sync"
-	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/history"
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/natsconn"
 	"millrace/internal/ingest/pull"
@@ -24,65 +19,11 @@ import (
 	"millrace/internal/streams"
 )
 
-// TestModelOfSharedDelivery runs shared delivery in several workers against the lease model's server, with the same three parts.
-// Instead of the invariants of a partition, it checks these:
-//   - The server removes an input only if its result or dead letter is stored.
-//   - All results of an input have the same id, and none is stored twice. Frames have the results and dead letters that the lease model
-//     demands.
-//   - An input is given up because of lost devices only if it kills workers, unless workers also die for other reasons.
-//   - A worker that has ended holds no memory of deliveries and no batches.
-//   - In the end all inputs are settled. The number of deaths until the lethal records are found is limited.
-func TestModelOfSharedDelivery(t *testing.T) {
-	t.Parallel()
-	lab := newModelLab(t)
-	history.Run(t, history.Bounds{Min: modelMin, Max: modelMax, MustHappen: sharedMustHappen}, func(h *history.History) map[string]int {
-		m := newLeaseModel(h, lab)
-		m.shared = true
-		synctest.Test(t, func(*testing.T) { m.runShared() })
-		if m.broken != "" {
-			t.Errorf("%s\n%s", m.broken, strings.Join(m.trace[max(len(m.trace)-modelTrace, 0):], "\n"))
-		}
-		if history.Replays() {
-			t.Log(strings.Join(m.trace, "\n"))
-		}
-		m.counts["step"] = m.steps
-		return m.counts
-	})
-}
-
-var sharedMustHappen = []string{
-	"delivered", "redelivered", "delivery lost", "fetched", "stored", "stored again", "result lost", "confirmation lost", "acknowledged",
-	"acknowledgement lost", "given back", "terminated input", "request lost", "answer lost", "late request", "crashed", "frozen", "cut", "device lost",
-	"terminated", "batch failed", "server restarted", "killed by an input", "dead letter", "record letter", "record condemned", "spread over batches",
-	"operator failed", "computed again", "broken frame", "alone",
-	"part", "found by a lookup", "no room for a message for results", "no room for a message for dead letters",
-}
-
 // modelAckWait is the consumer's AckWait with shared delivery.
 const modelAckWait = 20 * time.Second
 
-func (m *leaseModel) runShared() {
-	m.framed, m.chaos = m.random.IntN(2) == 0, true
-	if m.random.IntN(3) == 0 {
-		m.chaos = m.random.IntN(2) == 0
-		m.poison = 1 + m.random.IntN(modelInputs)
-	}
-	m.addInputs(modelInputs)
-	m.start()
-	defer m.stop()
-	m.faults = m.chaos
-	for range modelChaos {
-		if m.broken == "" && m.chaos {
-			m.step()
-		}
-	}
-	m.awaitQuiet()
-	if m.killers > 0 {
-		m.huntShared()
-		m.awaitQuiet()
-	}
-	m.addInputs(modelInputs)
-	m.calmDown()
+// share runs the third part of shared delivery.
+func (m *leaseModel) share() {
 	m.mu.Lock()
 	for _, w := range m.workers {
 		m.give(w)
@@ -96,27 +37,6 @@ func (m *leaseModel) runShared() {
 	m.mu.Unlock()
 	m.until("all workers end", func() bool { return m.active == 0 })
 }
-
-// huntShared runs one worker after another until all inputs are settled. Only lethal records end workers.
-func (m *leaseModel) huntShared() {
-	begin, maximum := m.deaths, sharedDeaths+m.killers*sharedDeaths
-	m.hunting = true
-	m.until("the lethal records are found", func() bool {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		if !slices.ContainsFunc(m.workers, func(w *leaseWorker) bool { return w.wants }) {
-			m.give(m.workers[m.random.IntN(len(m.workers))])
-		}
-		if m.deaths-begin > maximum {
-			m.violate("%d workers died of %d lethal records, want at most %d", m.deaths-begin, m.killers, maximum)
-		}
-		return m.server.isSettled()
-	})
-	m.hunting = false
-}
-
-// sharedDeaths is the number of deaths until a lethal record is found.
-const sharedDeaths = 6
 
 // modelShared simulates the server and the device of a Shared.
 type modelShared struct {

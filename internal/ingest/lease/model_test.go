@@ -71,13 +71,13 @@ const (
 
 // leaseModel is the scheduler and its state.
 type leaseModel struct {
+	modelPolicy
 	seed      uint64
 	random    *rand.Rand
 	log       *slog.Logger
 	confirms  bool          // whether workers wait for the confirmation of each acknowledgement
 	framed    bool          // whether some messages are frames
 	chaos     bool          // whether the run has its first part
-	once      bool          // whether the streams accept commit markers
 	window    time.Duration // the streams' duplicate window
 	way       store.Way
 	narrow    bool // whether the result stream has little space, so order may be lost
@@ -85,7 +85,6 @@ type leaseModel struct {
 	burst     int  // number of deliveries at once
 	cutting   bool // whether fast batches are larger and often interrupted in the middle
 	faults    bool
-	shared    bool    // whether the workers use shared delivery
 	hunting   bool    // whether only lethal records cost owners
 	poison    int     // input with records that kill the worker that computes them; 0 means none
 	trouble   float64 // probability of a possible fault
@@ -132,9 +131,10 @@ type modelAck struct {
 	apply            func()
 }
 
-func newLeaseModel(h *history.History, lab *modelLab) *leaseModel {
+func newLeaseModel(h *history.History, lab *modelLab, p modelPolicy) *leaseModel {
 	m := &leaseModel{
-		modelLab: lab, operators: lab.plain, messages: map[uint64]*modelInput{}, failing: map[uint32]bool{}, lethal: map[uint32]bool{}, chance: map[uint32]bool{},
+		modelPolicy: p,
+		modelLab:    lab, operators: lab.plain, messages: map[uint64]*modelInput{}, failing: map[uint32]bool{}, lethal: map[uint32]bool{}, chance: map[uint32]bool{},
 		seed: h.Seed, random: rand.New(h), log: slog.New(slog.DiscardHandler), counts: map[string]int{},
 		takes: map[uint64][]*modelLease{}, clean: map[*modelLease]uint64{},
 	}
@@ -142,7 +142,7 @@ func newLeaseModel(h *history.History, lab *modelLab) *leaseModel {
 	m.server = &modelServer{
 		m: m, modelConsumer: modelConsumer{nextSequence: 1, nextNumber: 1, pending: map[uint64]bool{}, counts: map[uint64]int{}}, results: map[uint64]string{},
 		values: map[uint64]modelValues{}, storedAt: map[uint64]int{}, forgotten: map[uint64]bool{}, alone: map[uint64]int{}, aloneRecords: map[modelRecord]int{},
-		letters: map[modelRecord]record.Status{}, sentAt: map[uint64]time.Time{}, delayed: map[uint64]time.Time{}, metadata: map[string]string{topology.MarkDelivered: "0"},
+		letters: map[modelRecord]record.Status{}, sentTo: map[uint64]*leaseWorker{}, sentAt: map[uint64]time.Time{}, delayed: map[uint64]time.Time{}, metadata: map[string]string{topology.MarkDelivered: "0"},
 	}
 	m.server.saved = m.server.clone()
 	for i, name := range []string{"results", "dead letters"} {
@@ -211,20 +211,7 @@ func (m *leaseModel) stop() {
 
 // run executes one run with its three parts.
 func (m *leaseModel) run() {
-	m.framed, m.chaos = m.random.IntN(2) == 0, true
-	m.once, m.way = m.random.IntN(3) > 0, []store.Way{store.Atomic, store.Fast}[m.random.IntN(2)]
-	if m.once && m.random.IntN(3) == 0 {
-		m.operators = m.withState
-	}
-	m.narrow, m.cutting = m.way == store.Fast && m.random.IntN(2) == 0, m.way == store.Fast && m.random.IntN(2) == 0
-	if m.random.IntN(3) == 0 {
-		m.chaos = m.random.IntN(2) == 0
-		m.poison = 1 + m.random.IntN(modelInputs)
-	}
-	m.resetting = m.random.IntN(6) == 0
-	if m.cutting {
-		m.burst, m.trouble = 5, m.trouble/8 // after many faults a lease takes its inputs one by one
-	}
+	m.choose()
 	m.addInputs(modelInputs * m.burst)
 	m.start()
 	defer m.stop()
@@ -242,9 +229,35 @@ func (m *leaseModel) run() {
 	m.begin = len(m.server.inputs)
 	m.addInputs(modelInputs)
 	m.calmDown()
-	m.handOvers()
+	if m.shared {
+		m.share()
+	} else {
+		m.handOvers()
+	}
 	if m.broken == "" && m.stateful() != nil {
 		m.wantVerdicts()
+	}
+}
+
+// choose draws the settings of a run.
+func (m *leaseModel) choose() {
+	m.framed, m.chaos = m.random.IntN(2) == 0, true
+	if m.random.IntN(3) == 0 {
+		m.chaos = m.random.IntN(2) == 0
+		m.poison = 1 + m.random.IntN(modelInputs)
+	}
+	m.resetting = !m.shared && m.random.IntN(6) == 0
+	if !m.once {
+		return
+	}
+	if m.way = []store.Way{store.Atomic, store.Fast}[m.random.IntN(2)]; m.random.IntN(3) == 0 {
+		m.operators = m.withState
+	}
+	if m.way == store.Fast {
+		m.narrow, m.cutting = m.random.IntN(2) == 0, m.random.IntN(2) == 0
+	}
+	if m.cutting {
+		m.burst, m.trouble = 5, m.trouble/8 // after many faults a lease takes its inputs one by one
 	}
 }
 

@@ -1,11 +1,14 @@
 package lease
 
 import (
+	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -188,11 +191,12 @@ func (m mutation) apply(t *testing.T) string {
 	return strings.Replace(string(text), m.old, m.new, 1)
 }
 
-// TestModelFindsMutations runs the lease model with each mutation, for MILLRACE_MUTATIONS each, for example 30s.
+// TestModelFindsMutations runs the lease model with each mutation, for MILLRACE_MUTATIONS each: a number of steps of each
+// policy, or a duration.
 func TestModelFindsMutations(t *testing.T) {
 	budget := os.Getenv("MILLRACE_MUTATIONS")
 	if budget == "" {
-		t.Skip("NOT RUN: the faults of the lease that its model must find. Run make mutations (20 minutes)")
+		t.Skip("NOT RUN: the faults of the lease that its model must find. Run make mutations (an hour)")
 	}
 	for _, m := range mutations {
 		t.Run(strings.ReplaceAll(m.fault, " ", "_"), func(t *testing.T) {
@@ -209,20 +213,22 @@ func TestModelFindsMutations(t *testing.T) {
 	}
 }
 
-// model returns the package and the pattern of the model that runs the code with the fault.
+// model returns the package and the pattern of the tests that run the code with the fault.
 func (m mutation) model() (pkg, pattern string) {
 	switch m.file {
 	case stateLogFile:
 		return "../statelog", "."
 	case "acknowledger.go", "shared.go", "source.go", "../quarantine/attempts.go", "../quarantine/isolation.go":
-		return ".", "^TestModelOfSharedDelivery$"
-	case "../results/clearance.go", "../results/deadletter.go", "../results/protocol.go", "../results/store.go":
-		return ".", "^TestModelOf(TheLease|SharedDelivery)$"
+		return ".", "^TestModelOfTheLease$/^shared$"
+	case "../results/clearance.go", "../results/deadletter.go", "../results/protocol.go":
+		return ".", "^TestModelOfTheLease$/^(shared|window)$"
+	case "../results/commits.go", "../results/state.go", "../store/chain.go":
+		return ".", "^TestModelOfTheLease$/^markers$"
 	}
 	return ".", "^TestModelOfTheLease$"
 }
 
-// run returns the violation that the lease model reports for the mutation, or "" for none.
+// run returns the violation that the tests report for the mutation, or "" for none.
 func (m mutation) run(t *testing.T, budget string) string {
 	t.Helper()
 	folder := t.TempDir()
@@ -242,17 +248,37 @@ func (m mutation) run(t *testing.T, budget string) string {
 	if out, err := exec.Command("go", "test", "-c", "-vet=off", "-overlay", overlay, "-o", program, pkg).CombinedOutput(); err != nil {
 		t.Fatalf("build with the mutation: %v\n%s", err, out)
 	}
-	model := exec.Command(program, "-test.short", "-test.run", pattern, "-test.timeout", "5m")
-	model.Env = append(os.Environ(), fmt.Sprint("MILLRACE_MODEL_FOR=", budget), "MILLRACE_MUTATIONS=")
-	out, err := model.CombinedOutput()
-	if err == nil {
-		return ""
-	}
-	for line := range strings.Lines(string(out)) {
-		if _, violation, ok := strings.Cut(line, "BROKEN: "); ok {
-			return violation
-		}
-	}
-	first, _, _ := strings.Cut(string(out), "\n")
-	return first
+	tests := exec.Command(program, "-test.short", "-test.v", "-test.run", pattern, "-test.timeout", "30m")
+	tests.Env = append(os.Environ(), fmt.Sprint("MILLRACE_MODEL_FOR=", budget), "MILLRACE_MUTATIONS=")
+	return firstFailure(t, tests)
 }
+
+// firstFailure runs tests until one fails, and returns the line that reports it, or "" for none.
+func firstFailure(t *testing.T, tests *exec.Cmd) string {
+	t.Helper()
+	out, err := tests.StdoutPipe()
+	tests.Stderr = tests.Stdout
+	if err = errors.Join(err, tests.Start()); err != nil {
+		t.Fatal(err)
+	}
+	ran := false
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		line := lines.Text()
+		if strings.Contains(line, "test timed out") {
+			t.Fatal(line)
+		}
+		if failure.MatchString(line) {
+			_ = tests.Process.Kill()
+			_ = tests.Wait()
+			return strings.TrimSpace(line)
+		}
+		ran = ran || strings.Contains(line, "--- PASS")
+	}
+	if err := tests.Wait(); err != nil || !ran {
+		t.Fatalf("the tests end without a result: %v", err)
+	}
+	return ""
+}
+
+// failure matches the line of a violation of the model, of a test that fails, or of a panic.
+var failure = regexp.MustCompile(`BROKEN: |--- FAIL|^(panic|fatal error): `)

@@ -129,7 +129,7 @@ func TestAFetchedInputThatIsLostIsReadSingly(t *testing.T) {
 // inLeaseModel runs a script with three workers. No worker owns the partition when the script starts.
 func inLeaseModel(t *testing.T, seed uint64, script func(m *leaseModel)) {
 	t.Helper()
-	m := newLeaseModel(history.New(seed), newModelLab(t))
+	m := newLeaseModel(history.New(seed), newModelLab(t), modelPolicies[1])
 	m.addInputs(modelInputs)
 	synctest.Test(t, func(*testing.T) {
 		m.start()

@@ -338,6 +338,7 @@ func modelRun(t *testing.T, h *history.History) map[string]int {
 	}
 	workers := []*worker{{modelStream: s}, {modelStream: s}, {modelStream: s}}
 	for step := range 80 {
+		s.happened[history.Step]++
 		workers[s.random.IntN(len(workers))].act(t.Context(), fmt.Sprint("owner-", step))
 	}
 	s.faults = false
