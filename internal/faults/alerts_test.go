@@ -186,7 +186,7 @@ func (r *rig) wantRulesHealthy(prom *prometheus, wait time.Duration) {
 	}
 }
 
-// story logs each observation with its time. docs/alerts.md contains such a log.
+// story logs each observation with its time.
 type story struct {
 	r     *rig
 	prom  *prometheus

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -358,12 +357,6 @@ func TestDocumentation(t *testing.T) {
 		f := families[name]
 		fmt.Fprintf(&table, "| `%s` | %s | %s | %s |\n", name, f.kind, describeLabels(name, f), f.help)
 	}
-	table.WriteString("\nBuckets:\n\n| histogram | upper bounds |\n| --- | --- |\n")
-	for _, name := range names {
-		if bounds := families[name].samples[0].bounds; bounds != nil {
-			fmt.Fprintf(&table, "| `%s` | %s |\n", name, describeBuckets(bounds))
-		}
-	}
 	doc, err := os.ReadFile(docFile)
 	if err != nil {
 		t.Fatal(err)
@@ -397,14 +390,6 @@ func describeLabels(metric string, f family) string {
 		}
 	}
 	return strings.Join(names, "; ")
-}
-
-func describeBuckets(bounds []float64) string {
-	texts := make([]string, len(bounds))
-	for i, b := range bounds {
-		texts[i] = strconv.FormatFloat(b, 'f', -1, 64)
-	}
-	return strings.Join(texts, ", ")
 }
 
 // golden compares a file with its expected content, and updates the file if requested.
