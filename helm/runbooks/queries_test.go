@@ -39,7 +39,7 @@ func TestQueriesAskForWhatThereIs(t *testing.T) {
 			}
 		}
 	}
-	if checked < 15 {
-		t.Errorf("%d queries, which were more than 15", checked)
+	if checked < 10 {
+		t.Errorf("%d queries, want at least 10", checked)
 	}
 }
