@@ -25,7 +25,7 @@ const (
 	HeaderSequence        = "Millrace-Sequence"     // all: sequence of the input in its stream
 	HeaderSubject         = "Millrace-Subject"      // all: subject of the input
 	HeaderID              = "Millrace-Id"           // all: id of the message instead of Nats-Msg-Id; only with exactly once and MILLRACE_RESULT_IDS=false
-	HeaderContentType     = "Content-Type"          // result: type of the body. dead letter of a record: type of the record, if it is JSON or an Arrow stream
+	HeaderContentType     = "Content-Type"          // result, dead letter of a record: type of the body; on a dead letter only if the record is JSON or an Arrow stream
 	HeaderContentEncoding = "Content-Encoding"      // result: compression of the body; absent if the body isn't compressed
 	HeaderOperators       = "Millrace-Operators"    // result: operators in order, with their parameters
 	HeaderDeliveries      = "Millrace-Deliveries"   // dead letter, result: number of deliveries of the input; on a result only if the input was redelivered or the result was stored late

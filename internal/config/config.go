@@ -72,15 +72,15 @@ type Config struct {
 	Operators    List            `split_words:"true" default:"crc32c,minhash" form:"operators, separated by commas, like crc32c,minhash?k=24" desc:"the operators in order, with their parameters as a query"`
 	OperatorPath List            `split_words:"true" form:"folders, separated by commas" desc:"folders with operators of your own; see docs/operators.md"`
 	CacheDir     string          `split_words:"true" form:"a directory" desc:"keeps compiled operators; workers may share it. empty: the worker compiles operators at each start"`
-	ResultFormat operator.Format `split_words:"true" default:"json" oneof:"json,binary,arrow,annotated" desc:"the format of results. annotated: each record is a JSON object or a row of an Arrow stream and goes on as it came, with one more member or column; see docs/results.md"`
-	AnnotateAs   string          `split_words:"true" default:"millrace" is:"member" form:"letters, digits and underscores" desc:"the name of the member or column with the results of an annotated record; a member or column with this name is replaced"`
-	Filter       string          `form:"a CEL expression, preset:curator-english, or empty" desc:"which records are in results, such as record.bytes > 100; empty: all; see docs/text.md"`
+	ResultFormat operator.Format `split_words:"true" default:"json" oneof:"json,binary,arrow,annotated" desc:"the format of results. annotated: the record itself, a JSON object or an Arrow row, with one more member or column; see docs/results.md"`
+	AnnotateAs   string          `split_words:"true" default:"millrace" is:"member" form:"letters, digits and underscores" desc:"the name of the member or column with the results of an annotated record, which replaces an existing one"`
+	Filter       string          `form:"a CEL expression, preset:curator-english, or empty" desc:"the condition for records in results, such as record.bytes > 100; empty: all records; see docs/text.md"`
 
 	State State
 
 	Framing        frame.Framing        `split_words:"true" default:"none" oneof:"none,newline_delimited,length_delimited,varint_length_delimited,arrow,json_array,auto" desc:"how a message holds records. none: it is one record. auto: its Content-Type selects the framing; see docs/frames.md"`
 	Field          string               `form:"a name, a path like doc.body, or empty" desc:"the field of each JSON object that is the record, or the Arrow column that holds the records; empty: the whole record, or the only binary or string column; see docs/text.md"`
-	FieldMissing   string               `split_words:"true" default:"reject" oneof:"reject,null" desc:"a record whose field is missing or isn't a string. reject: it becomes a dead letter. null: its result has the status null"`
+	FieldMissing   string               `split_words:"true" default:"reject" oneof:"reject,null" desc:"the outcome of a record whose field is missing or isn't a string. reject: a dead letter. null: a result with the status null"`
 	KeepFields     List                 `split_words:"true" form:"names or paths, separated by commas" desc:"the fields or Arrow columns that are copied to the record's result; see docs/text.md"`
 	FrameRecords   int                  `split_words:"true" default:"65536" min:"1" max:"16777216" desc:"the largest number of records in a message"`
 	FrameBytes     Size                 `split_words:"true" default:"64MiB" min:"4KiB" max:"4095MiB" desc:"the largest size of a framed or compressed message after decompression. The worker reserves memory for it; see docs/operations.md"`
@@ -123,10 +123,10 @@ type Result struct {
 // State describes the states of a stateful operator, such as neardup. Each partition has one. The variables have an effect only with such
 // an operator.
 type State struct {
-	Records int    `default:"1000000" min:"1" max:"1073741824" desc:"a stateful operator compares each record of a partition with at least this many records before it, and with at most twice as many; see docs/exactly-once.md"`
-	Bytes   Size   `default:"0" min:"0" max:"1048576GiB" desc:"the most memory for the states of all the worker's partitions, on each GPU or in the process. 0: half of the memory of each GPU, or half of the memory that is left after buffers; see docs/operations.md"`
-	Lost    string `default:"stop" oneof:"stop,begin" desc:"if the log of a partition's state is lost or has other parameters. stop: the worker ends with an error. begin: it begins an empty state, which knows no earlier record; see docs/exactly-once.md"`
-	Standby bool   `default:"true" desc:"keeps copies of the states of partitions that other workers own, as far as MILLRACE_STATE_BYTES allows, so that taking them over is fast"`
+	Records int    `default:"1000000" min:"1" max:"1073741824" desc:"a stateful operator compares each record with at least this many earlier records of its partition, and at most twice as many; see docs/exactly-once.md"`
+	Bytes   Size   `default:"0" min:"0" max:"1048576GiB" desc:"the maximum memory for the states of the worker's partitions, per GPU or for the process. 0: half of each GPU's memory, or half of the memory left after buffers; see docs/operations.md"`
+	Lost    string `default:"stop" oneof:"stop,begin" desc:"what the worker does if the log of a partition's state is lost or has other settings. stop: it ends with an error. begin: it begins an empty state; see docs/exactly-once.md"`
+	Standby bool   `default:"true" desc:"keeps copies of the states of other workers' partitions within MILLRACE_STATE_BYTES, for fast takeovers"`
 }
 
 // NATS describes the connection to the NATS servers.
@@ -152,7 +152,7 @@ type TLS struct {
 // JS describes the JetStream API to use. At most one field may be set.
 type JS struct {
 	Domain string `is:"domain" form:"a JetStream domain, or empty" desc:"the JetStream domain of all streams, if the worker connects to a leaf node; empty: that of the server"`
-	Prefix string `is:"api" form:"subject tokens without wildcards, or empty" desc:"the prefix of JetStream's subjects, if this account imports the API of another one: with from.hub, requests go to from.hub.STREAM.INFO.INGEST; see docs/security.md"`
+	Prefix string `is:"api" form:"subject tokens without wildcards, or empty" desc:"the prefix of JetStream's subjects if this account imports another account's API, such as from.hub for from.hub.STREAM.INFO.INGEST; see docs/security.md"`
 }
 
 // Embedded reports whether the worker starts an embedded NATS server. It does so if NATS.URL is empty.
