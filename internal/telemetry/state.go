@@ -22,7 +22,7 @@ func newStateMetrics(f promauto.Factory) *stateMetrics {
 	return &stateMetrics{
 		logged:   f.NewCounter(prometheus.CounterOpts{Name: "state_log_bytes_total", Help: "Bytes that were stored in logs of states."}),
 		replayed: f.NewCounter(prometheus.CounterOpts{Name: "state_replayed_bytes_total", Help: "Bytes that were read from logs of states, to take partitions over and to keep copies."}),
-		failed:   f.NewCounter(prometheus.CounterOpts{Name: "state_log_trim_failures_total", Help: "Failed attempts to remove old entries from logs of states. If they go on, the result stream fills."}),
+		failed:   f.NewCounter(prometheus.CounterOpts{Name: "state_log_trim_failures_total", Help: "Failed attempts to remove old entries from logs of states. If they continue, the result stream fills."}),
 	}
 }
 
@@ -47,12 +47,12 @@ func (m *Metrics) WatchStates(limit int64, read func() ingest.StateFigures) {
 	gauge := func(name, help string, value func(States) float64) {
 		m.factory.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return value(*m.States()) })
 	}
-	gauge("state_partitions", "Partitions that this worker owns and has a state of.", func(s States) float64 { return float64(s.Partitions) })
-	gauge("state_waiting_partitions", "Partitions that this worker should own, and for whose state it has no room. Their inputs wait.", func(s States) float64 { return float64(s.Waiting) })
+	gauge("state_partitions", "Partitions with a state that this worker owns.", func(s States) float64 { return float64(s.Partitions) })
+	gauge("state_waiting_partitions", "Partitions that this worker should own but has no memory for; their inputs wait.", func(s States) float64 { return float64(s.Waiting) })
 	gauge("state_records", "Records in the states of this worker's partitions.", func(s States) float64 { return float64(s.Records) })
 	gauge("state_bytes", "Memory of the states of this worker's partitions.", func(s States) float64 { return float64(s.Bytes) })
 	gauge("state_limit_bytes", "Maximum memory for states, of all devices together (MILLRACE_STATE_BYTES).", func(s States) float64 { return float64(s.Limit) })
-	gauge("state_load", "Used memory of the fullest generation of a state, of all its memory, 0 to 1. It never exceeds 0.8.", func(s States) float64 { return s.Load })
+	gauge("state_load", "Share of the memory of a generation that is in use, 0 to 0.8, for the fullest generation.", func(s States) float64 { return s.Load })
 	gauge("state_generation", "Highest number of a young generation, from 0. When it grows, a state has dropped its oldest records.", func(s States) float64 { return float64(s.Generation) })
 	decisions := func(outcome string, value func(States) uint64) {
 		m.factory.NewCounterFunc(prometheus.CounterOpts{
