@@ -8,7 +8,7 @@ import (
 	"millrace/internal/operator"
 )
 
-// validateFields checks the field that is the record, and the fields that results keep.
+// validateFields checks the settings of fields.
 func (c *Config) validateFields() {
 	const field, missing, keep = Prefix + "_FIELD", Prefix + "_FIELD_MISSING", Prefix + "_KEEP_FIELDS"
 	if c.Field != "" {

@@ -29,14 +29,14 @@ func newStateMetrics(f promauto.Factory) *stateMetrics {
 // States describes the states of the partitions that a worker owns.
 type States struct {
 	Partitions int     `json:"partitions"` // partitions that the worker owns and has a state of
-	Waiting    int     `json:"waiting"`    // partitions that the worker should own, and for whose state it has no room
+	Waiting    int     `json:"waiting"`    // partitions that the worker should own, but for whose state it has no memory
 	Records    uint64  `json:"records"`    // records in the states
 	Bytes      int64   `json:"bytes"`      // memory of the states
 	Limit      int64   `json:"limit"`      // maximum memory for states, in bytes
 	Load       float64 `json:"load"`       // share of used memory of the fullest generation, 0 to 1
 	Generation uint64  `json:"generation"` // highest number of a young generation
 	First      uint64  `json:"first"`      // records decided since the start that depend on no earlier record
-	Duplicate  uint64  `json:"duplicate"`  // records decided since the start that do
+	Duplicate  uint64  `json:"duplicate"`  // records decided since the start that depend on an earlier record
 }
 
 // WatchStates registers the metrics of states, which each scrape reads. limit is the maximum memory for states in bytes. Call it once, if

@@ -39,7 +39,7 @@ type document struct {
 	Check *check `json:"check,omitempty"`
 }
 
-// check is what peers compute of the text.
+// check is the member that peers compute from the text.
 type check struct {
 	Bytes  int    `json:"bytes"`  // length in UTF-8
 	CRC32C string `json:"crc32c"` // eight lower-case hexadecimal digits

@@ -24,8 +24,8 @@ const (
 
 // goWorker is the peer in plain Go. The variables NATS_URL, STREAM and MINIMUM configure it. It stops when ctx ends.
 //
-// One goroutine per core takes messages, transforms them and starts to publish their results. Another goroutine
-// acknowledges each message whose result is stored. Inputs and results have a connection each.
+// One goroutine per core takes messages, transforms them and starts to publish their results. Another goroutine acknowledges each message
+// whose result is stored. Inputs and results use separate connections.
 func goWorker(ctx context.Context) error {
 	minimum, err := strconv.Atoi(os.Getenv("MINIMUM"))
 	if err != nil {

@@ -1,6 +1,5 @@
-// Command peers measures Millrace beside other programs that do the same job from stream to stream. Each document is a
-// JSON object with the member text. The job keeps documents whose text is long enough, about half of them, and adds the
-// length and the CRC-32C of the text:
+// Command peers measures Millrace beside other programs that do the same job from stream to stream. Each document is a JSON object with the
+// member text. The job keeps documents whose text is long enough, about half of them, and adds the length and the CRC-32C of the text:
 //
 //	make build
 //	go run ./tools/peers -worker bin/worker -connect /usr/local/bin/redpanda-connect
@@ -12,11 +11,10 @@
 //   - go-worker, a worker in plain Go with encoding/json (goworker.go).
 //   - Redpanda Connect with connect.yaml, if -connect names its program.
 //
-// Every peer runs in its own process. The NATS server runs in the process of this command, which only waits meanwhile.
-// Streams are in files. All peers read the same inputs, which are stored before. The rounds of the peers alternate. A round takes from
-// before the first delivery until the server has every acknowledgement. After each round, the command checks that each
-// long document was stored exactly once, and the content of a sample. Otherwise, it fails.
-// The command needs Linux.
+// Every peer runs in its own process. The NATS server runs in the process of this command. Streams are in files. All peers read the same
+// inputs, which are stored before the first round. The rounds of the peers alternate. A round begins before the first delivery and ends
+// when the server has every acknowledgement. After each round, the command checks that each long document was stored exactly once, and
+// checks the content of a sample. It needs Linux.
 package main
 
 import (

@@ -84,7 +84,7 @@ MILLRACE_RECORD_BLOCK(kThreads, record, params, result, team) {
             for (uint32_t i = 0; team.lane() < count && i < kWords; i++) nodes[team.lane() * kWords + i] = joined[i];
             team.sync();
         }
-        if (team.lane() == 0) { // joins a subtree with those of its size to its left, and the last one with all
+        if (team.lane() == 0) { // joins a subtree with left neighbors as long as they have its size, and the last one with all
             for (uint32_t subtrees = first / team.lanes() + 1; depth > 0 && (last || subtrees % 2 == 0); subtrees /= 2) {
                 depth--;
                 uint32_t joined[kWords];

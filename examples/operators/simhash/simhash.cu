@@ -9,7 +9,7 @@ MILLRACE_REASON(empty, "the record is empty")
 // A counter for each of 64 bits. Counter b has its digits at bit b of the planes, with the lowest digit in planes[0].
 constexpr uint32_t kPlanes = 32;
 
-// Adds counters with that many digits. Digit p is in more[p * step].
+// Adds counters that have the given number of digits. Digit p is in more[p * step].
 MILLRACE_DEVICE void add(uint64_t *planes, const uint64_t *more, uint32_t step, uint32_t digits) {
     uint64_t carry = 0;
     for (uint32_t p = 0; p < kPlanes; p++) {

@@ -85,8 +85,7 @@ func (q *queue) isFull(others int) bool {
 // fetch returns the next messages, at most n. It waits at most wait for them. If wait is 0, it returns only available
 // messages. It omits messages that the run already holds.
 //
-// A consumer with replicas has no leader until its servers have elected one, and again when its leader is gone. fetch waits for one, at most
-// for publishPatience.
+// A consumer with replicas may have no leader for a while. fetch waits for one, at most for publishPatience.
 func (q *queue) fetch(ctx context.Context, n int, wait time.Duration) (came []*pull.Message, err error) {
 	for began, attempt := time.Now(), 1; ; attempt++ {
 		came, err = q.tryFetch(n, wait)
