@@ -52,8 +52,8 @@ func (m *Metrics) WatchStates(limit int64, read func() ingest.StateFigures) {
 	gauge("state_records", "Records in the states of this worker's partitions.", func(s States) float64 { return float64(s.Records) })
 	gauge("state_bytes", "Memory of the states of this worker's partitions.", func(s States) float64 { return float64(s.Bytes) })
 	gauge("state_limit_bytes", "Maximum memory for states, of all devices together (MILLRACE_STATE_BYTES).", func(s States) float64 { return float64(s.Limit) })
-	gauge("state_load", "Share of the memory of a generation that is in use, 0 to 0.8, for the fullest generation.", func(s States) float64 { return s.Load })
-	gauge("state_generation", "Highest number of a young generation, from 0. When it grows, a state has dropped its oldest records.", func(s States) float64 { return float64(s.Generation) })
+	gauge("state_load", "Records of the fullest young generation as a share of the records of a generation, 0 to 1. At 1, the next record begins a new generation.", func(s States) float64 { return s.Load })
+	gauge("state_generation", "Highest number of a young generation, from 0. When it grows beyond 1, a state has dropped its oldest records.", func(s States) float64 { return float64(s.Generation) })
 	decisions := func(outcome string, value func(States) uint64) {
 		m.factory.NewCounterFunc(prometheus.CounterOpts{
 			Name: "state_decisions_total", Help: "Records that a state has decided on, by outcome: a duplicate depends on an earlier record.",
