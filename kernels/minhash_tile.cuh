@@ -83,7 +83,7 @@ struct TileCharacters {
     uint32_t far[kMostShingleCharacters];                   // after the halo, if any are needed
 };
 
-// The staged bytes, and what is derived from them. Sixteen additional bytes allow a read of a word past the end.
+// The staged bytes and the data derived from them. Sixteen additional bytes allow a read of a word past the end.
 struct TileBytes {
     alignas(16) uint32_t words[(kMinhashTileBytes + kMostHaloBytes + 16) / 4];
     union {

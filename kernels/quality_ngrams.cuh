@@ -30,10 +30,10 @@ constexpr uint32_t kNgramMemory = 6;
 // Returns the maximum number of words in a text of the given number of bytes.
 MILLRACE_BOTH uint64_t most_words(uint64_t bytes) { return (bytes + 1) / 2; }
 
-// What the threads of a block share.
+// The shared memory of a block.
 struct NgramShared {
     uint32_t words[32];               // number of words that begin in each warp's part of the text
-    uint32_t repeated[kMostGram + 1]; // number of repeated n-grams, for each n; n = 1 are the words
+    uint32_t repeated[kMostGram + 1]; // number of repeated n-grams for each n, and of repeated words at n = 1
     uint32_t totals[kGramCounters];
 };
 

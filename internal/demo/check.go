@@ -46,7 +46,7 @@ type checker struct {
 // maxWrong is the maximum number of errors that the checker keeps.
 const maxWrong = 10
 
-// workQueue is the maximum number of results that are read and not checked.
+// workQueue is the maximum number of results that are read but not checked yet.
 const workQueue = 1024
 
 // stallLimit is the maximum time that the checker waits for the next result.

@@ -32,7 +32,7 @@ func Results(stream []byte, name string) (results []byte, err error) {
 			c.out = newBatch{}
 			c.copyField(&a.fields[i], &set)
 		}
-		const numbers = 2 // of a node and of a buffer; the struct has one of each
+		const numbers = 2 // length of a node and of a buffer in numbers. The struct has one of each
 		c.out.nodes, c.out.buffers = c.out.nodes[numbers:], c.out.buffers[numbers:]
 		results = c.out.appendMessage(results, set.rows)
 	}

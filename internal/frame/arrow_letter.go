@@ -30,7 +30,7 @@ type arrowBatch struct {
 	dictionaries int // number of the dictionary batches before it
 }
 
-// dictionaryBatch is a message with the values of a dictionary, or with more of them.
+// dictionaryBatch is a message with values of a dictionary.
 type dictionaryBatch struct {
 	id      int64
 	message []byte

@@ -97,7 +97,7 @@ func (c *scan) begin(looks, ends uint64) (opened bool, fault Fault) {
 	return false, fault
 }
 
-// open begins an object or an array. It reports whether something is in it.
+// open begins an object or an array. If it is empty, open also ends it and returns false.
 func (c *scan) open(array bool, looks, ends uint64) (opened bool, fault Fault) {
 	start := c.pos
 	c.pos = skipSpace(c.text, start+1)
@@ -199,7 +199,7 @@ func (c *scan) lookup(name []byte, in uint64) (looks, ends uint64) {
 	return looks, ends
 }
 
-// found sets the value of needles.
+// found sets the span of the given needles.
 func (c *scan) found(needles uint64, s Span) {
 	for ; needles != 0; needles &= needles - 1 {
 		c.match.found[bits.TrailingZeros64(needles)] = s

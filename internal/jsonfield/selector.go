@@ -80,8 +80,8 @@ type Match struct {
 // Fault is a reason why a record isn't valid. The zero Fault means that the record is valid.
 type Fault struct {
 	Offset int    // position in the record, in bytes
-	Text   string // what is wrong there
-	Soft   bool   // whether encoding/json accepts the record: it nests too deep, or has a string that isn't UTF-8
+	Text   string // the mistake at that position
+	Soft   bool   // whether encoding/json accepts the record: values nest too deep, or a string isn't UTF-8
 }
 
 // IsZero reports whether the record is valid.

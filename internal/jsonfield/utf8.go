@@ -8,20 +8,20 @@ import "encoding/binary"
 // stateBits is the number of bits of a state.
 const stateBits = 6
 
-// These are the states of the automaton: each one is the position of its successors in the words of transitions.
+// These are the states of the automaton. A state's value is the position of its 6 bits in each word of transitions.
 const (
 	stateInvalid = iota * stateBits // never left
 	stateStart                      // at the start of a character
 	stateOne                        // before the last byte of a character
 	stateTwo                        // before the last two bytes
 	stateThree                      // before the last three bytes
-	stateE0                         // these follow a first byte that not every second byte may follow
+	stateE0                         // after a first byte that restricts the second byte
 	stateED
 	stateF0
 	stateF4
 )
 
-// transitions has a word for each byte: its bits from a state on are the next state.
+// transitions has a word for each byte. The bits at a state's position are the next state.
 var transitions = newTransitions()
 
 func newTransitions() (t [256]uint64) {
@@ -38,7 +38,7 @@ func newTransitions() (t [256]uint64) {
 	add(stateTwo, stateOne, 0x80, 0xbf)
 	add(stateThree, stateTwo, 0x80, 0xbf)
 
-	t[0xed] = 0 // a surrogate may follow
+	t[0xed] = 0 // surrogates also begin with this byte
 	add(stateStart, stateE0, 0xe0, 0xe0)
 	add(stateStart, stateED, 0xed, 0xed)
 	add(stateStart, stateF0, 0xf0, 0xf0)

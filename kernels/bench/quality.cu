@@ -19,7 +19,7 @@
 #include "cuda.hpp"
 #include "quantile.hpp"
 
-// test/quality_reference.cpp
+// Defined in test/quality_reference.cpp.
 bool slow_quality(const std::string &row, std::map<std::string, uint32_t> *counters);
 
 namespace {
@@ -73,7 +73,7 @@ struct Random {
     }
 };
 
-// Returns a text of at most `bytes` bytes, and nearly as many.
+// Returns a text of nearly `bytes` bytes, and not more.
 std::string make_text(const Kind &kind, uint32_t bytes, Random &random) {
     std::string text;
     text.reserve(bytes);

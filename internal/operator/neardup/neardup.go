@@ -56,7 +56,7 @@ import (
 const (
 	MaxBands   = 64      // a uint64 has a bit for each band
 	MaxHashes  = 1024    // the limit of the operator minhash
-	MaxRecords = 1 << 30 // so that labels have 32 bits
+	MaxRecords = 1 << 30 // labels then fit into 32 bits
 )
 
 // Position identifies a record of a stream.

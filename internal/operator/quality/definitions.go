@@ -25,7 +25,7 @@ var LineEnds = []rune{
 	0x000A, 0x000B, 0x000C, 0x000D, 0x001C, 0x001D, 0x001E, 0x0085, 0x2028, 0x2029,
 }
 
-// Sets of ASCII characters. URLChars may follow http:// or https:// in a URL, as may % with two of Hex.
+// Sets of ASCII characters. In a URL, URLChars and % with two of Hex may follow http:// or https://.
 const (
 	Digits   = "0123456789"
 	Letters  = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"

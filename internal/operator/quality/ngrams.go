@@ -10,10 +10,10 @@ import (
 	client "millrace/client/quality"
 )
 
-// This file counts duplicate n-grams. It gives each word a number, so that words are equal if their numbers are. A pair of neighbors' numbers
-// then determines a 2-gram and gets a number itself, two 2-grams determine a 4-gram, and two n-grams that overlap determine an (n+1)-gram. A
-// pair in which one part occurs only once in the text occurs only once, so most texts have few pairs left after the words. The time is
-// proportional to the length of the text, whatever the text is.
+// This file counts duplicate n-grams. It gives equal words the same number and different words different numbers. The numbers of two
+// neighbors then determine a 2-gram, which gets a number itself. Two 2-grams determine a 4-gram, and two n-grams that overlap determine an
+// (n+1)-gram. If a part of a pair occurs only once in the text, so does the pair. Most texts therefore have few pairs left after the words.
+// The time is proportional to the length of the text.
 
 const (
 	// nGramArrays is the number of arrays with a number for each word: two of the table, and the fields of nGrams.

@@ -27,7 +27,7 @@ func MemoryBytes(texts, bytes int, hasNGrams bool) int {
 	if !hasNGrams {
 		return slotBytes * bytes
 	}
-	const atMost = numberBytes * nGramArrays / 2 // because a word and a space have 2 bytes
+	const atMost = numberBytes * nGramArrays / 2 // a word and the space after it have at least 2 bytes
 	return atMost * (bytes + texts)
 }
 

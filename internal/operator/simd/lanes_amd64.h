@@ -37,7 +37,7 @@ INNER void NAME(hash_block)(const uint8_t *text, size_t size, uint32_t seed, uin
 // Stores the hashes of the shingles that start in row[low..high), and returns their number.
 INNER size_t NAME(hash_shingles)(const uint8_t *row, size_t size, size_t low, size_t high, uint32_t k, uint32_t seed, uint32_t *hashes) {
     size_t start = character_start(row, size, low), end = start, n = 0;
-    size_t start_plain = 0, end_plain = 0; // from start and from end on, characters have one byte up to these positions
+    size_t start_plain = 0, end_plain = 0; // ends of the runs of one-byte characters at start and at end
     if (start >= high) return 0;
     for (uint32_t characters = 0; characters < k; characters++) {
         if (end == size) { // a row with fewer than k characters is one shingle

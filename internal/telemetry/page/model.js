@@ -11,7 +11,7 @@ const KEPT_GAPS = 200;
 const SECOND = 1e9;
 const MINUTE = 60n * BigInt(SECOND);
 const RATE_SPAN = 3 * SECOND, LONGEST_RATE_SPAN = 60 * SECOND; // bounds of the interval for rates and shares
-const RATE_BATCHES = 4; // that interval covers about so many batches of a lane or more, because the counters advance as batches complete
+const RATE_BATCHES = 4; // minimum number of batches of a lane that the interval covers, roughly, because counters advance as batches complete
 const SPARK_POINTS = 60; // one per second
 
 const model = {

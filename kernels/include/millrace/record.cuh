@@ -56,7 +56,7 @@ public:
 #endif
     }
 
-    // Returns the little-endian number at that position, which need not be aligned.
+    // Returns the little-endian number at position `at`, which need not be aligned.
     template <class T>
     MILLRACE_DEVICE T load(uint32_t at) const {
         if (kChecked && (size_ < sizeof(T) || at > size_ - sizeof(T))) {
