@@ -22,7 +22,7 @@ __device__ inline uint32_t cluster_rank() {
 __device__ inline void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
 __device__ inline void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 
-// Returns the address in the block of that rank that corresponds to `mine` in this block.
+// Returns the address in block `rank` of the cluster that corresponds to `mine` in this block.
 template <class Type>
 __device__ inline Type *cluster_peer(Type *mine, uint32_t rank) {
     uint64_t theirs;

@@ -246,7 +246,7 @@ __device__ inline uint32_t neardup_store_edges(const NeardupStep &s, uint32_t re
     return nearest == 0 ? record : nearest - 1;
 }
 
-// Computes a record's least known label, or its position, and the records that it depends on.
+// Finds the records that a record depends on, and its least known label, which is its own position if none is known.
 static __global__ void __launch_bounds__(kNeardupThreads) neardup_guess(NeardupStep s) {
     uint32_t record = neardup_warp(), lane = neardup_lane();
     if (record >= s.records) return;

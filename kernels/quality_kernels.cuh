@@ -5,7 +5,7 @@
 // word, URL, phrase or line continues, so the segments' counters are sums. Only the paragraph that continues needs a
 // merge. A long record without newlines has one segment.
 //
-//  quality_scan     all counters except those of repeated pieces, and the statuses
+//   quality_scan     all counters except those of repeated pieces, and the statuses
 //   quality_settle   for long records: merges the paragraphs of segments, and prepares the set of pieces
 //   quality_repeats  the counters of repeated pieces
 //
@@ -226,7 +226,7 @@ constexpr uint32_t kLongNgramBlocks = 2; // per multiprocessor
 // 2 KiB with about 340 words, because more blocks run at once. But records of 1024 words take five times as long.
 constexpr uint32_t kSharedWords = 1024;
 
-// QualityWork, and what the search for n-grams needs in addition.
+// The arguments of quality, and those of the search for n-grams.
 struct QualityNgramsWork {
     QualityWork all;
     uint32_t shared_words; // at most kSharedWords
@@ -234,7 +234,7 @@ struct QualityNgramsWork {
     uint32_t *waiting;     // rows + 1 integers: the number of records for quality_long_ngrams, initially 0, and then these records
 };
 
-// Returns the number of integers of memory for the words of a batch. Each record has its part.
+// Returns the number of integers of memory for the words of a batch. Each record has its own part.
 MILLRACE_BOTH uint64_t ngrams_memory(uint64_t bytes, uint64_t rows) { return kNgramMemory / 2 * (bytes + rows); }
 
 // Stores the totals of a record after a search.

@@ -44,7 +44,7 @@ constexpr QualityPhrases make_phrases() {
     return phrases;
 }
 
-// The beginnings by their numbers.
+// The beginnings of the phrases, by beginning_slot.
 struct QualityBeginnings {
     uint32_t slots[32];   // the beginning, or 0
     uint32_t phrases[32]; // bit i: phrase i begins with it

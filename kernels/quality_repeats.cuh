@@ -230,7 +230,7 @@ private:
         }
     }
 
-    // Counts the paragraphs whose content begins at a position, after the given number of newlines. Returns the content's end.
+    // Counts the paragraphs whose content begins at `from`, after `newlines` newlines. Returns the end of the content.
     __device__ uint32_t content(uint32_t from, uint32_t newlines) {
         bool unused = false;
         QualityPiece plain = hash_until(from, &unused, [this](uint32_t position, uint32_t byte) { return byte == '\n' && newline_at(position + 1); });

@@ -14,7 +14,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// admit returns a function that adds a pipeline on a device of that kind. The function returns an error if the limit is too low for
+// admit returns a function that adds a pipeline on a device of the given kind. The function returns an error if the limit is too low for
 // all pipelines together.
 func admit(m *memory.Process, kind string) func(streams.Footprint) error {
 	return func(f streams.Footprint) error {

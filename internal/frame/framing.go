@@ -116,7 +116,7 @@ func (s *Splitter) Limits() (bytes int64, records int) {
 // MaxKeep is the maximum number of fields in Splitter.Keep.
 const MaxKeep = jsonfield.MaxPaths - 1
 
-// CheckPath returns an error that says what is wrong with a path of Field or Keep.
+// CheckPath returns an error that describes a mistake in a path of Field or Keep. It returns nil for a valid path.
 func CheckPath(path string) error {
 	_, err := jsonfield.NewSelector([]string{path})
 	return err

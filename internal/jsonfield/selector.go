@@ -35,7 +35,7 @@ type needle struct {
 	exact bool     // whether names is the whole path, although the path has dots; an exact needle goes before the other one
 }
 
-// NewSelector returns a Selector for paths. The error says what is wrong with a path.
+// NewSelector returns a Selector for paths. The error describes a mistake in a path.
 func NewSelector(paths []string) (Selector, error) {
 	s := Selector{paths: slices.Clone(paths)}
 	if len(paths) > MaxPaths {

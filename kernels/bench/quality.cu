@@ -27,10 +27,10 @@ namespace {
 using namespace millrace;
 using yardstick::check;
 
-constexpr uint32_t kMebibyte = 1 << 20, kRuns = 21, kMostChecked = kMebibyte; // the reference takes some seconds for that
+constexpr uint32_t kMebibyte = 1 << 20, kRuns = 21, kMostChecked = kMebibyte; // the reference takes some seconds for a record of kMostChecked bytes
 constexpr uint32_t kWholeBatch = 0xffffffffu;                                    // as the size of a record
 
-// A kind of text: what it consists of, and the size of its records.
+// A kind of text.
 struct Kind {
     const char *name;
     uint32_t record;

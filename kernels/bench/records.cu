@@ -118,7 +118,7 @@ struct Input {
     std::vector<uint32_t> bins, hashes; // expected results
 };
 
-// Returns records that fill the batch. All have `size` bytes, or with `varied` from half to one and a half of that.
+// Returns records that fill the batch. They have `size` bytes, or half to one and a half times as many if `varied` is set.
 Input input_of(uint32_t size, bool varied, const std::vector<uint8_t> &data) {
     Input input;
     input.name = std::to_string(size) + (varied ? " B, varied" : " B");

@@ -10,7 +10,7 @@ namespace yardstick {
 
 namespace {
 
-// Returns the element with that name, or NULL.
+// Returns the element with the given name, or NULL.
 template <class Named>
 const Named *find(const std::vector<Named> &all, const std::string &name) {
     for (const Named &one : all) {

@@ -70,7 +70,7 @@ MILLRACE_BOTH uint32_t crc32c_word(const uint32_t (*slice)[256], uint32_t crc, u
     return slice[3][crc & 255] ^ slice[2][(crc >> 8) & 255] ^ slice[1][(crc >> 16) & 255] ^ slice[0][crc >> 24];
 }
 
-// Returns crc * x^(8 * bytes), the raw CRC after that many zero bytes are appended.
+// Returns crc * x^(8 * bytes), the raw CRC after `bytes` zero bytes are appended.
 MILLRACE_BOTH uint32_t crc32c_shift(const uint32_t (*power)[256], uint32_t crc, uint32_t bytes) {
     for (int j = 0; bytes != 0; j++, bytes >>= 8) {
         uint32_t digit = bytes & 255;
@@ -79,7 +79,7 @@ MILLRACE_BOTH uint32_t crc32c_shift(const uint32_t (*power)[256], uint32_t crc, 
     return crc;
 }
 
-// Returns the term that the initial value and the final complement add to the raw CRC of a row with that many bytes.
+// Returns the term that the initial value and the final complement add to the raw CRC of a row of `bytes` bytes.
 MILLRACE_BOTH uint32_t crc32c_frame(const uint32_t (*power)[256], uint32_t bytes) {
     return ~crc32c_shift(power, 0xffffffffu, bytes);
 }

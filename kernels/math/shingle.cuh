@@ -18,7 +18,7 @@ MILLRACE_BOTH bool starts_character(uint8_t byte) { return (byte & 0xc0) != 0x80
 // Returns a set bit for each byte of a word that starts a character. The bits are 7, 15, 23 and 31.
 MILLRACE_BOTH uint32_t character_starts(uint32_t word) { return (~word | word << 1) & 0x80808080u; }
 
-// Returns the hash of a shingle with that MurmurHash3.
+// Returns the hash of a shingle with the given MurmurHash3.
 MILLRACE_BOTH uint32_t shingle_hash(uint32_t murmur3) { return murmur3 == 0 ? 1 : murmur3; }
 
 // The position of a character that doesn't exist.

@@ -71,7 +71,7 @@ func redactors() []implementation {
 	}
 }
 
-// mask replaces all digits except the last four if n has at least 12 digits. It reports whether n has that many.
+// mask replaces all digits except the last four if n has at least 12 digits. It reports whether it replaced any.
 func mask(n []byte) bool {
 	digits := 0
 	for _, c := range n {

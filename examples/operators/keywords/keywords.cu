@@ -74,7 +74,7 @@ MILLRACE_PASS(index, kThreads, millrace::blocks(kMostText / kChunk), batch, para
     }
 }
 
-// Returns whether the word at that position of the file is at a position of the batch, before the end of its record.
+// Returns whether the word at position `word` of the file is at position `at` of the batch, before the end of the record.
 MILLRACE_DEVICE bool is_word(const millrace::Batch &batch, const millrace::Table &text, uint32_t word, uint32_t at, uint32_t end,
                              bool fold, bool whole) {
     for (; !ended(text, word); word++, at++) {

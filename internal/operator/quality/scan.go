@@ -61,7 +61,7 @@ func Count(c *Counters, text, memory []byte, hasNGrams bool) (ok bool) {
 	return true
 }
 
-// countPieces counts what depends on words, lines and phrases.
+// countPieces sets the counters that depend on words, lines and phrases.
 func (s *scan) countPieces(newlines int, memory []byte) {
 	const separator = "\n"
 	set := newPartSet(s.text, separator, newlines+1, memory)

@@ -1,10 +1,10 @@
-// The job: what waits and how long until it is done, how fast it goes, what failed, and which worker this is.
+// The job: what waits and until when, how fast it goes, what failed, and which worker this is.
 
 const IN_HAND = 5; // seconds of work that wait while a worker keeps up
 const POINT_EVERY = 5; // seconds, as jobEvery in job.go
 const shownRows = new Map(); // by list: the texts of its rows
 
-// untilDone returns what the page says first: how the job is going, as a figure, a sentence, and whether that is well, slow or bad.
+// untilDone returns the first figure of the page, a sentence that explains it, and whether the job goes well, slowly or badly.
 function untilDone(job) {
   const waiting = job.waiting ?? 0, wait = plural(waiting, "message waits", "messages wait"), over = " over the last " + Math.round(job.span / 1000) + " s";
   if (TROUBLE[model.condition.state]) return ["Unknown", job.waiting === null ? "The worker has not learned what waits." : wait + ", as of the server's last answer.", "bad"];
@@ -53,7 +53,7 @@ function showJobRates(job) {
   setText("job-bytes-sub", sub(bytes(most("bytes"))));
 }
 
-// large formats a whole number, which is exact while there is space for it.
+// large formats a whole number exactly if it is short enough.
 function large(n) {
   return n < 1e4 ? count(n) : short(n);
 }

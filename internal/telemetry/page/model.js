@@ -59,7 +59,7 @@ function take(answer) {
   return true;
 }
 
-// takeCondition adds what a response says about the worker as a whole.
+// takeCondition adds the parts of a response that describe the whole worker.
 function takeCondition(answer) {
   Object.assign(model, { condition: answer.condition, feed: answer.feed, kept: answer.kept, states: answer.states, job: answer.job, cpu: answer.cpu });
 }

@@ -134,7 +134,7 @@ function showScratch(section, device) {
   section.field("scratch-sub").textContent = "at most " + bytes(most) + ", together " + bytes(together) + "; pool " + bytes(pool.Reserved) + " of " + bytes(pool.Limit);
 }
 
-// scratchAtOnce returns the most scratch that batches used at the same time: a batch needs it while it computes.
+// scratchAtOnce returns the most scratch that batches used at the same time. A batch uses its scratch while it computes.
 function scratchAtOnce(batches) {
   const edges = batches.filter((b) => b.stages[COMPUTE]).flatMap((b) => [{ at: b.stages[COMPUTE].start, bytes: b.scratch }, { at: b.stages[COMPUTE].end, bytes: -b.scratch }]);
   edges.sort((a, b) => a.at - b.at || a.bytes - b.bytes);

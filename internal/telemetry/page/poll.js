@@ -1,5 +1,5 @@
-// Polls the worker. At most one request runs at a time, and none while the page is hidden. While the timeline is paused
-// the page asks only how the worker is: nothing may move under the pointer, but a worker in trouble shows.
+// Polls the worker. At most one request runs at a time, and none while the page is hidden. While the timeline is paused, the page requests
+// only the state of the worker: nothing may move under the pointer, but trouble must show.
 
 const POLL_EVERY = 200, POLL_PAUSED = 1000; // ms
 const ASK_FOR = 1000; // maximum number of batches per request, which is the worker's limit

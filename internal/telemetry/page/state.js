@@ -1,4 +1,4 @@
-// What the page says about the worker as a whole: the state in the header, and the banners.
+// The state of the whole worker in the page's header, and the banners.
 
 const NOTICED = 2 * SECOND, NOTABLE = 30 * SECOND; // how far the timeline is behind the worker, until the header shows it and calls it late
 const TROUBLE = {
@@ -45,7 +45,7 @@ function retryText() {
   return seconds > 0 ? "in " + seconds + " s" : "";
 }
 
-// behind says how old the picture is, in steps that are easy to read.
+// behind formats the age of the timeline in steps that are easy to read.
 function behind(ns) {
   return ago(ns / 1e6) + " behind";
 }
@@ -75,7 +75,7 @@ function showState() {
 
 function showTrouble(key) {
   element("trouble").hidden = !key;
-  element("empty-text").hidden = !!key; // it says that the worker runs
+  element("empty-text").hidden = !!key; // the text reports that the worker runs
   if (!key) return;
   const since = key === "lost" ? link.since : model.condition.since;
   setText("trouble-title", TROUBLE[key].title + " since " + wallClock(since));
@@ -83,8 +83,7 @@ function showTrouble(key) {
   setText("trouble-advice", TROUBLE[key].advice());
 }
 
-// showFeed says where payloads come from and how to send one: prominently before the first batch, at the end of the page
-// afterwards.
+// showFeed shows where payloads come from and how to send one: prominently before the first batch, then at the end of the page.
 function showFeed() {
   const feed = model.feed, home = element(model.batches.length === 0 ? "empty" : "after");
   element("feed").hidden = !feed.server;
@@ -107,7 +106,7 @@ function showFeed() {
   setText("feed-login", "Both commands need what the worker logs in with, and this page shows no credentials: set " + login.join(", ") + " as for the worker.");
 }
 
-// keptText says for whom the input stream keeps inputs. It is empty if the stream keeps none, and if another worker trims.
+// keptText names the consumer for which the input stream keeps inputs. It is empty if the stream keeps none, or if another worker trims.
 function keptText() {
   const { consumer, inputs, why } = model.kept;
   if (why) return "processed inputs stay (" + why + "): run worker check";

@@ -4,7 +4,7 @@
 
 const WINDOWS = [2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000].map((ms) => ms * 1e6);
 const REAL_TIME = 1 * SECOND; // windows of at least this length follow the clock
-const SHOT = 6; // seconds in which a shot glides by one window
+const SHOT = 6; // seconds in which a shot moves by one window
 const STILL = 2; // seconds between pictures if the user prefers reduced motion
 const IDLE_AFTER = 1.5 * SECOND, WAITING_AFTER = 5 * SECOND; // time without a new batch
 const AUTO_BATCHES = 8; // number of batches on a lane and its engines in the automatic window
@@ -58,8 +58,8 @@ function idleSince() {
   return workerNow() - newest > IDLE_AFTER && !inFlight() ? newest : NaN;
 }
 
-// waitingSince returns when the last batch ended if that was long ago although batches are in flight, or NaN. They wait
-// for the device or for the server, and the timeline repeats what it knows.
+// waitingSince returns when the last batch ended if that was long ago although batches are in flight, or NaN. The batches wait for the
+// device or for the server, and the timeline repeats known batches.
 function waitingSince() {
   const newest = newestEnd(model.batches);
   return workerNow() - newest > WAITING_AFTER && inFlight() ? newest : NaN;
@@ -115,7 +115,7 @@ function setWindow(length) {
   view.window = length;
 }
 
-// pace describes how the picture moves.
+// pace describes how the timeline moves.
 function pace() {
   if (view.paused) return "paused";
   if (Number.isFinite(idleSince())) return "the last busy moment";

@@ -162,7 +162,7 @@ struct Place {
 
     MILLRACE_DEVICE void restart() { at = 0, largest = 1, strings = batch.strings; }
 
-    // Returns the address of `count` elements of that size.
+    // Returns the address of `count` elements of `bytes` bytes each.
     MILLRACE_DEVICE uint8_t *take(uint32_t bytes, uint32_t count) {
         uint32_t from = align(at, bytes);
         largest = largest > bytes ? largest : bytes;

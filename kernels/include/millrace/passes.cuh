@@ -28,7 +28,7 @@ public:
 
     MILLRACE_DEVICE uint8_t operator[](uint32_t i) const { return all_[i]; }
 
-    // Returns the little-endian number at that position, which need not be aligned. It may belong to several records.
+    // Returns the little-endian number at position `at`, which need not be aligned. It may belong to several records.
     template <class T>
     MILLRACE_DEVICE T load(uint32_t at) const { return all_.template load<T>(at); }
 
@@ -43,8 +43,8 @@ public:
         return offsets_[row];
     }
 
-    // Returns the number of the record that contains the byte at that position. The search is shorter if the caller
-    // knows that the record is from `first` to `end` - 1.
+    // Returns the number of the record that contains the byte at position `at`. The search is shorter if the caller knows that the record
+    // is from `first` to `end` - 1.
     MILLRACE_DEVICE uint32_t row_of(uint32_t at) const { return row_of(at, 0, rows_); }
     MILLRACE_DEVICE uint32_t row_of(uint32_t at, uint32_t first, uint32_t end) const {
         if (kChecked && (at >= size() || end > rows_)) {

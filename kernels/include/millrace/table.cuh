@@ -22,7 +22,7 @@ public:
         return load_any(data_ + i);
     }
 
-    // Returns the little-endian number at that position, which need not be aligned.
+    // Returns the little-endian number at position `at`, which need not be aligned.
     template <class T>
     MILLRACE_DEVICE T load(uint32_t at) const {
         if (kChecked && (size_ < sizeof(T) || at > size_ - sizeof(T))) {
