@@ -151,7 +151,7 @@ private:
         }
     }
 
-    // Returns false for a word of more than kShortWord bytes.
+    // Measures a word with one lane. Returns false if the word has more than kShortWord bytes.
     __device__ bool measure_short(uint32_t w) const {
         uint32_t start = starts_[w], hash = 0, characters = 0, bytes = 0;
         for (;; bytes++) {

@@ -33,7 +33,7 @@ struct QualityText {
     __device__ uint32_t at(uint32_t position) const { return position - begin < end - begin ? byte_at(batch + position) : 0; }
 };
 
-// Returns the number of bytes of the character that starts with this byte.
+// Returns the number of bytes of the character that starts with byte `lead`.
 __device__ inline uint32_t character_bytes(uint32_t lead) { return lead < 0xc0 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4; }
 
 __device__ inline bool is_continuation(uint32_t byte) { return (byte & 0xc0) == 0x80; }

@@ -76,8 +76,8 @@ var CommonWords = []string{"the", "be", "to", "of", "and", "that", "have", "with
 // Lorem marks a paragraph of placeholder text, in upper or lower case.
 const Lorem = "lorem ipsum"
 
-// Policies mark a paragraph of boilerplate text, in upper or lower case. Curator has two more. They contain "uses cookies" and change
-// nothing.
+// Policies mark a paragraph of boilerplate text, in upper or lower case. Curator's two other phrases contain "uses cookies", so they have
+// no effect.
 var Policies = []string{
 	"terms of use",
 	"privacy policy",
