@@ -89,7 +89,6 @@ __device__ inline NeardupPosition neardup_least(const NeardupPosition (&position
     return {static_cast<uint64_t>(words[0]) << 32 | words[1], static_cast<uint64_t>(words[2]) << 32 | words[3]};
 }
 
-// Returns the value in the given lane.
 __device__ inline uint64_t neardup_broadcast(uint64_t value, uint32_t lane) {
     uint32_t low = __shfl_sync(0xffffffffu, static_cast<uint32_t>(value), static_cast<int>(lane));
     uint32_t high = __shfl_sync(0xffffffffu, static_cast<uint32_t>(value >> 32), static_cast<int>(lane));

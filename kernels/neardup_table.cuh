@@ -38,7 +38,6 @@ struct NeardupTable {
     uint32_t first_record;
 };
 
-// Returns the number of buckets for the given number of keys.
 MILLRACE_BOTH uint64_t neardup_buckets(uint64_t keys) {
     return (keys * 5 + 4 * kNeardupSlots - 1) / (4 * kNeardupSlots);
 }

@@ -69,7 +69,6 @@ func (r *Result) Neardup(i int) (value client.Neardup, ok bool) {
 	return value, true
 }
 
-// positions returns the positions in the bytes of a value.
 func positions(value []byte) (all []client.Position) {
 	for p := range slices.Chunk(value, positionBytes) {
 		all = append(all, client.Position{Sequence: binary.LittleEndian.Uint64(p), Record: binary.LittleEndian.Uint64(p[8:])})

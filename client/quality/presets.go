@@ -12,7 +12,6 @@ import (
 // noMax is the Max of a filter without an upper limit.
 var noMax = math.Inf(1)
 
-// of returns the sum of one counter.
 func of(c Counter) Sum { return Sum{{1, c}} }
 
 // less returns the difference of two counters.

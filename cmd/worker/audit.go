@@ -84,7 +84,6 @@ func runAudit(ctx context.Context, f *auditFlags) error {
 	return err
 }
 
-// auditor returns the auditor that the flags describe.
 func (a *auditFlags) auditor(now time.Time) (*audit.Auditor, error) {
 	since, errSince := parseMoment("--since", a.since, now)
 	until, errUntil := parseMoment("--until", a.until, now)

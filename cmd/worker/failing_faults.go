@@ -84,7 +84,6 @@ func (f *failingDevice) NewState(name string, params []byte, size device.StateSi
 	return failingState{s, f}, err
 }
 
-// failingState is a state of a failingDevice.
 type failingState struct {
 	device.State
 	dev *failingDevice

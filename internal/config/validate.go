@@ -43,7 +43,6 @@ func (c *Config) validate(find Finder) {
 	}
 }
 
-// parseOperators parses the operators.
 func (c *Config) parseOperators(find Finder) {
 	if len(c.Operators) == 0 {
 		c.problem(Prefix+"_OPERATORS", "empty")

@@ -46,7 +46,6 @@ type Stream interface {
 // EventFlags holds the properties of an event, combined with |. An event without flags is the cheapest.
 type EventFlags uint8
 
-// The event flags.
 const (
 	Timed        EventFlags = 1 << iota // the event has a Time
 	BlockingSync                        // Synchronize frees the CPU core while it waits, and so returns later

@@ -144,7 +144,6 @@ func (a *arrowSchema) explain(name string, matches int) string {
 	return "no binary or string column has the name " + quote([]byte(name)) + ", and " + has + adviceOnColumn
 }
 
-// dictionary returns the dictionary encoding of a field.
 func (a *arrowSchema) dictionary(field *flatbuffers.Table) arrowDictionary {
 	const id, indexType, bitWidth = 4, 6, 4 // slots of the tables DictionaryEncoding and Int
 	encoding, ok := tableIn(field, fieldDictionary)

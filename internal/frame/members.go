@@ -35,7 +35,6 @@ type scanner struct {
 	match    jsonfield.Match    // of the record that is being read
 }
 
-// scanners contains *scanner.
 var scanners = sync.Pool{New: func() any { return new(scanner) }}
 
 // span is a range of bytes. It has no bytes if a value is absent.

@@ -199,14 +199,12 @@ func (c *scan) lookup(name []byte, in uint64) (looks, ends uint64) {
 	return looks, ends
 }
 
-// found sets the span of the given needles.
 func (c *scan) found(needles uint64, s Span) {
 	for ; needles != 0; needles &= needles - 1 {
 		c.match.found[bits.TrailingZeros64(needles)] = s
 	}
 }
 
-// ended returns the fault of a text that ends too early.
 func (c *scan) ended() Fault { return Fault{Offset: len(c.text), Text: "the text ends too early"} }
 
 func (c *scan) literal(word string) Fault {

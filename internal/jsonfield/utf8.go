@@ -5,7 +5,6 @@ import "encoding/binary"
 // This file validates UTF-8 with a finite automaton, which has no branch per character. Processors can't predict such branches in texts with
 // characters of several lengths, for which utf8.Valid takes up to three times as long.
 
-// stateBits is the number of bits of a state.
 const stateBits = 6
 
 // These are the states of the automaton. A state's value is the position of its 6 bits in each word of transitions.

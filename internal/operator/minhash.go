@@ -39,7 +39,6 @@ func (m minhashReference) append(dst, payload []byte) []byte {
 	return dst
 }
 
-// signature returns the signature of a payload.
 func (m minhashReference) signature(payload []byte) []uint32 {
 	signature := make([]uint32, len(m.a))
 	if len(payload) > 0 {

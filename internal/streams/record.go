@@ -25,7 +25,6 @@ func (s Stage) String() string {
 // Engine is a part of the device that works independently of the other engines.
 type Engine uint8
 
-// The engines.
 const (
 	CopyInEngine Engine = iota
 	ComputeEngine

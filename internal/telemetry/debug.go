@@ -51,7 +51,6 @@ type Feed struct {
 // CPU is the reason why the CPU computes instead of a GPU.
 type CPU string
 
-// The values of CPU.
 const (
 	NotOnCPU    CPU = ""
 	CPUFallback CPU = "fallback" // no GPU is usable

@@ -27,7 +27,6 @@ func main() {
 	}
 }
 
-// write writes count documents to out.
 func write(out *bufio.Writer, size, count int) error {
 	documents := corpus.NearDuplicates{Seed: seed, Share: 0.3, Text: corpus.TextsOf(seed, size)}
 	var document []byte

@@ -50,7 +50,6 @@ const lineBytes = 80
 
 var vocabulary = corpus.NewVocabulary(1)
 
-// document returns document id of l.
 func (l load) document(id int) document {
 	text := vocabulary.AppendUTF8(nil, corpus.Seed(2, id), l.length(id))
 	for i := lineBytes; i < len(text); i += lineBytes {

@@ -17,7 +17,6 @@ import (
 // corpusBytes is the total size of the records of a run. It exceeds the caches of a core.
 const corpusBytes = 64 << 20
 
-// implementation is one implementation of an operator.
 type implementation struct {
 	operator, name string
 	// run computes records [first, end), and sets out[i] to a number that represents the result of record i.

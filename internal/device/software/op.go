@@ -203,7 +203,6 @@ type Clock interface {
 // Waiter is the kind of a waiting call.
 type Waiter uint8
 
-// The waiters.
 const (
 	ForStream     Waiter = iota + 1 // Stream.Synchronize, and Close
 	ForEvent                        // Event.Synchronize

@@ -31,7 +31,6 @@ type place struct {
 	before    string
 }
 
-// parameterValues are the values of all parameters.
 type parameterValues struct {
 	values []Number
 	tables []table // values of the parameters of type Table, in order
@@ -239,7 +238,6 @@ func (p Parameter) parse(text string) (Number, error) {
 	return n, nil
 }
 
-// parseBool parses the value of a Bool.
 func (p Parameter) parseBool(text string) (Number, error) {
 	switch text {
 	case "false":

@@ -72,7 +72,6 @@ func (g *generation) find(key uint64) (slot int, found bool) {
 	return slot, true
 }
 
-// get returns the label of a key.
 func (g *generation) get(key uint64) (label Position, ok bool) {
 	slot, ok := g.find(key)
 	if ok {

@@ -183,7 +183,6 @@ func (p Parameters) appendRow(b []byte, r row, previous Position) []byte {
 	return b
 }
 
-// appendBits appends a set of bands.
 func (p Parameters) appendBits(b []byte, bands uint64) []byte {
 	return append(b, binary.LittleEndian.AppendUint64(nil, bands)[:p.bitBytes()]...)
 }

@@ -158,7 +158,6 @@ func (d *decoder) readLabel(distance uint64, own Position) (label Position, err 
 	return label, err
 }
 
-// bands returns a set of bands.
 func (d *decoder) bands() (uint64, error) {
 	n := d.parameters.bitBytes()
 	if len(d.rows) < n {

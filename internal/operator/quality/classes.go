@@ -129,10 +129,8 @@ func (t *tables) add(u rune, class charClass) {
 // char returns the properties of a code point from U+0080 on.
 func (t *tables) char(u rune) charClass { return t.chars[t.blocks[u>>8]][u&0xFF] }
 
-// byteCounts are the counts of bytes.
 type byteCounts struct{ alnum, digit, white, bracket, newline, hash, continuation uint32 }
 
-// countBytes counts the bytes of a text.
 func (t *tables) countBytes(text []byte) (n byteCounts) {
 	for len(text) > 0 {
 		part := text[:min(len(text), maxCountedBytes)]

@@ -71,7 +71,6 @@ func (g *nGrams) add(start, end int, length uint32) {
 	g.words++
 }
 
-// count sets the counters of n-grams.
 func (g *nGrams) count(c *Counters, text []byte) {
 	if g.words < MinNGram {
 		return
@@ -168,7 +167,6 @@ func (g *nGrams) choose(n, distance int) {
 	g.positions = chosen
 }
 
-// hashPair returns the hash of a pair of numbers.
 func hashPair(head, tail uint32) uint32 {
 	high, low := bits.Mul64(uint64(head)<<32|uint64(tail), multiplier)
 	return uint32((high ^ low) >> 32)

@@ -133,7 +133,6 @@ func fold(s string) string {
 	}, s)
 }
 
-// endsIn reports whether s ends in one of the suffixes.
 func endsIn(s string, suffixes []string) bool {
 	return slices.ContainsFunc(suffixes, func(suffix string) bool { return strings.HasSuffix(s, suffix) })
 }

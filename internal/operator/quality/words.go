@@ -154,7 +154,6 @@ func (s *scan) hasLetter(word []byte) bool {
 	return false
 }
 
-// hashRuns returns the number of runs of #.
 func hashRuns(word []byte) (runs uint32) {
 	for i, b := range word {
 		if b == '#' && (i == 0 || word[i-1] != '#') {

@@ -311,7 +311,7 @@ MILLRACE_CONSTEXPR millrace_field describe_field(const char *name, uint32_t give
     return f;
 }
 
-// Returns whether a field has that name.
+// Returns whether a field has the given name.
 template <class R>
 MILLRACE_CONSTEXPR bool has_field(const char *name) {
     millrace_field all[R::internal_count_ + 1]{};
