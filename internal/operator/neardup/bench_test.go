@@ -12,7 +12,7 @@ import (
 
 func newRandom() *rand.Rand { return rand.New(rand.NewPCG(1, 2)) }
 
-// randomKeys fills the keys of records. A share of the records has most keys of an earlier record among the last ones.
+// randomKeys fills the keys of records. near is the share of records that have most keys of an earlier one.
 func randomKeys(random *rand.Rand, p Parameters, keys []uint64, near float64) {
 	for i := range keys {
 		keys[i] = random.Uint64()>>p.bandBits()<<p.bandBits() | uint64(i%p.Bands+1)
@@ -25,8 +25,8 @@ func randomKeys(random *rand.Rand, p Parameters, keys []uint64, near float64) {
 	}
 }
 
-// BenchmarkApply applies and undoes one batch of 8,192 records. The young generation is half full, which is 5/8 of its records. 30 % of the
-// records are near-duplicates in the same batch.
+// BenchmarkApply applies and undoes one batch of 8,192 records. Half of the slots of the young generation are in use, by 5/8 of its
+// records. 30 % of the records are near-duplicates in the same batch.
 func BenchmarkApply(b *testing.B) {
 	const batch = 8192
 	for _, records := range []int{32 << 10, 1 << 20} {
@@ -163,7 +163,7 @@ func BenchmarkReplay(b *testing.B) {
 	}
 }
 
-// cpuTime returns the processor time of this process, which other processes of the machine affect less than the time on the wall.
+// cpuTime returns the processor time of this process, which depends less on other processes than wall time.
 func cpuTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

@@ -39,8 +39,8 @@ func (g groups) roots() []int {
 	return roots
 }
 
-// curator returns the groups of NeMo Curator's workflow: documents with the same values of a band are a bucket, and each neighbours in a bucket
-// are an edge. It compares the values themselves, not keys.
+// curator returns the groups of NeMo Curator's workflow. Documents with the same values of a band form a bucket, and each two neighbors in
+// a bucket form an edge. It compares the values themselves, not keys.
 func curator(signatures [][]uint32, bands, rows int) groups {
 	g := newGroups(len(signatures))
 	for b := range bands {
@@ -108,7 +108,7 @@ func components(p Parameters, batch int, signatures [][]uint32) (roots []int, se
 	return g.roots(), several, err
 }
 
-// randomSignatures returns the signatures of n documents. Each has parts of none, one or two of the documents before, at most within
+// randomSignatures returns the signatures of n documents. Each document copies parts of up to two of the previous documents, at most within
 // documents back.
 func randomSignatures(n, values, within int) [][]uint32 {
 	random := rand.New(rand.NewPCG(11, 12))

@@ -16,11 +16,11 @@ type edgeCounts struct {
 }
 
 // compareEdges compares the verdicts of an index whose generations are smaller than the corpus with the edges of Curator's workflow, which
-// are between neighbours in a bucket. It returns an error if, among the documents up to some document,
+// are between neighbors in a bucket. It returns an error if, among the documents up to some document,
 //
-//   - two neighbours in the same generation or in successive ones aren't connected by verdicts. That is so for all neighbours that are at
-//     most p.Records documents apart, and for all pairs in a bucket that are;
-//   - a verdict names a document to which no edges between such neighbours lead.
+//  - verdicts don't connect two neighbors in the same generation or in successive ones. Documents that are at most
+//    p.Records apart are always in such generations;
+//  - a verdict names a document to which no edges between such neighbors lead.
 //
 // It compares the values of bands, not keys.
 func compareEdges(p Parameters, batch int, signatures [][]uint32) (counts edgeCounts, err error) {

@@ -69,7 +69,7 @@ func TestCountAgreesOnSpecialTexts(t *testing.T) {
 	}
 }
 
-// TestCountAgreesOnShortTexts tries all texts of up to six characters of the few that concern lines and paragraphs.
+// TestCountAgreesOnShortTexts tries all texts of up to six of the characters that matter for lines and paragraphs.
 func TestCountAgreesOnShortTexts(t *testing.T) {
 	alphabet := []string{"\n", "a", " ", "\r", "\u2028"}
 	texts := []string{""}
