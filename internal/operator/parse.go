@@ -16,7 +16,7 @@ type Source interface {
 	// Name returns the operator's name.
 	Name() string
 
-	// Err returns an error if the operator can't be used with any parameters, or else nil. Bind returns the same error.
+	// Err returns an error if the operator can't be used, whatever its parameters are, or else nil. Bind returns the same error.
 	Err() error
 
 	// Bind returns the operator with parameters from a query such as "bits=5&seed=1". Missing parameters have their defaults. The

@@ -18,9 +18,9 @@ type edgeCounts struct {
 // compareEdges compares the verdicts of an index whose generations are smaller than the corpus with the edges of Curator's workflow, which
 // are between neighbors in a bucket. It returns an error if, among the documents up to some document,
 //
-//  - verdicts don't connect two neighbors in the same generation or in successive ones. Documents that are at most
-//    p.Records apart are always in such generations;
-//  - a verdict names a document to which no edges between such neighbors lead.
+//   - verdicts don't connect two neighbors in the same generation or in successive ones. Documents that are at most
+//     p.Records apart are always in such generations;
+//   - a verdict names a document to which no edges between such neighbors lead.
 //
 // It compares the values of bands, not keys.
 func compareEdges(p Parameters, batch int, signatures [][]uint32) (counts edgeCounts, err error) {

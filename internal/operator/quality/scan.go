@@ -114,7 +114,7 @@ func (s *scan) countPiece(p *piece, set *partSet) {
 	}
 }
 
-// endParagraph counts the phrases of a paragraph.
+// endParagraph counts the paragraph if it has a phrase of a kind.
 func (s *scan) endParagraph() {
 	if s.hasPolicy {
 		s.c[client.PolicyParagraphs]++
