@@ -1,14 +1,18 @@
 package device
 
-import "cmp"
-
 // Position identifies a record of a stream: the sequence of its message in the stream, from 1, and the number of the record in the
 // message, from 0. The zero Position is before all records.
 type Position struct{ Sequence, Record uint64 }
 
 // Compare returns -1 if p is before q, 0 if they are equal, and 1 if p is after q.
 func (p Position) Compare(q Position) int {
-	return cmp.Or(cmp.Compare(p.Sequence, q.Sequence), cmp.Compare(p.Record, q.Record))
+	switch { // cmp.Or isn't inlined, and states compare millions of positions per second
+	case p.Sequence < q.Sequence, p.Sequence == q.Sequence && p.Record < q.Record:
+		return -1
+	case p == q:
+		return 0
+	}
+	return 1
 }
 
 // StateSize is the size of a State.

@@ -40,12 +40,13 @@ var shortCUDA = []cudaFault{
 	{"cudaMallocFromPoolAsync", 2, "once"},
 }
 
-func cudaFaults() []cudaFault {
+// cudaFaults returns the faults to inject. In the full form, each of the calls also fails with each of cudaCodes.
+func cudaFaults(short []cudaFault, calls ...string) []cudaFault {
 	if !isFull() {
-		return shortCUDA
+		return short
 	}
-	all := slices.Clone(shortCUDA)
-	for _, call := range cudaCalls {
+	all := slices.Clone(short)
+	for _, call := range calls {
 		for _, code := range cudaCodes {
 			for _, how := range cudaHows {
 				if f := (cudaFault{call, code, how}); !slices.Contains(all, f) {
@@ -74,7 +75,7 @@ func TestCUDAFails(t *testing.T) {
 			r.serve(1)
 			r.work(1) // creates the streams
 			r.retire()
-			for _, f := range cudaFaults() {
+			for _, f := range cudaFaults(shortCUDA, cudaCalls...) {
 				r.failCUDA(f, r.inputs())
 			}
 		})
@@ -87,22 +88,29 @@ var stateCUDA = []cudaFault{
 	{"cudaStreamSynchronize", 1, "once"}, {"cudaStreamSynchronize", 0, "hang"},
 }
 
-// TestCUDAFailsUnderAState is TestCUDAFails with states in the memory of the GPU.
+// TestCUDAFailsUnderAState is TestCUDAFails with states in the memory of the GPU. Each group of faults has streams of its own.
 func TestCUDAFailsUnderAState(t *testing.T) {
 	need(t)
 	t.Parallel()
-	r := newRig(t, "exclusive")
-	input := r.nearDuplicates()
-	r.batches = nil
-	r.set("MILLRACE_EXACTLY_ONCE=required", "MILLRACE_PARTITIONS=2", "MILLRACE_DEVICE=cuda", "MILLRACE_KERNELS="+fakecuda.Library(t), "MILLRACE_BATCH_PAYLOADS=50",
-		"MILLRACE_BATCH_DEADLINE_MIN=2s", "MILLRACE_BATCH_DEADLINE_MAX=5s", "MILLRACE_DRAIN_TIMEOUT=2s")
-	r.serve(1)
-	r.work(1) // creates the streams
-	r.retire()
-	for i, f := range slices.Concat(stateCUDA, shortCUDA) {
-		r.failCUDA(f, func(n int) *nats.Msg { return input(300*i + n) })
+	faults := slices.Concat(cudaFaults(stateCUDA, "cudaMemsetAsync", "cudaStreamSynchronize"), cudaFaults(shortCUDA, cudaCalls...))
+	groups := (len(faults) + 15) / 16
+	for g := range groups {
+		t.Run(fmt.Sprintf("group %d of %d", g+1, groups), func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, "exclusive")
+			input := r.nearDuplicates()
+			r.batches = nil
+			r.set("MILLRACE_EXACTLY_ONCE=required", "MILLRACE_PARTITIONS=2", "MILLRACE_DEVICE=cuda", "MILLRACE_KERNELS="+fakecuda.Library(t), "MILLRACE_BATCH_PAYLOADS=50",
+				"MILLRACE_BATCH_DEADLINE_MIN=2s", "MILLRACE_BATCH_DEADLINE_MAX=5s", "MILLRACE_DRAIN_TIMEOUT=2s")
+			r.serve(1)
+			r.work(1) // creates the streams
+			r.retire()
+			for i := g; i < len(faults); i += groups {
+				r.failCUDA(faults[i], func(n int) *nats.Msg { return input(300*(i/groups) + n) })
+			}
+			r.wantHistory()
+		})
 	}
-	r.wantHistory()
 }
 
 func (r *rig) failCUDA(f cudaFault, input func(i int) *nats.Msg) {
@@ -118,12 +126,19 @@ func (r *rig) failCUDA(f cudaFault, input func(i int) *nats.Msg) {
 	w := r.startWorker()
 	w.expected.Store(true)
 	r.env = well
-	if !r.comes(func() bool { return w.hasEnded() || r.isFinished() }) {
+	holdsUp := func() bool { // the device works, but no partition can have a state
+		_, said := w.said("its inputs are held up")
+		return r.history != nil && f.how == "always" && said
+	}
+	if !r.comes(func() bool { return w.hasEnded() || r.isFinished() || holdsUp() }) {
 		r.t.Fatalf("%v: the worker has neither finished nor ended", f)
 	}
 	code := 0
 	if w.hasEnded() {
 		code = exitLost
+		r.work(1)
+	} else if holdsUp() {
+		w.terminate()
 		r.work(1)
 	} else if f.how == "device" || f.how == "hang" {
 		r.t.Errorf("%v: the worker outlived the loss of its device", f)

@@ -4,7 +4,6 @@ package cuda
 
 import (
 	"errors"
-	"math/bits"
 	"unsafe"
 
 	"millrace/internal/device"
@@ -155,10 +154,7 @@ func (t *tables) Apply(positions []neardup.Position, keys []byte) (hits, carries
 // Read implements neardup.Tables.
 func (t *tables) Read(i int, r *neardup.Result) {
 	t.size.Read(t.result.elements, t.records, i, r)
-	r.Position, r.Keys = t.positions.elements[i], r.Keys[:0]
-	for set := r.Inserted; set != 0; set &= set - 1 {
-		r.Keys = append(r.Keys, t.keys.elements[i*t.size.Bands+bits.TrailingZeros64(set)])
-	}
+	r.Position, r.Keys = t.positions.elements[i], t.keys.bytes()[i*t.size.Bands*neardup.KeyBytes:][:t.size.Bands*neardup.KeyBytes]
 }
 
 // Undo implements neardup.Tables.

@@ -12,11 +12,9 @@ func entryOf(h Header, list ...row) []byte {
 	var rows, keys []byte
 	previous := h.Previous
 	for _, r := range list {
-		rows = h.Parameters.appendRow(rows, r, previous)
+		rows = h.Parameters.appendRow(rows, &r, previous)
 		previous = r.position
-		for _, key := range r.keys {
-			keys = binary.LittleEndian.AppendUint64(keys, key)
-		}
+		keys = append(keys, r.keys...)
 	}
 	h.rowBytes = len(rows)
 	return append(append(h.encode(nil), keys...), rows...)
@@ -26,7 +24,12 @@ func entryOf(h Header, list ...row) []byte {
 func TestContradictions(t *testing.T) {
 	p := Parameters{Bands: 3, Rows: 1, K: 24, Seed: 42, Records: 2}
 	one, two, three := Position{Sequence: 5, Record: 0}, Position{Sequence: 5, Record: 1}, Position{Sequence: 9, Record: 7}
-	keys := func(values ...uint32) []uint64 { return p.AppendKeys(nil, values) }
+	keys := func(values ...uint32) (keys []byte) {
+		for _, key := range p.AppendKeys(nil, values) {
+			keys = binary.LittleEndian.AppendUint64(keys, key)
+		}
+		return keys
+	}
 	header := func(change func(*Header)) Header {
 		h := Header{Parameters: p, Records: 1, Last: one}
 		change(&h)
@@ -41,7 +44,7 @@ func TestContradictions(t *testing.T) {
 	}
 	second := header(func(h *Header) { h.First, h.Previous, h.Last = 1, one, two })
 	next := header(func(h *Header) { h.Generation, h.Previous, h.Last = 1, two, three })
-	other := row{position: two, label: one, inserted: 6, keys: keys(1, 4, 5)[1:]}
+	other := row{position: two, label: one, inserted: 6, keys: keys(1, 4, 5)[KeyBytes:]}
 	patched := func(at int, bytes ...byte) []byte {
 		e := entryOf(same, good)
 		copy(e[at:], bytes)
@@ -96,9 +99,9 @@ func TestContradictions(t *testing.T) {
 		{nil, entryOf(same, with(func(r *row) { r.label.Sequence = math.MaxUint64 - 9 })), "too large"},
 		{nil, entryOf(same, with(func(r *row) { r.inserted = 8 })), "contradict"},
 		{nil, entryOf(same, with(func(r *row) { r.inserted = 3 })), "does not end"},
-		{nil, entryOf(same, with(func(r *row) { r.keys = r.keys[:2] })), "truncated"},
-		{nil, entryOf(same, with(func(r *row) { r.keys = keys(1, 1, 1)[1:]; r.inserted = 5 })), "contradict"},
-		{nil, entryOf(same, with(func(r *row) { r.keys = make([]uint64, 3) })), "contradict"},
+		{nil, entryOf(same, with(func(r *row) { r.keys = r.keys[:2*KeyBytes] })), "truncated"},
+		{nil, entryOf(same, with(func(r *row) { r.keys = keys(1, 1, 1)[KeyBytes:]; r.inserted = 5 })), "contradict"},
+		{nil, entryOf(same, with(func(r *row) { r.keys = make([]byte, 3*KeyBytes) })), "contradict"},
 		{nil, entryOf(same, with(func(r *row) { r.relabeled = true })), "contradict"},
 		{nil, entryOf(same, with(func(r *row) { r.carries, r.relabeled = 4, true })), "contradict"},
 		{nil, entryOf(same, with(func(r *row) { r.carries, r.relabeled = 1, true })), "carries labels wrongly"},

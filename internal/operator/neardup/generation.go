@@ -83,11 +83,11 @@ func (g *generation) get(key uint64) (label Position, ok bool) {
 // row is what one record changed in its generation. The log stores rows.
 type row struct {
 	position, label Position
-	inserted        uint64   // bit b is set if the record inserted the key of band b
-	keys            []uint64 // the inserted keys, in the order of bands
-	carries         int      // number of different labels of its copied keys
-	relabeled       bool     // whether its copied keys have its own label, because the generation could not carry theirs
-	carried         []carry  // one for each different label of its copied keys; none if relabeled
+	inserted        uint64  // bit b is set if the record inserted the key of band b
+	keys            []byte  // the inserted keys, in the order of bands, each with KeyBytes
+	carries         int     // number of different labels of its copied keys
+	relabeled       bool    // whether its copied keys have its own label, because the generation could not carry theirs
+	carried         []carry // one for each different label of its copied keys; none if relabeled
 }
 
 // carry is a label that a record carried over from the old generation, with the bands of the copied keys.

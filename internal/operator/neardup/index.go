@@ -1,6 +1,7 @@
 package neardup
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math/bits"
 )
@@ -60,7 +61,7 @@ func New(p Parameters, batch int) (*Index, error) {
 		step: step{parameters: p, scratch: scratch{
 			slots: make([]int, batch*p.Bands), found: make([]uint32, batch*p.Bands), former: make([]uint32, batch*p.Bands),
 			copied: make([]uint64, batch), waiting: make([]int32, 0, batch),
-			newKeys: make([]uint64, 0, batch*p.Bands), carried: make([]carry, 0, batch*p.Bands), also: make([]Position, 0, batch*(p.Bands-1)),
+			newKeys: make([]byte, 0, batch*p.Bands*KeyBytes), carried: make([]carry, 0, batch*p.Bands), also: make([]Position, 0, batch*(p.Bands-1)),
 		}},
 		rows: make([]row, batch), verdicts: make([]Verdict, batch), inserts: newInserts(p, batch),
 	}, nil
@@ -116,7 +117,9 @@ func (x *Index) commit() {
 		x.inserts.begin(x.parameters, 0, 0)
 		for i := range x.rows[x.parts[0]:][:x.parts[1]] {
 			r := &x.rows[x.parts[0]+i]
-			x.inserts.Keys = append(x.inserts.Keys, r.keys...)
+			for k := r.keys; len(k) > 0; k = k[KeyBytes:] {
+				x.inserts.Keys = append(x.inserts.Keys, binary.LittleEndian.Uint64(k))
+			}
 			x.inserts.add(r)
 		}
 		x.young.insert(x.inserts)
@@ -154,5 +157,5 @@ func (x *Index) Undo() error {
 // in order, describe all changes, so replaying them gives an index with the same answers. No entry has rows of two generations. The limit
 // is from MinEntry to MaxEntry. Call AppendLog before the next call of Apply, Undo or Replay.
 func (x *Index) AppendLog(entries [][]byte, first, end, limit int) ([][]byte, error) {
-	return x.appendLog(entries, func(i int) row { return x.rows[i] }, first, end, limit)
+	return x.appendLog(entries, func(i int) *row { return &x.rows[i] }, first, end, limit)
 }

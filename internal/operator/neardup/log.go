@@ -99,7 +99,7 @@ func (p Parameters) MinEntry() int { return headerSize + p.maxRow() }
 const MaxEntry = 1 << 30
 
 // appendLog implements Index.AppendLog. rowOf returns the row of a record of the last batch, which is valid until the next call.
-func (c *course) appendLog(entries [][]byte, rowOf func(i int) row, first, end, limit int) ([][]byte, error) {
+func (c *course) appendLog(entries [][]byte, rowOf func(i int) *row, first, end, limit int) ([][]byte, error) {
 	if limit < c.parameters.MinEntry() || limit > MaxEntry {
 		return nil, fmt.Errorf("a log entry has %d bytes at most: set %d to %d", limit, c.parameters.MinEntry(), MaxEntry)
 	}
@@ -118,7 +118,7 @@ func (c *course) appendLog(entries [][]byte, rowOf func(i int) row, first, end, 
 }
 
 // appendEntries appends the entries of the records [from, to), which are of one generation. s is the state before them.
-func (p Parameters) appendEntries(entries [][]byte, s state, rowOf func(i int) row, from, to, limit int) [][]byte {
+func (p Parameters) appendEntries(entries [][]byte, s state, rowOf func(i int) *row, from, to, limit int) [][]byte {
 	h := Header{
 		Parameters: p, Generation: s.applied / uint64(p.Records), First: int(s.applied % uint64(p.Records)),
 		Previous: s.last, Last: s.last,
@@ -138,14 +138,12 @@ func (p Parameters) appendEntries(entries [][]byte, s state, rowOf func(i int) r
 	for i := from; i < to; i++ {
 		r := rowOf(i)
 		encoded = p.appendRow(encoded[:0], r, h.Last)
-		if len(entry)+len(rows)+len(encoded)+8*len(r.keys) > limit {
+		if len(entry)+len(rows)+len(encoded)+len(r.keys) > limit {
 			end()
 			begin(to - i)
 		}
 		rows = append(rows, encoded...)
-		for _, key := range r.keys {
-			entry = binary.LittleEndian.AppendUint64(entry, key)
-		}
+		entry = append(entry, r.keys...)
 		h.Records, h.Last = h.Records+1, r.position
 	}
 	end()
@@ -156,7 +154,7 @@ func (p Parameters) appendEntries(entries [][]byte, s state, rowOf func(i int) r
 const usualRow = 16
 
 // appendRow appends a row without its keys. previous is the position of the record before it.
-func (p Parameters) appendRow(b []byte, r row, previous Position) []byte {
+func (p Parameters) appendRow(b []byte, r *row, previous Position) []byte {
 	b = binary.AppendUvarint(b, r.position.Sequence-previous.Sequence)
 	if r.position.Sequence == previous.Sequence {
 		b = binary.AppendUvarint(b, r.position.Record-previous.Record-1)
@@ -184,5 +182,5 @@ func (p Parameters) appendRow(b []byte, r row, previous Position) []byte {
 }
 
 func (p Parameters) appendBits(b []byte, bands uint64) []byte {
-	return append(b, binary.LittleEndian.AppendUint64(nil, bands)[:p.bitBytes()]...)
+	return binary.LittleEndian.AppendUint64(b, bands)[:len(b)+p.bitBytes()]
 }

@@ -224,7 +224,7 @@ func TestLargestRow(t *testing.T) {
 		for b := range bands {
 			r.carried = append(r.carried, carry{1 << b, r.label})
 		}
-		if got := len(p.appendRow(nil, r, Position{})) + 8*bands; got > p.maxRow() {
+		if got := len(p.appendRow(nil, &r, Position{})) + 8*bands; got > p.maxRow() {
 			t.Errorf("a row of %d bands has %d bytes, want %d at most", bands, got, p.maxRow())
 		}
 	}
@@ -290,7 +290,7 @@ func encodeAgain(t *testing.T, entry []byte) []byte {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rows = h.Parameters.appendRow(rows, r, previous)
+		rows = h.Parameters.appendRow(rows, &r, previous)
 		previous = r.position
 	}
 	h.rowBytes = len(rows)

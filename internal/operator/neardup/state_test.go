@@ -3,7 +3,9 @@ package neardup
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"millrace/internal/device"
@@ -13,10 +15,12 @@ import (
 type indexTables struct {
 	*Index
 	verdicts []Verdict
+	keys     []byte // of the last batch
 }
 
 func (t *indexTables) Apply(positions []Position, keys []byte) (hits, carries int, err error) {
 	var numbers []uint64
+	t.keys = slices.Clone(keys)
 	for ; len(keys) > 0; keys = keys[KeyBytes:] {
 		numbers = append(numbers, binary.LittleEndian.Uint64(keys))
 	}
@@ -35,9 +39,9 @@ func (t *indexTables) Apply(positions []Position, keys []byte) (hits, carries in
 }
 
 func (t *indexTables) Read(i int, result *Result) {
-	r, v := t.rows[i], t.verdicts[i]
+	r, v, stride := t.rows[i], t.verdicts[i], t.parameters.Bands*KeyBytes
 	*result = Result{
-		Position: r.position, Label: r.label, Hits: v.Bands, Also: v.Also, Inserted: r.inserted, Keys: r.keys, Carries: r.carries, Relabeled: r.relabeled,
+		Position: r.position, Label: r.label, Hits: v.Bands, Also: v.Also, Inserted: r.inserted, Keys: t.keys[i*stride:][:stride], Carries: r.carries, Relabeled: r.relabeled,
 		Carried: result.Carried[:0],
 	}
 	for _, c := range r.carried {
@@ -162,6 +166,30 @@ func TestStatsOfAState(t *testing.T) {
 		got := x.Stats()
 		if got.Records != 50 || got.Generation != 1 || got.Load != 0.25 || got.Hits != hits || got.Decided != 50 {
 			t.Errorf("%s: %+v, want 50 records, 10 of them in generation 1, and %d hits in 50 decisions", name, got, hits)
+		}
+	}
+}
+
+// TestDeviceStateChecksBands changes one key after another.
+func TestDeviceStateChecksBands(t *testing.T) {
+	t.Parallel()
+	for _, bands := range []int{1, 3, 20, MaxBands} {
+		p := Parameters{Bands: bands, Rows: 1, K: 5, Records: 10}
+		s := newStream(rand.New(rand.NewPCG(1, uint64(bands))), p, mix{}, 7)
+		var keys []byte
+		for _, key := range s.keysOf(0, 7) {
+			keys = binary.LittleEndian.AppendUint64(keys, key)
+		}
+		x := states(t, p)["tables"]
+		for i := range 7 * bands {
+			wrong := slices.Clone(keys)
+			wrong[i*KeyBytes] ^= 1
+			if _, err := x.Apply(s.positions, wrong); !errors.Is(err, device.ErrInvalid) {
+				t.Fatalf("%d bands: key %d is of another band: %v", bands, i, err)
+			}
+		}
+		if _, err := x.Apply(s.positions, keys); err != nil {
+			t.Errorf("%d bands: %v", bands, err)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package neardup
 
 import (
+	"encoding/binary"
 	"math/bits"
 	"slices"
 )
@@ -28,7 +29,7 @@ type scratch struct {
 	former  []uint32   // by key: its label in the old generation, if it was absent from the young one; otherwise absent
 	copied  []uint64   // by record: the bands of keys that it copies from the old generation
 	waiting []int32    // numbers of records whose label depends on records of the same batch
-	newKeys []uint64   // keys of the rows
+	newKeys []byte     // keys of the rows
 	carried []carry    // carried labels of the rows
 	also    []Position // lists of the verdicts
 }
@@ -200,7 +201,7 @@ func (s *step) store(firstCarried int) {
 		r, first := &s.rows[i], len(s.newKeys)
 		s.young.positions[s.firstLabel+uint32(i)] = r.label
 		for set := r.inserted; set != 0; set &= set - 1 {
-			s.newKeys = append(s.newKeys, s.keys[i*bands+bits.TrailingZeros64(set)])
+			s.newKeys = binary.LittleEndian.AppendUint64(s.newKeys, s.keys[i*bands+bits.TrailingZeros64(set)])
 		}
 		r.keys = s.newKeys[first:]
 		for k, c := range r.carried {

@@ -1,6 +1,10 @@
 package neardup
 
-import "millrace/internal/device"
+import (
+	"math/bits"
+
+	"millrace/internal/device"
+)
 
 // Tables are the tables of an index in the memory of a device. Package cuda implements them for a GPU. All memory is allocated when they
 // are created. After a call fails, they are unusable.
@@ -34,7 +38,7 @@ type Result struct {
 	Hits      int         // number of keys that the tables had already
 	Also      []Position  // the other labels of its hits, in ascending order
 	Inserted  uint64      // bands of the keys that it inserted
-	Keys      []uint64    // these keys, in the order of bands
+	Keys      []byte      // all its keys, in the order of bands; not in the memory of the Result
 	Carries   int         // number of different labels of its copied keys
 	Relabeled bool        // whether its copied keys have its own label, because the generation can't carry theirs; Carried is then empty
 	Carried   []CarryOver // one for each different label of its copied keys, in the order of their first bands
@@ -48,7 +52,11 @@ type CarryOver struct {
 
 // NewDeviceState returns an empty state with the given empty tables, which the state closes.
 func NewDeviceState(p Parameters, batch int, t Tables) device.State {
-	return &tablesState{course: course{parameters: p, batch: batch}, tables: t}
+	s := &tablesState{course: course{parameters: p, batch: batch}, tables: t}
+	for i := range 4 * p.Bands {
+		s.bands = append(s.bands, byte(i%p.Bands+1))
+	}
+	return s
 }
 
 // tablesState implements device.State with Tables. It reads results from the tables when they are needed.
@@ -59,8 +67,10 @@ type tablesState struct {
 
 	carries [2]int // labels that the records of the young generation carry over: before the last batch, and now
 
-	result  Result  // of the record that was read last
-	carried []carry // of result
+	result  Result // of the record that was read last
+	current row    // of result
+	keys    []byte // memory of current
+	bands   []byte // lowest bytes of the keys of four records
 }
 
 // Apply implements device.State.
@@ -96,6 +106,9 @@ func (s *tablesState) Apply(positions []device.Position, keys []byte) (device.De
 // checkBands returns an error unless each key contains its band, which is in the lowest byte.
 func (s *tablesState) checkBands(keys []byte) error {
 	bands, mask := s.parameters.Bands, byte(1<<s.parameters.bandBits()-1)
+	if s.ofBands(keys)&mask == 0 {
+		return nil
+	}
 	for i := 0; len(keys) > 0; i++ {
 		for b := range bands {
 			if keys[b*KeyBytes]&mask != byte(b+1) {
@@ -107,17 +120,40 @@ func (s *tablesState) checkBands(keys []byte) error {
 	return nil
 }
 
+// ofBands returns the bits in which the lowest byte of any key differs from its band. Four keys per step take a third of the time.
+func (s *tablesState) ofBands(keys []byte) (differ byte) {
+	const step = 4 * KeyBytes
+	bands := s.bands
+	for ; len(keys) >= step; keys = keys[step:] {
+		k, b := keys[:step:step], bands[:4:4]
+		differ |= (k[0] ^ b[0]) | (k[KeyBytes] ^ b[1]) | (k[2*KeyBytes] ^ b[2]) | (k[3*KeyBytes] ^ b[3])
+		if bands = bands[4:]; len(bands) == 0 {
+			bands = s.bands
+		}
+	}
+	for ; len(keys) >= KeyBytes; keys, bands = keys[KeyBytes:], bands[1:] {
+		differ |= keys[0] ^ bands[0]
+	}
+	return differ
+}
+
 // row returns the row of a record of the last batch. It is valid until the next call.
-func (s *tablesState) row(i int) row {
-	r := &s.result
+func (s *tablesState) row(i int) *row {
+	r, w := &s.result, &s.current
 	s.tables.Read(i, r)
-	s.carried = s.carried[:0]
+	w.position, w.label, w.inserted, w.carries, w.relabeled = r.Position, r.Label, r.Inserted, r.Carries, r.Relabeled
+	w.carried = w.carried[:0]
 	for _, c := range r.Carried {
-		s.carried = append(s.carried, carry{bands: c.Bands, label: c.Label})
+		w.carried = append(w.carried, carry{bands: c.Bands, label: c.Label})
 	}
-	return row{
-		position: r.Position, label: r.Label, inserted: r.Inserted, keys: r.Keys, carries: r.Carries, relabeled: r.Relabeled, carried: s.carried,
+	if w.keys = r.Keys; bits.OnesCount64(r.Inserted) < s.parameters.Bands {
+		s.keys = s.keys[:0]
+		for set := r.Inserted; set != 0; set &= set - 1 {
+			s.keys = append(s.keys, r.Keys[bits.TrailingZeros64(set)*KeyBytes:][:KeyBytes]...)
+		}
+		w.keys = s.keys
 	}
+	return w
 }
 
 // commit makes the last batch permanent.
