@@ -4,6 +4,7 @@ package cuda_test
 
 import (
 	"encoding/binary"
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"millrace/internal/device"
+	"millrace/internal/device/cuda"
 	"millrace/internal/operator"
 	"millrace/internal/operator/neardup"
 )
@@ -31,16 +33,26 @@ type stateBench struct {
 
 func newStateBench(b *testing.B, dev device.Device, keepsLog bool) *stateBench {
 	b.Helper()
-	s := &stateBench{
-		size: device.StateSize{Records: 1 << 21, Batch: benchPayloads}, bands: 20, random: rand.New(rand.NewPCG(1, 2)), keepsLog: keepsLog,
+	s := newStateStream()
+	s.State, s.keepsLog = s.another(b, dev), keepsLog
+	s.fill(func() { s.apply(b) })
+	return s
+}
+
+// newStateStream returns a stream of records without a state.
+func newStateStream() *stateBench {
+	return &stateBench{
+		size: device.StateSize{Records: 1 << 21, Batch: benchPayloads}, bands: 20, random: rand.New(rand.NewPCG(1, 2)),
 		positions: make([]device.Position, benchPayloads), keys: make([]byte, benchPayloads*20*neardup.KeyBytes),
 	}
-	s.State = s.another(b, dev)
-	for range s.size.Records * 5 / 8 / benchPayloads { // a table has 5/4 slots per key
+}
+
+// fill makes batches that use half of the slots of a table, which has 5/4 slots per key.
+func (s *stateBench) fill(apply func()) {
+	for range s.size.Records * 5 / 8 / benchPayloads {
 		s.next(0)
-		s.apply(b)
+		apply()
 	}
-	return s
 }
 
 // another returns an empty state.
@@ -119,6 +131,69 @@ func BenchmarkState(b *testing.B) {
 			b.ReportMetric(0, "ns/op")
 		})
 	}
+}
+
+// BenchmarkStateParts divides the decision of BenchmarkState into its parts: the copy of positions and keys into pinned memory, the call that
+// enqueues the kernels, the wait for the GPU, and a read of all results, which the GPU has written since. A decision also checks positions
+// and keys, which takes the difference. It reports medians.
+//
+//	go test ./internal/device/cuda -run xxx -bench StateParts -benchtime 500x
+func BenchmarkStateParts(b *testing.B) {
+	dev := benchGPU(b)
+	s := newStateStream()
+	size := cuda.NearDuplicateParameters{Bands: s.bands, Records: s.size.Records, Batch: benchPayloads}
+	stream, err := dev.NewStream("parts")
+	check(b, err)
+	index, err := cuda.NewNearDuplicates(dev, stream, size)
+	check(b, err)
+	var memory [3]device.HostBuffer
+	var mapped [3]device.Memory
+	for i, n := range []int{16 * benchPayloads, len(s.keys), size.ResultBytes(benchPayloads)} {
+		memory[i], err = dev.AllocHost(n)
+		check(b, err)
+		mapped[i], err = dev.(device.Mapper).Map(memory[i])
+		check(b, err)
+	}
+	b.Cleanup(func() {
+		check(b, errors.Join(index.Close(), stream.Close(), dev.FreeHost(memory[0]), dev.FreeHost(memory[1]), dev.FreeHost(memory[2])))
+	})
+	batch := cuda.NearDuplicateBatch{Records: benchPayloads, Positions: mapped[0], Keys: mapped[1], Result: mapped[2]}
+	copyIn := func() {
+		for i, p := range s.positions {
+			binary.LittleEndian.PutUint64(memory[0].Bytes()[16*i:], p.Sequence)
+		}
+		copy(memory[1].Bytes(), s.keys)
+	}
+	s.fill(func() {
+		copyIn()
+		check(b, errors.Join(index.Apply(batch), stream.Synchronize()))
+	})
+	s.next(0.3)
+	names := []string{"us-copy", "us-enqueue", "us-wait", "us-read"}
+	took := make([][]time.Duration, len(names))
+	var r neardup.Result
+	for b.Loop() {
+		at := [5]time.Time{time.Now()}
+		copyIn()
+		at[1] = time.Now()
+		check(b, index.Apply(batch))
+		at[2] = time.Now()
+		check(b, stream.Synchronize())
+		at[3] = time.Now()
+		for i := range s.positions {
+			size.Read(memory[2].Bytes(), benchPayloads, i, &r)
+		}
+		at[4] = time.Now()
+		for i := range took {
+			took[i] = append(took[i], at[i+1].Sub(at[i]))
+		}
+		check(b, errors.Join(index.Undo(), stream.Synchronize()))
+	}
+	for i, name := range names {
+		slices.Sort(took[i])
+		b.ReportMetric(float64(took[i][len(took[i])/2].Nanoseconds())/1e3, name)
+	}
+	b.ReportMetric(0, "ns/op")
 }
 
 // compute runs a kernel of minhash over 16 MiB again and again, on a number of streams. The returned function stops it.

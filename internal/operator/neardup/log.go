@@ -124,7 +124,8 @@ func (p Parameters) appendEntries(entries [][]byte, s state, rowOf func(i int) *
 		Previous: s.last, Last: s.last,
 	}
 	// Keys are appended to the entry at once. The rows follow the keys when the entry is complete.
-	var entry, rows, encoded []byte
+	var entry, encoded []byte
+	rows := make([]byte, 0, (to-from)*usualRow)
 	begin := func(left int) {
 		entry, rows = make([]byte, headerSize, min(limit, headerSize+left*(8*p.Bands+usualRow))), rows[:0]
 	}
@@ -150,7 +151,7 @@ func (p Parameters) appendEntries(entries [][]byte, s state, rowOf func(i int) *
 	return entries
 }
 
-// usualRow is the space that appendEntries allocates for a row without its keys, in bytes.
+// usualRow is the space that appendEntries first allocates for a row without its keys, in bytes.
 const usualRow = 16
 
 // appendRow appends a row without its keys. previous is the position of the record before it.
