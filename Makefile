@@ -25,7 +25,7 @@ INVARIANTS := ./internal/device/... ./internal/streams/... ./internal/ingest/...
 
 # The files that a GPU machine without Go needs in addition to the sources. See tools/gpu-check.
 BUNDLE       := .gpu
-BUNDLE_TESTS := device/conformance device/cuda operator streams ingest
+BUNDLE_TESTS := device/conformance device/cuda operator streams ingest faults
 BUNDLE_MIB   := 44
 
 # Tests of the chart that need promtool: make alerts-test runs them.
@@ -140,6 +140,7 @@ kernels-check: ## Test the kernels' arithmetic on the CPU (needs only a C++ comp
 gpu-bundle: ## Build everything that a GPU machine without Go needs into .gpu/
 	rm -rf $(BUNDLE) && mkdir -p $(BUNDLE)
 	CGO_ENABLED=1 go build -trimpath -ldflags '-s -w $(LDFLAGS)' -o $(BUNDLE)/worker ./cmd/worker
+	go build -trimpath -ldflags '-s -w' -o $(BUNDLE)/nats-server github.com/nats-io/nats-server/v2
 	set -e; for package in $(BUNDLE_TESTS); do \
 		CGO_ENABLED=1 go test -c -trimpath -ldflags '-s -w' -o $(BUNDLE)/$${package##*/}.test ./internal/$$package; \
 	done

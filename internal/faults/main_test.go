@@ -23,6 +23,10 @@ const (
 
 var form = os.Getenv("MILLRACE_FAULTS")
 
+// programs is a folder with the programs under test, for machines without Go: worker, nats-server, and for tests that call failWorkers
+// faulty-worker. If it is empty, they are built.
+var programs = os.Getenv("MILLRACE_FAULTS_PROGRAMS")
+
 // modes are the delivery modes (MILLRACE_DELIVERY) for which every fault is injected.
 var modes = []string{"shared", "exclusive"}
 
@@ -51,7 +55,7 @@ func buildAndRun(m *testing.M) int {
 		return 1
 	}
 	defer func() { _ = os.RemoveAll(dir) }() // the system cleans its temporary folder
-	workerBinary, serverBinary = filepath.Join(dir, "worker"), filepath.Join(dir, "nats-server")
+	workerBinary, serverBinary = program(dir, "worker"), program(dir, "nats-server")
 	for _, b := range []struct{ binary, from string }{
 		{workerBinary, "millrace/cmd/worker"},
 		{serverBinary, "github.com/nats-io/nats-server/v2"},
@@ -74,7 +78,20 @@ func buildAndRun(m *testing.M) int {
 	return code
 }
 
+// program returns the path of a program, which is in the folder dir if it is built.
+func program(dir, name string) (path string) {
+	if programs != "" {
+		dir = programs
+	}
+	return filepath.Join(dir, name)
+}
+
+// build builds a program, unless the folder programs has it.
 func build(binary, from string, flags ...string) error {
+	if programs != "" {
+		_, err := os.Stat(binary)
+		return err
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), natstest.Patience)
 	defer cancel()
 	args := append(append([]string{"build", "-buildvcs=false", "-o", binary}, flags...), from)
@@ -87,7 +104,7 @@ func build(binary, from string, flags ...string) error {
 
 // buildFaulty builds, once, a worker with the tag faults. Tests can make its device and its operators fail.
 var buildFaulty = sync.OnceValues(func() (binary string, err error) {
-	binary = filepath.Join(filepath.Dir(workerBinary), "faulty-worker")
+	binary = program(filepath.Dir(workerBinary), "faulty-worker")
 	return binary, build(binary, "millrace/cmd/worker", "-tags=faults")
 })
 

@@ -2,6 +2,7 @@ package faults
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
 	"net/http"
@@ -22,7 +23,7 @@ const (
 	ackWait = 2 * time.Second
 )
 
-// worker is a `worker run` on the host device.
+// worker is a `worker run`, by default on the host device.
 type worker struct {
 	*process
 	http *http.Client
@@ -48,14 +49,15 @@ func (r *rig) startWorkerAt(url string) *worker {
 	}
 }
 
-// environment returns the environment of workers that connect to url, without the entries of r.env.
+// environment returns the environment of workers that connect to url, without the entries of r.env. Tests with MILLRACE_DEVICE=cuda, and
+// the path of a kernel library in MILLRACE_KERNELS, use a GPU.
 func (r *rig) environment(url string) (env []string) {
 	for _, e := range os.Environ() {
 		if !strings.HasPrefix(e, "MILLRACE_") {
 			env = append(env, e)
 		}
 	}
-	return append(env, "MILLRACE_DEVICE=host", "MILLRACE_NATS_URL="+url, "MILLRACE_HTTP_ADDR=127.0.0.1:0",
+	return append(env, "MILLRACE_DEVICE="+cmp.Or(os.Getenv("MILLRACE_DEVICE"), "host"), "MILLRACE_KERNELS="+os.Getenv("MILLRACE_KERNELS"), "MILLRACE_NATS_URL="+url, "MILLRACE_HTTP_ADDR=127.0.0.1:0",
 		"MILLRACE_LOG_FORMAT=json", "MILLRACE_PROVISION=true", "MILLRACE_ACK_WAIT="+ackWait.String(), "MILLRACE_MAX_DELIVER=1000",
 		"MILLRACE_DRAIN_TIMEOUT="+drainTimeout.String(),
 		// The audit reads the inputs. TestProvisionedRetention uses the defaults.
