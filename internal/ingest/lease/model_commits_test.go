@@ -109,7 +109,7 @@ func (s *modelStore) Write(ctx context.Context, way store.Way, expected uint64, 
 				return c.append(modelStoredMessage{subject: each.Subject, header: each.Header, data: each.Data})
 			}
 			m.publishes(s.e, first)
-			m.server.receive(s.e.w, c, each)
+			m.server.receive(s.e.w, s.e, c, each)
 			return c.append(modelStoredMessage{subject: each.Subject, header: each.Header})
 		}})
 	}

@@ -112,7 +112,7 @@ func (m *leaseModel) mishap() {
 	case 11, 12:
 		c := &m.server.chains[m.random.IntN(2)]
 		m.note("the stream of %s has no room", c.name)
-		c.fullUntil = m.steps + m.random.IntN(200)
+		c.fullUntil = m.steps + m.random.IntN(600)
 	default:
 		m.replace()
 	}
@@ -235,6 +235,17 @@ func (m *leaseModel) acknowledging(e *modelLease, d *modelMessage) {
 		m.clean[e] = max(m.clean[e], d.sequence)
 	}
 	m.notes.Unlock()
+}
+
+// submits checks that the annotation of a payload that ran alone is gone before its owner computes another one. With faults,
+// an annotation may arrive late.
+func (m *leaseModel) submits(e *modelLease, sequence uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	alone, _, _ := strings.Cut(m.server.metadata[annotationAlone], " ")
+	if !m.faults && alone != "" && alone != fmt.Sprint(sequence) && !e.w.dead && m.server.metadata[annotationOwner] == e.w.id {
+		m.violate("%s computes input %d while the annotations name %s", e.w.id, sequence, alone)
+	}
 }
 
 // publishes records that the server receives a lease's results for inputs from first on.

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -30,6 +31,7 @@ type modelInput struct {
 	header  nats.Header
 	framed  bool
 	broken  bool
+	large   bool // whether no batch has space for it
 	records [][]byte
 	fails   []bool // whether the operator fails on each record
 	lethal  []bool // whether each record kills the worker that computes it
@@ -55,6 +57,7 @@ func (m *leaseModel) newModelInput(sequence uint64, lethal bool) *modelInput {
 	if lethal {
 		n = max(n, 1)
 	}
+	in.large = !m.framed && !lethal && random.IntN(12) == 0
 	killers := map[int]bool{}
 	for range 1 + random.IntN(2) {
 		killers[random.IntN(max(n, 1))] = lethal
@@ -82,6 +85,8 @@ func (m *leaseModel) newModelInput(sequence uint64, lethal bool) *modelInput {
 		for _, r := range in.records {
 			in.body = append(append(in.body, r...), '\n')
 		}
+	case in.large:
+		in.body = bytes.Repeat(in.records[0], 1+modelBatchBytes/len(in.records[0]))
 	default:
 		in.body = in.records[0]
 	}
@@ -171,6 +176,9 @@ func (s *modelServer) storeLetter(r modelRecord, why results.Reason) {
 
 func (s *modelServer) mayGiveUp(sequence uint64, why results.Reason) {
 	in := s.m.input(sequence)
+	if why == results.TooLarge {
+		s.m.did("too large")
+	}
 	switch {
 	case why == results.DeviceFault && in.framed && len(in.records) > 0 && !(s.m.shared && s.m.chaos): // the server may accept no notes
 		s.m.violate("input %d of %d records is given up as a whole", sequence, len(in.records))
@@ -180,6 +188,8 @@ func (s *modelServer) mayGiveUp(sequence uint64, why results.Reason) {
 		s.m.violate("input %d is given up, and was alone at %d deaths", sequence, s.alone[sequence])
 	case why == results.DeviceFault && !s.m.chaos && !slices.Contains(in.lethal, true):
 		s.m.violate("input %d is given up, and only others kill", sequence)
+	case why == results.TooLarge && !in.large:
+		s.m.violate("input %d is given up because of its size, and a batch has space for it", sequence)
 	case why == results.InvalidFrame && !in.broken:
 		s.m.violate("input %d is given up, and its frame is fine", sequence)
 	case why == results.OperatorError && (in.framed || !in.fails[0]):

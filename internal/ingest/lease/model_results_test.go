@@ -123,7 +123,7 @@ func (p *modelPublisher) arrive(msg *nats.Msg) (a store.Answer) {
 		m.did("result lost")
 		return store.Answer{Err: errModelPublish}
 	}
-	a.Duplicate = m.server.receive(p.w, c, msg)
+	a.Duplicate = m.server.receive(p.w, p.e, c, msg)
 	if m.faults && m.random.IntN(12) == 0 {
 		m.did("confirmation lost")
 		a.Err = errModelPublish
@@ -191,7 +191,7 @@ func modelSent(msgs []*nats.Msg) []*nats.Msg {
 func isLetter(msg *nats.Msg) bool { return strings.HasPrefix(msg.Subject, modelLetters) }
 
 // receive stores a result or a dead letter in c. It returns true if c drops the message because of its id.
-func (s *modelServer) receive(w *leaseWorker, c *modelChain, msg *nats.Msg) (duplicate bool) {
+func (s *modelServer) receive(w *leaseWorker, e *modelLease, c *modelChain, msg *nats.Msg) (duplicate bool) {
 	sequence, _ := strconv.ParseUint(msg.Header.Get(results.HeaderSequence), 10, 64)
 	id := store.IDOf(msg.Header)
 	at, known := c.ids[id]
@@ -199,7 +199,7 @@ func (s *modelServer) receive(w *leaseWorker, c *modelChain, msg *nats.Msg) (dup
 	switch {
 	case s.m.once:
 		s.m.arrived(c, sequence, known || s.results[sequence] != "")
-	case known && !duplicate && !s.forgotten[sequence]:
+	case known && !duplicate && !s.isForgotten(e, sequence):
 		s.m.violate("the message %s is stored a second time after %v", id, time.Since(at))
 	}
 	if !known {
@@ -208,7 +208,7 @@ func (s *modelServer) receive(w *leaseWorker, c *modelChain, msg *nats.Msg) (dup
 	if isLetter(msg) {
 		s.receiveLetter(sequence, id, msg)
 	} else {
-		s.receiveResult(w, sequence, id, msg, known)
+		s.receiveResult(w, e, sequence, id, msg, known)
 	}
 	return duplicate
 }
@@ -234,11 +234,11 @@ func (s *modelServer) receiveLetter(sequence uint64, id string, msg *nats.Msg) {
 }
 
 // receiveResult handles a result or a part of one. known is set if the stream has a message with its id.
-func (s *modelServer) receiveResult(w *leaseWorker, sequence uint64, id string, msg *nats.Msg, known bool) {
+func (s *modelServer) receiveResult(w *leaseWorker, e *modelLease, sequence uint64, id string, msg *nats.Msg, known bool) {
 	in := s.m.input(sequence)
 	sent, _ := strconv.Atoi(msg.Header.Get(modelSentHeader)) // 0 without the header
 	first := msg.Header.Get(results.HeaderDeliveries) == ""
-	if at, stored := s.storedAt[sequence]; first && stored && at < sent && !s.forgotten[sequence] {
+	if at, stored := s.storedAt[sequence]; first && stored && at < sent && !s.isForgotten(e, sequence) {
 		s.m.violate("%s publishes input %d as one that was never delivered before, and it has had a result since step %d", w.id, sequence, at)
 	}
 	if strings.Contains(id, "/") {
@@ -263,7 +263,7 @@ func (s *modelServer) receiveResult(w *leaseWorker, sequence uint64, id string, 
 		} else if statuses != nil {
 			s.wantParts(sequence, in, parts, table.Reference(s.m.operators, in.records, statuses))
 		}
-	case in.fails[0] || in.lethal[0]:
+	case in.fails[0] || in.lethal[0] || in.large:
 		s.m.violate("input %d has a result, and can't be computed", sequence)
 	case s.m.stateful() != nil:
 		s.values[sequence] = modelValues{make([]record.Status, 1), parts}

@@ -60,7 +60,7 @@ var (
 		"delivered", "redelivered", "delivery lost", "stored", "acknowledged", "acknowledgement ignored", "acknowledgement lost", "request lost", "answer lost",
 		"late request", "crashed", "frozen", "zombie", "cut", "device lost", "terminated", "batch failed", "server restarted", "leader changed",
 		"request hit by a change of the leader", "killed by an input", "dead letter", "record letter", "record condemned", "spread over batches",
-		"operator failed", "computed again", "broken frame", "part",
+		"operator failed", "computed again", "broken frame", "too large", "part",
 	}
 	modelUnmarked = []string{
 		"result lost", "confirmation lost", "stored again", "found by a lookup", "no room for a message for results", "no room for a message for dead letters",

@@ -98,6 +98,11 @@ func (s *modelServer) redeliver(sequence, number uint64) {
 	s.pending[sequence] = true
 }
 
+// isForgotten reports whether nothing tells the lease e of an earlier delivery of an input. With shared delivery, e is nil.
+func (s *modelServer) isForgotten(e *modelLease, sequence uint64) bool {
+	return s.forgotten[sequence] && (e == nil || sequence > e.annotated)
+}
+
 // notice counts a zombie, which is a live worker that stores something although another worker has received the input or
 // the partition since.
 func (s *modelServer) notice(w *leaseWorker, sequence uint64) {

@@ -59,6 +59,7 @@ type modelLease struct {
 	n          int
 	repaired   bool   // whether it has repaired an over-acknowledged consumer
 	owner      string // owner in the last consumer info
+	annotated  uint64 // annotated last delivery in the last consumer info before it began
 	holds      bool   // whether it has begun; before that, other goroutines write no annotations
 	knowsOther bool   // whether another client's pin was in the last consumer info
 	packs      int    // number of batches; only the submitter uses it
@@ -222,6 +223,9 @@ func (e *modelLease) Info(ctx context.Context) (info *jetstream.ConsumerInfo, er
 	pin, own := pinOf(info), e.l.reader.pinID()
 	e.w.m.mu.Lock()
 	e.knowsOther, e.owner = pin != "" && pin != own, info.Config.Metadata[annotationOwner]
+	if !e.holds {
+		e.annotated = delivered(info.Config.Metadata)
+	}
 	e.w.m.mu.Unlock()
 	return info, nil
 }
