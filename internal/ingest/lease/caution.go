@@ -25,7 +25,7 @@ import (
 // annotations for the next lease.
 type precaution struct {
 	id    string // this worker's ID
-	acks  *acknowledgements
+	acks  *upTo
 	notes *annotations
 	log   *slog.Logger
 
@@ -74,6 +74,34 @@ func (c *precaution) takeOver(ctx context.Context, info *jetstream.ConsumerInfo,
 		annotationOwner: c.id, annotationCaution: caution.String(), annotationAlone: "", annotationRecords: suspected, annotationBlamed: "",
 		annotationLoose: map[bool]string{true: "yes"}[loose],
 	})
+}
+
+// assess implements blame. With a state, a condemned input with a stored result is computed without its records.
+func (c *precaution) assess(d *inflight.Delivery) (why results.Reason, cause error) {
+	condemned := d.Sequence == c.accused && c.condemns(d.Sequence, c.acks.lastBehind())
+	if f := d.Frame; f != nil && c.suspects(d) {
+		if f.Open(); f.Framed() && f.Records() > 0 {
+			condemned = !c.cut(f)
+		}
+	}
+	switch {
+	case !condemned:
+		return "", nil
+	case d.Done:
+		excludeRecords(d.Frame)
+		return "", nil
+	}
+	return results.DeviceFault, c.cause()
+}
+
+// excludeRecords keeps all records of a frame from the device. For the state, package results computes them otherwise.
+func excludeRecords(f *inflight.Frame) {
+	f.Open()
+	for i := range f.Records() {
+		if f.Table.Status(i) == record.OK {
+			f.Exclude(i, record.DeviceFault)
+		}
+	}
 }
 
 // suspects reports whether d is the frame whose records ran alone on the device when an owner died.
@@ -207,11 +235,11 @@ var errPinLost = errors.New("the server gave the partition to another worker mea
 type annotations struct {
 	id     string // this worker's ID
 	server leaseServer
-	acks   *acknowledgements
+	acks   *upTo
 	token  chan struct{} // semaphore for reading and updating the metadata
 }
 
-func newAnnotations(id string, server leaseServer, acks *acknowledgements) *annotations {
+func newAnnotations(id string, server leaseServer, acks *upTo) *annotations {
 	return &annotations{id: id, server: server, acks: acks, token: make(chan struct{}, 1)}
 }
 

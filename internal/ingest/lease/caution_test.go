@@ -128,8 +128,8 @@ func TestInputsReadFromTheStreamAreNumberedInOrder(t *testing.T) {
 		Delivered:      jetstream.SequenceInfo{Consumer: last, Stream: n},
 		PriorityGroups: []jetstream.PriorityGroupState{{Group: topology.PriorityGroup, PinnedClientID: "pin"}},
 	}
-	l.reader.intake.pinned = func() string { return "pin" }
-	if err := l.reader.intake.fill(r.Ctx(), r.Ctx(), info, 0); err != nil {
+	l.partition.pinned = func() string { return "pin" }
+	if err := l.partition.fill(r.Ctx(), r.Ctx(), info, 0); err != nil {
 		t.Fatal(err)
 	}
 	for i := range uint64(n) {
@@ -192,7 +192,7 @@ func TestAnAcknowledgementThatTheServerNeverGot(t *testing.T) {
 	l.begun, l.acks.last, l.acks.upTo = true, &sentReceipt{}, 3
 	l.acks.caughtUp(jetstream.SequenceInfo{Consumer: 7, Stream: 4})
 	at := func(floor uint64) {
-		l.reader.checker.acknowledgeAll(t.Context(), &jetstream.ConsumerInfo{
+		l.acks.repeatLast(t.Context(), &jetstream.ConsumerInfo{
 			AckFloor: jetstream.SequenceInfo{Stream: floor}, Delivered: jetstream.SequenceInfo{Consumer: 7, Stream: 4},
 		})
 	}

@@ -12,7 +12,6 @@ import (
 	"millrace/internal/ingest/lease/members"
 	"millrace/internal/ingest/retry"
 	"millrace/internal/ingest/stall"
-	"millrace/internal/ingest/topology"
 )
 
 // custody adopts partitions that their assigned owner doesn't take. Any client that may publish on the members' subject
@@ -154,26 +153,30 @@ func (c *custody) watch(ctx context.Context, look func(p int)) {
 	}
 }
 
-// watch queries the server about the consumers of all partitions, including partitions of other workers.
+// watch queries the server about the consumers of all partitions, including partitions of other workers. With shared delivery, it queries
+// about the only consumer, as if that were a partition.
 type watch struct {
 	o       *Options
-	members *members.Members
+	info    func(ctx context.Context, p int) (*jetstream.ConsumerInfo, error)
 	backlog *backlog
-	custody *custody
-	handing []atomic.Bool // by partition: whether its lease is busy with a delivery and requests none; see stall.Detector.Saw
+	custody *custody      // nil with shared delivery
+	handing []atomic.Bool // by partition: whether its reader is busy with a delivery and requests none; see stall.Detector.Saw
 }
 
-func newWatch(o *Options, m *members.Members) *watch {
-	n := o.Topology.Partitions
-	return &watch{o: o, members: m, backlog: newBacklog(o.Observer, n), custody: newCustody(m, n, o.Log), handing: make([]atomic.Bool, n)}
+// newWatch returns a watch without custody.
+func newWatch(o *Options, info func(ctx context.Context, p int) (*jetstream.ConsumerInfo, error)) *watch {
+	n := 1
+	if o.Topology.Exclusive {
+		n = o.Topology.Partitions
+	}
+	return &watch{o: o, info: info, backlog: newBacklog(o.Observer, n), handing: make([]atomic.Bool, n)}
 }
 
 // run queries the partitions in turn until ctx is done. It queries up to a hundred partitions within stall.Interval.
 // Deliveries also report a partition's backlog, but only to its owner.
 func (w *watch) run(ctx context.Context) {
-	partitions := w.o.Topology.Partitions
-	pause := max(stall.Interval/time.Duration(partitions), minPause)
-	for p := 0; ; p = (p + 1) % partitions {
+	pause := max(stall.Interval/time.Duration(len(w.handing)), minPause)
+	for p := 0; ; p = (p + 1) % len(w.handing) {
 		w.check(ctx, p)
 		if !retry.Sleep(ctx, pause) {
 			return
@@ -185,23 +188,26 @@ func (w *watch) run(ctx context.Context) {
 func (w *watch) check(ctx context.Context, p int) {
 	asked, done := context.WithTimeout(ctx, stall.Interval)
 	defer done()
-	c, err := w.o.JS.Consumer(asked, w.o.Topology.Stream, topology.PartitionConsumer(w.o.Topology.Consumer, p))
+	info, err := w.info(asked, p)
 	if err != nil {
 		w.o.Stalls.MarkUnknown(p, time.Now())
 		return
 	}
-	info := c.CachedInfo()
 	w.backlog.update(p, info.NumPending)
-	w.backlog.unsettled(p, info.NumAckPending)
-	owned, _ := w.members.Standing(p)
-	// If another worker is pinned, that worker reports a stall.
-	w.o.Stalls.Saw(p, info, w.handing[p].Load() || !owned && pinOf(info) != "", time.Now())
-	w.custody.saw(p, info, time.Now())
+	w.backlog.delivered(p, info.NumAckPending)
+	excused := w.handing[p].Load()
+	if w.custody != nil {
+		owned, _ := w.custody.members.Standing(p)
+		excused = excused || !owned && pinOf(info) != "" // if another worker is pinned, that worker reports a stall
+		w.custody.saw(p, info, time.Now())
+	}
+	w.o.Stalls.Saw(p, info, excused, time.Now())
 }
 
 // partitionOwner implements leaseOwner for one partition.
 type partitionOwner struct {
 	*watch
+	members   *members.Members
 	partition int
 }
 
@@ -214,8 +220,7 @@ func (p *partitionOwner) ended()                  { p.members.Has(p.partition, f
 func (p *partitionOwner) handing(busy bool)       { p.watch.handing[p.partition].Store(busy) }
 func (p *partitionOwner) pending(messages uint64) { p.backlog.update(p.partition, messages) }
 
-// backlog counts the undelivered and the unacknowledged messages of all partitions. As with shared delivery, every
-// worker reports the totals over all workers.
+// backlog counts the undelivered and the unacknowledged messages of all partitions. Every worker reports the totals over all workers.
 type backlog struct {
 	observer Observer
 
@@ -247,8 +252,8 @@ func (b *backlog) update(partition int, pending uint64) {
 	b.observer.Pending(b.pending.set(partition, pending))
 }
 
-// unsettled sets a partition's number of delivered but unacknowledged messages, and reports the total to the observer.
-func (b *backlog) unsettled(partition int, unacknowledged int) {
+// delivered sets a partition's number of delivered but unacknowledged messages, and reports the total to the observer.
+func (b *backlog) delivered(partition int, unacknowledged int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.observer.Unacknowledged(b.unacknowledged.set(partition, uint64(max(unacknowledged, 0))))

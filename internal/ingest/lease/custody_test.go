@@ -168,7 +168,7 @@ func TestExclusiveReportsWhatIsUnderWay(t *testing.T) {
 		partition, unacknowledged int
 		total                     uint64
 	}{{0, 10, 10}, {2, 5, 15}, {0, 4, 9}, {1, 1, 10}, {2, 0, 5}, {0, -1, 1}} {
-		if b.unsettled(step.partition, step.unacknowledged); e.underWay() != step.total {
+		if b.delivered(step.partition, step.unacknowledged); e.underWay() != step.total {
 			t.Errorf("partition %d has %d: the total is %d, want %d", step.partition, step.unacknowledged, e.underWay(), step.total)
 		}
 	}

@@ -16,9 +16,9 @@ func Example() {
 	for number, sequence := range []uint64{41, 45, 46} {
 		fmt.Println(sequence, floor.take(uint64(number+1), sequence))
 	}
-	floor.settle(45)
+	floor.done(45)
 	fmt.Println(floor.acknowledge())
-	floor.settle(41)
+	floor.done(41)
 	fmt.Println(floor.acknowledge())
 
 	// Output:

@@ -44,7 +44,8 @@ func newExclusive(o Options) (*Exclusive, error) {
 	if m.members, err = members.Join(o.Conns[0], o.Topology.Stream, o.Topology.Consumer, o.Topology.Partitions, m.id); err != nil {
 		return nil, err
 	}
-	m.watch = newWatch(&m.o, m.members)
+	m.watch = newWatch(&m.o, m.info)
+	m.watch.custody = newCustody(m.members, o.Topology.Partitions, o.Log)
 	return m, nil
 }
 
@@ -68,6 +69,15 @@ func (m *Exclusive) Wanted() (n int) {
 	return n
 }
 
+// info returns the state of the consumer of partition p.
+func (m *Exclusive) info(ctx context.Context, p int) (*jetstream.ConsumerInfo, error) {
+	c, err := m.o.JS.Consumer(ctx, m.o.Topology.Stream, topology.PartitionConsumer(m.o.Topology.Consumer, p))
+	if err != nil {
+		return nil, err
+	}
+	return c.CachedInfo(), nil
+}
+
 // Run processes the partitions that this worker should own, until intake is done. Then it finishes the batches in
 // flight, until drainCtx ends. On a failure it passes the error to stop, which must end intake.
 func (m *Exclusive) Run(intake, drainCtx context.Context, stop context.CancelCauseFunc) {
@@ -78,16 +88,7 @@ func (m *Exclusive) Run(intake, drainCtx context.Context, stop context.CancelCau
 	completed, finish := context.WithCancel(context.WithoutCancel(intake))
 	for _, p := range m.o.Pipes {
 		c := &collector{o: &m.o, pipe: p, buffers: inflight.NewFreeList(inflight.Batchers(p), func() *results.Buffers { return &results.Buffers{} })}
-		for range inflight.Batchers(p) {
-			helpers.Go(func() { c.run(completed.Done()) })
-		}
-		helpers.Go(func() {
-			select {
-			case <-p.Over():
-				stop(p.Err())
-			case <-completed.Done():
-			}
-		})
+		c.start(&helpers, inflight.Batchers(p), completed.Done(), stop)
 	}
 	membership, leave := context.WithCancel(context.WithoutCancel(intake))
 	helpers.Go(func() { m.members.Run(membership) })
@@ -207,15 +208,15 @@ func (r *restarts) say(log *slog.Logger, because error, now time.Time) {
 	r.warned, r.silent = now, 0
 }
 
-// newLease returns a lease on partition p. The lease receives its inputs over the connection inputs.
-func (m *Exclusive) newLease(ctx context.Context, p int, inputs *nats.Conn, device *sharedDevice, log *slog.Logger) (*lease, error) {
+// newLease returns a lease on partition p. The lease receives its inputs over the connection nc.
+func (m *Exclusive) newLease(ctx context.Context, p int, nc *nats.Conn, device *sharedDevice, log *slog.Logger) (*lease, error) {
 	t := &m.o.Topology
 	name := topology.PartitionConsumer(t.Consumer, p)
 	consumer, err := m.o.JS.Consumer(ctx, t.Stream, name)
 	if err != nil {
 		return nil, err
 	}
-	size, server := m.o.Size(consumer), newConsumerServer(&m.o, inputs, consumer, log)
+	size, server := m.o.Size(consumer), newConsumerServer(&m.o, nc, consumer, log)
 	server.partition = p
 	server.request = pull.Request{
 		API: t.API, Stream: t.Stream, Consumer: name, Group: topology.PriorityGroup,
@@ -233,7 +234,7 @@ func (m *Exclusive) newLease(ctx context.Context, p int, inputs *nats.Conn, devi
 		return c, nil
 	}
 	return newLease(leaseState{
-		o: &m.o, id: m.id, server: server, device: newPipelineDevice(&m.o, device), pipe: device.pipe, window: inflight.NewOrderedWindow(&device.submitted),
-		owner: &partitionOwner{m.watch, p}, store: m.o.Results, openCommits: openCommits, log: log,
+		inputs: inputs{o: &m.o, server: server, store: m.o.Results, log: log}, id: m.id, device: newPipelineDevice(&m.o, device), pipe: device.pipe,
+		window: inflight.NewOrderedWindow(&device.submitted), owner: &partitionOwner{m.watch, m.members, p}, openCommits: openCommits,
 	}), nil
 }

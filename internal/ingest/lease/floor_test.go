@@ -11,22 +11,22 @@ func TestFloorAcknowledgesOnlyWhatIsSettled(t *testing.T) {
 			t.Fatalf("delivery %d: %v", i+1, v)
 		}
 	}
-	f.settle(11)
-	f.settle(15)
+	f.done(11)
+	f.done(15)
 	if s, ok := f.acknowledge(); ok {
 		t.Fatalf("acknowledged %d with 10 open", s)
 	}
 	if v := f.take(5, 11); v != knownInput {
 		t.Fatalf("a redelivery is %v", v)
 	}
-	f.settle(10)
+	f.done(10)
 	if s, ok := f.acknowledge(); !ok || s != 15 {
 		t.Fatalf("acknowledged %d, %v; want 15", s, ok)
 	}
 	if f.open() != 1 {
 		t.Fatalf("%d are open, want 1", f.open())
 	}
-	f.settle(16)
+	f.done(16)
 	if s, ok := f.acknowledge(); !ok || s != 16 {
 		t.Fatalf("acknowledged %d, %v; want 16", s, ok)
 	}
@@ -47,7 +47,7 @@ func TestFloorMissesNoDelivery(t *testing.T) {
 		number, sequence uint64
 		want             verdict
 	}{
-		{2, 12, readInput}, {3, 13, readInput}, // these were in transit
+		{2, 12, heldInput}, {3, 13, heldInput}, // these were in transit
 		{4, 15, newInput},
 		{5, 11, knownInput}, // redelivered
 		{7, 12, knownInput}, // after a missing number
@@ -68,12 +68,12 @@ func TestFloorMissesNoDelivery(t *testing.T) {
 		t.Fatalf("the next delivery: %v, up to %d, number %d", v, f.highest, f.delivered)
 	}
 	for _, s := range []uint64{10, 12, 13, 15} {
-		f.settle(s)
+		f.done(s)
 	}
 	if s, ok := f.acknowledge(); !ok || s != 10 {
 		t.Fatalf("acknowledged %d, %v; want 10, since 11 is open", s, ok)
 	}
-	f.settle(11)
+	f.done(11)
 	if s, ok := f.acknowledge(); !ok || s != 15 || f.open() != 3 {
 		t.Fatalf("acknowledged %d, %v, and %d are open; want 15, with 17 and two others open", s, ok, f.open())
 	}
@@ -81,8 +81,8 @@ func TestFloorMissesNoDelivery(t *testing.T) {
 
 func TestFloorRefusesWhatIsNotOpen(t *testing.T) {
 	for name, settle := range map[string]func(f *floor){
-		"never taken":  func(f *floor) { f.settle(9) },
-		"acknowledged": func(f *floor) { f.settle(5); f.acknowledge(); f.settle(5) },
+		"never taken":  func(f *floor) { f.done(9) },
+		"acknowledged": func(f *floor) { f.done(5); f.acknowledge(); f.done(5) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer func() {

@@ -20,13 +20,13 @@ import (
 // through the interfaces leaseServer, leaseDevice, resultStore and leaseOwner, which the model test simulates.
 type lease struct {
 	*leaseState
-	reader *reader
+	partition *partition
 }
 
 // newLease returns a lease with the given settings and seams; see newLeaseState.
 func newLease(with leaseState) *lease {
 	l := newLeaseState(with)
-	return &lease{leaseState: l, reader: newReader(l)}
+	return &lease{leaseState: l, partition: newPartition(l)}
 }
 
 // run holds the lease until ctx is done or the lease fails, and returns the reason, which is never nil. It waits for
@@ -49,11 +49,12 @@ func (l *lease) run(ctx, drainCtx context.Context) error {
 		}
 	})
 	working.Go(func() { (&settler{leaseState: l.leaseState}).run(drainCtx) })
-	err := l.reader.run(reading, drainCtx)
+	err := (&reader{&l.inputs, l.partition}).pull(reading, drainCtx)
+	l.out.Close()
 	stop(err)
 	working.Wait()
 	for d, ok := l.out.Get(); ok; d, ok = l.out.Get() {
-		l.o.Pool.Release(&d) // the server redelivers d
+		l.ack.leave(d)
 	}
 	l.acks.dropReceipts()
 	l.end(drainCtx)
@@ -73,7 +74,7 @@ const (
 // annotation stays. The next lease then limits its batches, but doesn't blame the payload that ran alone.
 func (l *lease) end(drainCtx context.Context) {
 	l.owner.ended()
-	if !l.begun && l.reader.pinID() == "" {
+	if !l.begun && l.partition.pinID() == "" {
 		return // the server has never pinned this worker
 	}
 	changes := map[string]string{annotationOwner: "", annotationAlone: "", annotationBeside: ""}
@@ -127,7 +128,7 @@ func (l *lease) annotateEnd(ctx context.Context, changes map[string]string) erro
 // if this worker isn't pinned.
 func (l *lease) handOver(ctx context.Context) error {
 	info, err := l.server.Info(ctx)
-	if err != nil || !pinnedTo(info, l.reader.pinID()) {
+	if err != nil || !pinnedTo(info, l.partition.pinID()) {
 		return err
 	}
 	if info.NumAckPending > 0 {

@@ -72,7 +72,7 @@ func TestAnIdleWorkerLeavesABusyOwnerAlone(t *testing.T) {
 	idle := r.idleLease()
 	r.awaitDelivered(idle.consumer, n)
 	for range 3 {
-		if err := idle.reader.checker.check(r.Ctx(), r.Ctx()); err != nil {
+		if err := idle.partition.idle(r.Ctx(), r.Ctx()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -315,7 +315,7 @@ func (d lostDevice) fault() (inflight.OperatorFault, bool) {
 // idleState returns the state of a lease that has only a server.
 func idleState(t *testing.T, server leaseServer) *leaseState {
 	t.Helper()
-	return newLeaseState(leaseState{o: poolOptions(t), server: server, owner: noOwner{}, log: slog.New(slog.DiscardHandler)})
+	return newLeaseState(leaseState{inputs: inputs{o: poolOptions(t), server: server, log: slog.New(slog.DiscardHandler)}, owner: noOwner{}})
 }
 
 // poolOptions returns Options that have only a pool.
@@ -345,8 +345,10 @@ func TestWhatALeaseLeaves(t *testing.T) {
 			Config:         jetstream.ConsumerConfig{Metadata: map[string]string{annotationOwner: own, annotationAlone: "5", annotationBeside: "5"}},
 			PriorityGroups: []jetstream.PriorityGroupState{{Group: topology.PriorityGroup, PinnedClientID: "own"}},
 		}}
-		l := newLease(leaseState{o: poolOptions(t), id: own, server: server, device: c.device, owner: noOwner{}, log: slog.New(slog.DiscardHandler)})
-		l.begun, l.reader.pull = true, ownPull{}
+		l := newLease(leaseState{
+			inputs: inputs{o: poolOptions(t), server: server, log: slog.New(slog.DiscardHandler)}, id: own, device: c.device, owner: noOwner{},
+		})
+		l.begun, l.partition.pulled = true, ownPull{}
 		l.end(t.Context())
 		left := server.state.Config.Metadata
 		delete(left, topology.MarkDelivered)

@@ -66,8 +66,8 @@ type modelCommits struct {
 	e *modelLease
 }
 
-func (c *modelCommits) Settled(ctx context.Context, d *inflight.Delivery) (bool, error) {
-	settled, err := c.Commits.Settled(ctx, d)
+func (c *modelCommits) Known(ctx context.Context, d *inflight.Delivery) (bool, error) {
+	settled, err := c.Commits.Known(ctx, d)
 	if settled {
 		c.e.w.m.did("settled by an earlier lease")
 	}

@@ -213,7 +213,7 @@ func (m *leaseModel) held(e *modelLease, d *modelMessage) {
 	switch {
 	case slices.Contains(before, e):
 		m.violate("lease %d of %s takes input %d twice", e.n, e.w.id, d.sequence)
-	case d.turn != 0 && d.turn != e.l.reader.turn:
+	case d.turn != 0 && d.turn != e.l.partition.turn:
 		m.violate("lease %d of %s takes input %d of another turn", e.n, e.w.id, d.sequence)
 	}
 	if !calm {

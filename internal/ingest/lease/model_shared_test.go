@@ -209,7 +209,7 @@ func (e *modelShared) collect(wg *sync.WaitGroup, _ <-chan struct{}, _ context.C
 }
 
 func (e *modelShared) submit(wg *sync.WaitGroup, drainCtx context.Context, in *inflight.Queue, stop context.CancelCauseFunc) {
-	batcher := e.w.pool.NewBatcher(e.w.device.pipe, in, 0, e.s.window, e.s.unread.add)
+	batcher := e.w.pool.NewBatcher(e.w.device.pipe, in, 0, e.s.window, e.s.ends.leave)
 	wg.Go(func() {
 		for batcher.Await() && e.submitNext(drainCtx, batcher) {
 		}
@@ -248,7 +248,7 @@ func (e *modelShared) submitNext(drainCtx context.Context, batcher *inflight.Bat
 			e.stop(err)
 		}
 		g.Complete(streams.Record{}, err)
-		e.s.store(drainCtx, device.pipe, g, &results.Buffers{})
+		e.s.storeBatch(drainCtx, device.pipe, g, &results.Buffers{}, device.pipe.Now())
 	})
 	return true
 }

@@ -139,8 +139,8 @@ func (w *leaseWorker) newLease() *modelLease {
 		o.State = w.states.StateOptions
 	}
 	e.l = newLease(leaseState{
-		o: o, id: w.id, server: e, device: e, pipe: w.device.pipe, window: inflight.NewOrderedWindow(new(atomic.Int32)), owner: e, store: e,
-		openCommits: e.openCommits, log: w.m.log,
+		inputs: inputs{o: o, server: e, store: e, log: w.m.log}, id: w.id, device: e, pipe: w.device.pipe,
+		window: inflight.NewOrderedWindow(new(atomic.Int32)), owner: e, openCommits: e.openCommits,
 	})
 	return e
 }
@@ -220,7 +220,7 @@ func (e *modelLease) Info(ctx context.Context) (info *jetstream.ConsumerInfo, er
 	if err != nil {
 		return nil, err
 	}
-	pin, own := pinOf(info), e.l.reader.pinID()
+	pin, own := pinOf(info), e.l.partition.pinID()
 	e.w.m.mu.Lock()
 	e.knowsOther, e.owner = pin != "" && pin != own, info.Config.Metadata[annotationOwner]
 	if !e.holds {

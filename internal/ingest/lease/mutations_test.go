@@ -25,34 +25,34 @@ const stateLogFile = "../statelog/statelog.go"
 
 // mutations lists the faults in the order in which a lease runs.
 var mutations = []mutation{
-	{"a lease takes deliveries of a later turn", "read.go", "case d.Turn != r.turn:", "case d.Turn != r.turn && false:"},
-	{"a lease goes on after a reset of the consumer", "read.go", "case d.ConsumerSequence <= r.number:", "case d.ConsumerSequence <= r.number && false:"},
-	{"a new lease ignores the annotated last delivery for the duplicate window", "read.go", "r.intake.before = delivered(left)", "r.intake.before = 0"},
-	{"the pin isn't renewed", "read.go", "err = r.pull.Keep()", "err = nil"},
-	{"a lost last acknowledgement isn't repeated", "check.go", "c.acknowledgeAll(drainCtx, info)\n", "\n"},
-	{"an over-acknowledged consumer isn't repaired while idle", "check.go", "case pinnedTo(info, c.intake.pinned()) && isOverAcknowledged(info):", "case false:"},
-	{"missing deliveries aren't read while idle", "check.go", "return c.intake.fill(ctx, drainCtx, info, taken) //", "return nil //"},
+	{"a lease takes deliveries of a later turn", "partition.go", "case d.Turn != p.turn:", "case d.Turn != p.turn && false:"},
+	{"a lease goes on after a reset of the consumer", "partition.go", "case d.ConsumerSequence <= p.number:", "case d.ConsumerSequence <= p.number && false:"},
+	{"a new lease ignores the annotated last delivery for the duplicate window", "partition.go", "p.before = delivered(left)", "p.before = 0"},
+	{"the pin isn't renewed", "partition.go", "err = p.pulled.Keep()", "err = nil"},
+	{"a lost last acknowledgement isn't repeated", "partition.go", "p.acks.repeatLast(drainCtx, info)\n", "\n"},
+	{"an over-acknowledged consumer isn't repaired while idle", "partition.go", "case pinnedTo(info, p.pinned()) && isOverAcknowledged(info):", "case false:"},
+	{"missing deliveries aren't read while idle", "partition.go", "return p.fill(ctx, drainCtx, info, taken) //", "return nil //"},
 
-	{"inputs are read although another worker is pinned", "read.go", "case !pinnedTo(info, k.pinned()):", "case false:"},
-	{"an over-acknowledged consumer isn't repaired at a gap", "read.go", "case isOverAcknowledged(info):", "case false:"},
-	{"a consumer that was reset is read at a gap", "read.go", "case last.Consumer < arrived:", "case false:"},
-	{"the last delivered input isn't read", "read.go", "k.stored.between(ctx, from, last.Stream+1)", "k.stored.between(ctx, from, last.Stream)"},
-	{"the first missing input isn't read", "read.go", "k.stored.between(ctx, from, last.Stream+1)", "k.stored.between(ctx, from+1, last.Stream+1)"},
-	{"a lease doesn't record that it has caught up", "read.go", "k.acks.caughtUp(last)", "_ = last"},
-	{"an input that was delivered before counts as new", "read.go", "if !d.First || d.Sequence <= k.before {", "if !d.First {"},
-	{"an input with a committed result is computed again", "read.go", "case stored:", "case stored && d == nil:"},
-	{"a condemned payload is computed again", "read.go", "case condemned:", "case condemned && d == nil:"},
-	{"a dead letter overtakes earlier results", "read.go", "if k.commits != nil && !k.acks.awaitFirst(ctx) {", "if k.commits != nil && ctx.Err() != nil {"},
-	{"an input is acknowledged although its dead letter isn't stored", "read.go", "why, cause); err != nil {\n\t\treturn err\n\t}\n\tk.store", "why, cause); err != nil && d.Msg == nil {\n\t\treturn err\n\t}\n\tk.store"},
+	{"inputs are read although another worker is pinned", "partition.go", "case !pinnedTo(info, p.pinned()):", "case false:"},
+	{"an over-acknowledged consumer isn't repaired at a gap", "partition.go", "case isOverAcknowledged(info):", "case false:"},
+	{"a consumer that was reset is read at a gap", "partition.go", "case last.Consumer < arrived:", "case false:"},
+	{"the last delivered input isn't read", "partition.go", "p.stored.between(ctx, from, last.Stream+1)", "p.stored.between(ctx, from, last.Stream)"},
+	{"the first missing input isn't read", "partition.go", "p.stored.between(ctx, from, last.Stream+1)", "p.stored.between(ctx, from+1, last.Stream+1)"},
+	{"a lease doesn't record that it has caught up", "partition.go", "p.acks.caughtUp(last)", "_ = last"},
+	{"an input that was delivered before counts as new", "partition.go", "if d.Sequence <= p.before {", "if false {"},
+	{"an input with a committed result is computed again", "inputs.go", "case known:", "case known && d == nil:"},
+	{"a condemned payload is computed again", "caution.go", "case !condemned:", "case !condemned || d.Msg != nil:"},
+	{"a dead letter overtakes earlier results", "upto.go", "if u.ordered && !u.awaitFirst(ctx) {", "if u.ordered && ctx.Err() != nil {"},
+	{"an input is acknowledged although its dead letter isn't stored", "upto.go", "why, cause); err != nil {", "why, cause); err != nil && d.Msg == nil {"},
 	{"equal consumer sequences don't count as over-acknowledged", "state.go", "acknowledged > delivered || acknowledged == delivered && info.NumAckPending > 0", "acknowledged > delivered"},
 	{"a repair skips delivered inputs", "state.go", "l.server.reset(ctx, info.AckFloor.Stream+1); err", "l.server.reset(ctx, info.Delivered.Stream+1); err"},
 
-	{"a missing delivery isn't noticed", "acknowledge.go", "case !next:", "case !next && f == nil:"},
-	{"unsettled inputs are acknowledged", "acknowledge.go", "f.first < len(f.inputs) && f.inputs[f.first].settled", "f.first < len(f.inputs)"},
-	{"a redelivery counts as an input that was read", "acknowledge.go", "case sequence <= f.highest && number <= f.delivered:", "case sequence <= f.highest:"},
-	{"a lease starts before the acknowledgement floor", "acknowledge.go", "newFloor(floor.Stream)", "newFloor(0)"},
-	{"all inputs that were read get the last consumer sequence", "acknowledge.go", "a.number = min(a.number+1, limit)", "a.number = limit"},
-	{"the token of an acknowledged dead letter is kept", "acknowledge.go", "if s <= sequence {", "if s < sequence {"},
+	{"a missing delivery isn't noticed", "upto.go", "case !next:", "case !next && f == nil:"},
+	{"unsettled inputs are acknowledged", "upto.go", "f.first < len(f.inputs) && f.inputs[f.first].done", "f.first < len(f.inputs)"},
+	{"a redelivery counts as an input that was read", "upto.go", "case sequence <= f.highest && number <= f.delivered:", "case sequence <= f.highest:"},
+	{"a lease starts before the acknowledgement floor", "upto.go", "newFloor(floor.Stream)", "newFloor(0)"},
+	{"all inputs that were read get the last consumer sequence", "upto.go", "u.number = min(u.number+1, limit)", "u.number = limit"},
+	{"the token of an acknowledged dead letter is kept", "upto.go", "if s <= sequence {", "if s < sequence {"},
 
 	{"a death of the last owner isn't noticed", "caution.go", "dead && owner != c.id {", "dead && owner == c.id {"},
 	{"the payload that ran alone isn't accused", "caution.go", "c.accused, c.blamed = alone, left[annotationBlamed]", "c.blamed = left[annotationBlamed]; _ = alone"},
@@ -67,7 +67,7 @@ var mutations = []mutation{
 	{"the payload that runs alone isn't annotated", "pack.go", "if err := s.notes.annotate(ctx, map[string]string{annotationAlone: s.caution.trial(g)}); err != nil {", "if err := ctx.Err(); err != nil {"},
 	{"the annotation of a payload that ran alone stays", "pack.go", "return s.notes.annotate(ctx, map[string]string{annotationAlone: \"\"})", "return nil"},
 	{"batches are stored after an earlier one failed", "pack.go", "s.fail(err)\n\t\t\t\tbroken = true", "s.fail(err)"},
-	{"a batch is acknowledged although it isn't stored", "pack.go", "if err := s.store.Store(drainCtx, g, &s.buffers, s.acks); err != nil {", "if err := s.store.Store(drainCtx, g, &s.buffers, s.acks); err != nil && g == nil {"},
+	{"a batch is acknowledged although it isn't stored", "inputs.go", "if err == nil {\n\t\terr = l.ack.flush", "if err == nil || g.Err == nil {\n\t\terr = l.ack.flush"},
 
 	{"a lease ends before the server has its unsubscription", "lease.go", "err := l.server.flush(ctx)", "err := ctx.Err()"},
 	{"a lease ends without a confirmed last acknowledgement", "lease.go", "err = confirm(ctx, last)", "err = ctx.Err()"},
@@ -75,14 +75,13 @@ var mutations = []mutation{
 	{"a payload that fails alone isn't refused", "../quarantine/rerun.go", "r.Batch.Refuse(i, a.Err)\n\t\treturn", "return"},
 	{"a record that fails alone isn't marked", "../quarantine/rerun.go", "f.Mark(i, record.OperatorError)", "_ = record.OperatorError"},
 	{"a lease that ends well stays annotated", "lease.go", "return l.notes.annotate(ctx, changes)", "return nil"},
-	{"a lease unpins another worker", "lease.go", "if err != nil || !pinnedTo(info, l.reader.pinID()) {", "if err != nil {"},
+	{"a lease unpins another worker", "lease.go", "if err != nil || !pinnedTo(info, l.partition.pinID()) {", "if err != nil {"},
 	{"a lease that ends leaves its inputs to AckWait", "lease.go", "if info.NumAckPending > 0 {", "if info.NumAckPending > 0 && info.Stream == \"\" && info.Name != \"\" {"},
 
-	{"a dead letter that isn't stored ends its input", "acknowledger.go", "why, cause) != nil {\n\t\treturn false", "why, cause) != nil && d == nil {\n\t\treturn false"},
-	{"an input without a dead letter is neither settled nor given back", "acknowledger.go", "a.nak(&d, d.NakDelay())", "_ = d"},
-	{"a second delivery of an input in flight keeps its memory", "source.go", "case inFlight:\n\t\ta.ends.pool.Release(d)", "case inFlight:"},
-	{"unread deliveries keep their memory", "shared.go", "m.o.Pool.Release(&d)", "_ = d"},
-	{"unread deliveries aren't given back", "shared.go", "m.ends.nak(&d, 0)\n", "\n"},
+	{"a dead letter that isn't stored ends its input", "each.go", "why, cause) != nil {\n\t\treturn false", "why, cause) != nil && d == nil {\n\t\treturn false"},
+	{"an input without a dead letter is neither settled nor given back", "each.go", "e.nak(&d, d.NakDelay())", "_ = d"},
+	{"unread deliveries keep their memory", "each.go", "\t\te.nak(&d, 0)\n\t\te.o.Pool.Release(&d)\n\t}\n}", "\t\te.nak(&d, 0)\n\t}\n}"},
+	{"unread deliveries aren't given back", "each.go", "takeAll() {\n\t\te.nak(&d, 0)\n", "takeAll() {\n"},
 	{"payloads of dead workers aren't isolated", "source.go", "return s.isolated.IsDue()", "return s.isolated == nil"},
 	{"the deaths of a payload that ran alone aren't counted", "../quarantine/attempts.go", "before.begun++", "_ = before"},
 	{"a note stays after the worker has survived", "../quarantine/attempts.go", "err := a.note(context.Background(), d, nothing)", "err := error(nil)"},
@@ -140,7 +139,7 @@ var mutations = []mutation{
 	{"a commit without records begins a generation", stateLogFile, "case generation > r.generation:", "case generation != r.generation:"},
 	{"the log is purged again and again", stateLogFile, "\tr.purged = below\n", ""},
 
-	{"a settled input stays in flight", "acknowledger.go", "l.release(d)\n\tdelete(l.returned, d.Sequence)", "delete(l.returned, d.Sequence)"},
+	{"a settled input stays in flight", "each.go", "l.release(d)\n\tdelete(l.returned, d.Sequence)", "delete(l.returned, d.Sequence)"},
 }
 
 // missed lists the faults that the model doesn't find in 20 seconds. Some are rare, and some are masked by another check of
@@ -218,7 +217,7 @@ func (m mutation) model() (pkg, pattern string) {
 	switch m.file {
 	case stateLogFile:
 		return "../statelog", "."
-	case "acknowledger.go", "shared.go", "source.go", "../quarantine/attempts.go", "../quarantine/isolation.go":
+	case "each.go", "shared.go", "source.go", "../quarantine/attempts.go", "../quarantine/isolation.go":
 		return ".", "^TestModelOfTheLease$/^shared$"
 	case "../results/clearance.go", "../results/deadletter.go", "../results/protocol.go":
 		return ".", "^TestModelOfTheLease$/^(shared|window)$"

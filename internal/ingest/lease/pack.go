@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/quarantine"
@@ -198,11 +199,25 @@ type collector struct {
 	o       *Options
 	pipe    *streams.Pipeline
 	buffers *inflight.FreeList[*results.Buffers] // at least one item per goroutine
-	// store settles a batch that no goroutine waits for, see inflight.Batch.Completed. It is nil if there are no such batches.
-	store func(pipe *streams.Pipeline, g *inflight.Batch, s *results.Buffers)
+	// store stores a batch that no goroutine waits for (see inflight.Batch.Completed) since start. It is nil if there are no such batches.
+	store func(g *inflight.Batch, s *results.Buffers, start time.Duration)
 }
 
-// run receives batches until done is closed. Several goroutines may run it.
+// start starts n goroutines that receive batches until done is closed. When the device is lost, stop is called.
+func (c *collector) start(wg *sync.WaitGroup, n int, done <-chan struct{}, stop context.CancelCauseFunc) {
+	for range n {
+		wg.Go(func() { c.run(done) })
+	}
+	wg.Go(func() {
+		select {
+		case <-c.pipe.Over():
+			stop(c.pipe.Err())
+		case <-done:
+		}
+	})
+}
+
+// run receives batches until done is closed.
 func (c *collector) run(done <-chan struct{}) {
 	for {
 		select {
@@ -231,8 +246,7 @@ func (c *collector) collect(b *streams.Batch, s *results.Buffers) {
 	b.Release()
 	g.Complete(record, err)
 	if !awaited {
-		g.Record.Publish.Start = start
-		c.store(c.pipe, g, s)
+		c.store(g, s, start)
 	}
 }
 
@@ -256,7 +270,7 @@ func (s *settler) run(drainCtx context.Context) {
 			continue
 		}
 		if !broken {
-			if err := s.settle(drainCtx, g); err != nil {
+			if err := s.storeBatch(drainCtx, g); err != nil {
 				s.fail(err)
 				broken = true
 			}
@@ -270,21 +284,15 @@ func (s *settler) run(drainCtx context.Context) {
 	}
 }
 
-func (s *settler) settle(drainCtx context.Context, g *inflight.Batch) error {
+// storeBatch stores the results of a batch, which it computes again first if it failed. Then it acknowledges the batch.
+func (s *settler) storeBatch(drainCtx context.Context, g *inflight.Batch) error {
 	failed := g.Err != nil
 	if failed {
 		if err := s.rescue(drainCtx, g); err != nil {
 			return err
 		}
 	}
-	start := s.pipe.Now()
-	if err := s.store.Store(drainCtx, g, &s.buffers, s.acks); err != nil {
-		return err
-	}
-	published := s.pipe.Now()
-	err := s.acks.acknowledge(drainCtx, g)
-	g.Record.Publish = streams.Span{Start: start, End: published}
-	g.Record.Settle = streams.Span{Start: published, End: s.pipe.Now()}
+	err := s.finish(drainCtx, s.pipe, g, &s.buffers, s.pipe.Now())
 	if !failed { // after a failure, the batch has already been reported
 		g.Report(s.o.Batches, s.o.Records)
 	}

@@ -59,7 +59,7 @@ func TestALeaseKnowsWhatWasDeliveredBefore(t *testing.T) {
 			return nil, nil
 		}
 		l.server = delivers{l.server, c.delivered}
-		if err := l.reader.begin(r.Ctx(), r.Ctx(), &inflight.Delivery{}); err != nil {
+		if err := l.partition.begin(r.Ctx(), r.Ctx(), &inflight.Delivery{}); err != nil {
 			t.Fatal(err)
 		}
 		if got.IsStored = nil; !reflect.DeepEqual(got, c.want) {
@@ -107,8 +107,8 @@ func TestAWarningOfALossIsTrue(t *testing.T) {
 		log := natstest.NewLog(t)
 		l.log, l.commits = log.Logger(), c.commits
 		info := &jetstream.ConsumerInfo{AckFloor: jetstream.SequenceInfo{Stream: c.floor, Consumer: c.acknowledge}}
-		of := results.Partition{Floor: c.floor, IsStored: l.reader.isStored}
-		l.reader.describeCommits(r.Ctx(), info, &of)
+		of := results.Partition{Floor: c.floor, IsStored: l.partition.isStored}
+		l.partition.describeCommits(r.Ctx(), info, &of)
 		for _, text := range []string{fresh, lost, again} {
 			if got := log.Has(text); got != (text == c.want) {
 				t.Errorf("%s: it is logged that %q: %v", c.name, text, got)
@@ -147,8 +147,8 @@ func TestOnlyAConsumerWithoutAnOwnerIsRepaired(t *testing.T) {
 		}}
 		l := idleState(t, server)
 		l.begun = c.begun
-		k := &checker{leaseState: l, intake: &intake{leaseState: l, pinned: func() string { return c.own }}}
-		err := k.check(t.Context(), t.Context())
+		k := &partition{leaseState: l, pinned: func() string { return c.own }}
+		err := k.idle(t.Context(), t.Context())
 		if repaired := errors.Is(err, errReset) && len(server.to) == 1; repaired != c.repaired || !repaired && err != nil {
 			t.Errorf("%s: reset to %d, %v; want a reset: %v", c.name, server.to, err, c.repaired)
 		}
@@ -162,8 +162,7 @@ func TestAnAcknowledgementIsRepeatedForWhatItCovers(t *testing.T) {
 	sent := &sentReceipts{}
 	l := idleState(t, sent)
 	l.acks.begin(jetstream.SequenceInfo{Consumer: 2, Stream: 3})
-	k := &checker{leaseState: l}
-	k.acknowledgeAgain(t.Context(), 3)
+	l.acks.again(t.Context(), &inflight.Delivery{Sequence: 3})
 	if len(sent.all) > 0 {
 		t.Errorf("an acknowledgement that was never sent is repeated: %v", sent.all)
 	}
@@ -173,7 +172,7 @@ func TestAnAcknowledgementIsRepeatedForWhatItCovers(t *testing.T) {
 		sequence uint64
 		want     string
 	}{{4, "[]"}, {3, "[3/2]"}, {2, "[3/2]"}} { // the third follows the second at once
-		if k.acknowledgeAgain(t.Context(), c.sequence); fmt.Sprint(sent.all) != c.want {
+		if l.acks.again(t.Context(), &inflight.Delivery{Sequence: c.sequence}); fmt.Sprint(sent.all) != c.want {
 			t.Errorf("after input %d was delivered again: sent %v, want %s", c.sequence, sent.all, c.want)
 		}
 	}
@@ -304,8 +303,8 @@ func TestALeaseWithoutItsPinTakesNothing(t *testing.T) {
 		"another client is pinned": {"of an earlier turn", errPinLost, 0}, "it never had a turn": {"", errPinLost, 0}, "it is pinned": {pinOf(info), nil, n},
 	} {
 		l := r.idleLease()
-		l.reader.intake.pinned = func() string { return c.pin }
-		if err := l.reader.intake.fill(r.Ctx(), r.Ctx(), info, 0); !errors.Is(err, c.err) {
+		l.partition.pinned = func() string { return c.pin }
+		if err := l.partition.fill(r.Ctx(), r.Ctx(), info, 0); !errors.Is(err, c.err) {
 			t.Errorf("%s: the lease ends with %v, want %v", name, err, c.err)
 		}
 		taken := 0

@@ -97,10 +97,6 @@ type leaseCommits interface {
 	// Beyond returns the last input for which earlier leases may have stored a message.
 	Beyond() uint64
 
-	// Settled reports whether an earlier lease has stored the result or the dead letter of an input. The reader calls
-	// it for every input, in stream order.
-	Settled(ctx context.Context, d *inflight.Delivery) (bool, error)
-
 	// Keep stores the last marker again before the stream removes it because of its age. The reader calls it at
 	// intervals while no delivery arrives.
 	Keep(ctx context.Context) error
@@ -143,6 +139,10 @@ type leaseOwner interface {
 
 // resultStore stores results and dead letters. *results.Writer implements it.
 type resultStore interface {
+	// Known reports whether the result or the dead letter of an input is stored already, as far as that shows before Store. The reader
+	// calls it for every input of a partition, in stream order.
+	Known(ctx context.Context, d *inflight.Delivery) (bool, error)
+
 	Store(ctx context.Context, b *inflight.Batch, s *results.Buffers, sink results.Sink) error
 	PublishDeadLetter(ctx context.Context, d *inflight.Delivery, why results.Reason, cause error) error
 	ReportDeadLetter(d *inflight.Delivery, why results.Reason, cause error)

@@ -3,7 +3,6 @@ package lease
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -12,25 +11,20 @@ import (
 	"millrace/internal/ingest/lease/members"
 	"millrace/internal/ingest/quarantine"
 	"millrace/internal/ingest/results"
-	"millrace/internal/ingest/retry"
-	"millrace/internal/ingest/stall"
 	"millrace/internal/memory"
 	"millrace/internal/streams"
 )
 
 // Shared runs shared delivery in one worker. Run may be called only once.
 type Shared struct {
-	o         Options
-	server    leaseServer
-	devices   sharedDevices
-	ends      *acknowledger
-	admission *admission
-	bisector  *quarantine.Bisector
-	window    *inflight.Window
-	buffers   *inflight.FreeList[*results.Buffers]
-	unread    unread
-	// occupied is set while the source doesn't pull, because a delivery waits for space or is tried. See package stall.
-	occupied atomic.Bool
+	inputs
+	devices  sharedDevices
+	ends     *each // the inputs' acknowledger
+	levels   quarantine.Levels
+	bisector *quarantine.Bisector
+	window   *inflight.Window
+	buffers  *inflight.FreeList[*results.Buffers]
+	watch    *watch
 	ackWait  time.Duration // the consumer's AckWait
 }
 
@@ -47,15 +41,14 @@ func newSharedOn(o Options, server leaseServer, store resultStore, c jetstream.C
 	for _, p := range o.Pipes {
 		slots += p.Slots()
 	}
-	ends := newAcknowledger(o, store)
 	m := &Shared{
-		o: o, server: server, ends: ends, ackWait: c.AckWait, window: inflight.NewWindow(len(o.Conns.ForResults(false))),
+		inputs: inputs{o: &o, server: server, store: store, log: o.Log}, levels: quarantine.Levels{Full: fullBatch(o.Pipes), Limit: o.Limit},
+		ackWait: c.AckWait, window: inflight.NewWindow(len(o.Conns.ForResults(false))),
 		buffers: inflight.NewFreeList(o.Pool.Size(), func() *results.Buffers { return &results.Buffers{} }),
-		admission: &admission{
-			ends: ends, judge: o.Judge, maxBytes: o.Pool.Split.MaxRecord, limit: o.Limit, last: c.MaxDeliver,
-			levels: quarantine.Levels{Full: fullBatch(o.Pipes), Limit: o.Limit},
-		},
 	}
+	m.watch = newWatch(&o, func(ctx context.Context, _ int) (*jetstream.ConsumerInfo, error) { return server.Info(ctx) })
+	m.ends = newEach(&m.inputs)
+	m.ack, m.blame = m.ends, &deliveryCounts{ledger: m.ends.ledger, judge: o.Judge, levels: m.levels, limit: o.Limit, last: c.MaxDeliver}
 	m.devices = sharedPipelines{m}
 	m.bisector = quarantine.NewBisector(m.isolation(), slots)
 	return m
@@ -72,7 +65,7 @@ func fullBatch(pipes []*streams.Pipeline) int {
 
 func (m *Shared) isolation() quarantine.Isolation {
 	return quarantine.Isolation{
-		Pool: m.o.Pool, Judge: m.o.Judge, Ends: m.ends, Levels: m.admission.levels, Limit: m.o.Limit, Log: m.o.Log,
+		Pool: m.o.Pool, Judge: m.o.Judge, Ends: m.ends, Levels: m.levels, Limit: m.o.Limit, Log: m.o.Log,
 		Device:   func(p *streams.Pipeline) quarantine.Device { return m.devices.apart(p) },
 		Attempts: &quarantine.Attempts{Consumer: m.server, Log: m.o.Log},
 	}
@@ -85,7 +78,8 @@ func (m *Shared) Run(intake, drainCtx context.Context, stop context.CancelCauseF
 	var settlers, intakers sync.WaitGroup
 	m.devices.collect(&settlers, settled, drainCtx, stop)
 	settlers.Go(func() { m.bisector.Run(settled, drainCtx) })
-	defer m.startBacklogWatch()()
+	watching, ended := context.WithCancel(context.WithoutCancel(intake))
+	settlers.Go(func() { m.watch.run(watching) })
 	src := m.newSource(drainCtx)
 	intakers.Go(func() {
 		if err := src.run(intake); err != nil {
@@ -95,9 +89,10 @@ func (m *Shared) Run(intake, drainCtx context.Context, stop context.CancelCauseF
 	m.devices.submit(&intakers, drainCtx, src.out, stop)
 
 	intakers.Wait()
-	m.giveBackUnread()
+	m.ends.giveBackUnread()
 	m.o.Pool.AwaitIdle(drainCtx)
 	close(settled)
+	ended()
 	settlers.Wait()
 	m.ends.publishing.Wait()
 	m.o.Pool.Abandon(func(b *inflight.Batch) { m.ends.giveBackAll(b, context.Canceled) })
@@ -113,38 +108,23 @@ func (m *Shared) noteFaults(ctx context.Context) {
 	}
 }
 
-// store settles a completed batch, or passes a failed one to the bisector.
-func (m *Shared) store(drainCtx context.Context, pipe *streams.Pipeline, g *inflight.Batch, s *results.Buffers) {
+// storeBatch stores the results of a completed batch since start, and acknowledges its inputs. It passes a failed batch to the bisector. If
+// drainCtx ends, it gives back the inputs without a stored result.
+func (m *Shared) storeBatch(drainCtx context.Context, pipe *streams.Pipeline, g *inflight.Batch, s *results.Buffers, start time.Duration) {
 	if g.Err != nil {
 		m.observe(g)
 		m.bisector.Refused(pipe, g, g.Err)
 		return
 	}
-	m.ends.settle(drainCtx, pipe, g, s)
+	if m.finish(drainCtx, pipe, g, s, start) != nil {
+		m.ends.giveBackAll(g, context.Canceled)
+	}
+	m.observe(g)
 	m.o.Pool.Recycle(g)
 }
 
 // observe reports a batch that was computed.
 func (m *Shared) observe(g *inflight.Batch) { g.Report(m.o.Batches, m.o.Records) }
-
-// startBacklogWatch starts watchBacklog. stop ends it and waits for its end.
-func (m *Shared) startBacklogWatch() (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	var wg sync.WaitGroup
-	wg.Go(func() { m.watchBacklog(ctx) })
-	return func() {
-		cancel()
-		wg.Wait()
-	}
-}
-
-// giveBackUnread gives back the unread deliveries. The server redelivers them at once.
-func (m *Shared) giveBackUnread() {
-	for _, d := range m.unread.takeAll() {
-		m.ends.nak(&d, 0)
-		m.o.Pool.Release(&d)
-	}
-}
 
 // InFlight returns the number of unsettled deliveries.
 func (m *Shared) InFlight() int { return m.ends.ledger.size() }
@@ -160,11 +140,11 @@ func (m *Shared) States() StateFigures { return StateFigures{} }
 
 // sharedDevices computes the deliveries of a Shared. sharedPipelines implements it, and the model test simulates it.
 type sharedDevices interface {
-	// collect starts goroutines that pass completed batches to Shared.store until done is closed. When a device is lost, it calls stop.
+	// collect starts goroutines that pass completed batches to Shared.storeBatch until done is closed. When a device is lost, it calls stop.
 	collect(wg *sync.WaitGroup, done <-chan struct{}, drainCtx context.Context, stop context.CancelCauseFunc)
 
 	// submit starts goroutines that pack the deliveries from in into batches, until in is closed or a device is lost. They pass the
-	// remaining deliveries to Shared.unread.
+	// remaining deliveries to each.leave.
 	submit(wg *sync.WaitGroup, drainCtx context.Context, in *inflight.Queue, stop context.CancelCauseFunc)
 
 	// apart returns the device of a pipeline for separate batches.
@@ -178,25 +158,16 @@ type sharedPipelines struct{ *Shared }
 // keep its buffers while other results wait for the server.
 func (m sharedPipelines) collect(wg *sync.WaitGroup, done <-chan struct{}, drainCtx context.Context, stop context.CancelCauseFunc) {
 	for _, p := range m.o.Pipes {
-		c := &collector{o: &m.o, pipe: p, buffers: m.buffers, store: func(pipe *streams.Pipeline, g *inflight.Batch, s *results.Buffers) {
-			m.store(drainCtx, pipe, g, s)
+		c := &collector{o: m.o, pipe: p, buffers: m.buffers, store: func(g *inflight.Batch, s *results.Buffers, start time.Duration) {
+			m.storeBatch(drainCtx, p, g, s, start)
 		}}
-		for range memory.BatchesPerSlot * p.Slots() {
-			wg.Go(func() { c.run(done) })
-		}
-		wg.Go(func() {
-			select {
-			case <-p.Over():
-				stop(p.Err())
-			case <-done:
-			}
-		})
+		c.start(wg, memory.BatchesPerSlot*p.Slots(), done, stop)
 	}
 }
 
 func (m sharedPipelines) submit(wg *sync.WaitGroup, drainCtx context.Context, in *inflight.Queue, stop context.CancelCauseFunc) {
 	for _, p := range m.o.Pipes {
-		batcher := m.o.Pool.NewBatcher(p, in, m.o.Linger, m.window, m.unread.add)
+		batcher := m.o.Pool.NewBatcher(p, in, m.o.Linger, m.window, m.ends.leave)
 		for range inflight.Batchers(p) {
 			wg.Go(func() {
 				for {
@@ -239,26 +210,4 @@ func (m sharedPipelines) submitNext(drainCtx context.Context, batcher *inflight.
 
 func (m sharedPipelines) apart(p *streams.Pipeline) quarantine.Device {
 	return &quarantine.Pipeline{Pipe: p, Pool: m.o.Pool, Observe: m.observe}
-}
-
-func unacknowledged(info *jetstream.ConsumerInfo) uint64 { return uint64(max(info.NumAckPending, 0)) }
-
-// watchBacklog queries the consumer every stall.Interval until ctx is done. It passes the backlog to the observer, and the
-// consumer's state to the stall detector.
-func (m *Shared) watchBacklog(ctx context.Context) {
-	for {
-		asked, done := context.WithTimeout(ctx, stall.Interval)
-		info, err := m.server.Info(asked)
-		done()
-		if err == nil {
-			m.o.Observer.Pending(info.NumPending)
-			m.o.Observer.Unacknowledged(unacknowledged(info))
-			m.o.Stalls.Saw(0, info, m.occupied.Load(), time.Now())
-		} else {
-			m.o.Stalls.MarkUnknown(0, time.Now())
-		}
-		if !retry.Sleep(ctx, stall.Interval) {
-			return
-		}
-	}
 }

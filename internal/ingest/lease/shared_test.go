@@ -22,15 +22,16 @@ func TestWhatWasSettledIsAcknowledgedAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 0)
 	r.publish(1, document)
-	m := r.shared(r.NC)
+	src := r.shared(r.NC).newSource(t.Context())
 	input := r.input()
-	if !m.admission.admit(t.Context(), &input) {
-		t.Fatal("a first delivery is not to be processed")
+	take := func() verdict { return natstest.Must(src.take(t.Context(), t.Context(), &input))(r) }
+	if v := take(); v != newInput {
+		t.Fatalf("a first delivery is %v", v)
 	}
-	m.ends.ledger.settle(&input) // loses the acknowledgement
+	src.ends.ledger.done(&input) // loses the acknowledgement
 	input.NumDelivered = 2
-	if m.admission.admit(t.Context(), &input) {
-		t.Error("what was settled is to be processed again")
+	if v := take(); v != knownInput {
+		t.Errorf("a second delivery of an input that is done is %v", v)
 	}
 	r.Until("the input is acknowledged", func() bool {
 		info := r.consumer(0).CachedInfo()
@@ -49,16 +50,13 @@ func TestWhatIsNotProcessedHoldsNoMemory(t *testing.T) {
 		return &nats.Msg{Subject: "ingest.web.0", Header: nats.Header{"Nats-Marker-Reason": {"MaxAge"}}}
 	})
 	r.publish(1, document)
-	m := r.shared(r.NC)
-	admit := func(name string, d inflight.Delivery, want bool) (admitted inflight.Delivery) {
+	src := r.shared(r.NC).newSource(t.Context())
+	admit := func(name string, d inflight.Delivery, want bool) inflight.Delivery {
 		t.Helper()
-		before := m.o.Pool.Memory().Used
-		if !m.o.Pool.Hold(t.Context(), &d) {
-			t.Fatal("no memory")
-		}
-		got := m.admission.admit(t.Context(), &d)
-		if held := m.o.Pool.Memory().Used > before; got != want || held != want {
-			t.Errorf("%s: it is processed: %v, and holds memory: %v; want %v", name, got, held, want)
+		before := src.o.Pool.Memory().Used
+		natstest.Must(src.take(t.Context(), t.Context(), &d))(r)
+		if held := src.o.Pool.Memory().Used > before; held != want {
+			t.Errorf("%s: it holds memory: %v; want %v", name, held, want)
 		}
 		return d
 	}
@@ -67,7 +65,7 @@ func TestWhatIsNotProcessedHoldsNoMemory(t *testing.T) {
 	first := admit("an input", input, true)
 	input.NumDelivered = 2
 	admit("an input in flight", input, false)
-	m.ends.ledger.settle(&first)
+	src.ends.ledger.done(&first)
 	admit("a settled input", input, false)
 }
 
@@ -82,7 +80,7 @@ func TestBacklogCountsWhatIsUnderWay(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	m := r.shared(r.NC)
-	go func() { defer close(done); m.watchBacklog(ctx) }()
+	go func() { defer close(done); m.watch.run(ctx) }()
 	r.Until("three messages wait and two are under way", func() bool { return r.events.waiting() == 3 && r.events.underWay() == 2 })
 	stop()
 	<-done
@@ -139,7 +137,7 @@ func TestADeadLetterThatFindsNoPlaceIsGivenBack(t *testing.T) {
 	}
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	m.ends.GiveUp(over, d, results.MaxDeliver, errors.New("delivered too often"))
+	natstest.OK(r, m.ends.giveUp(over, over, d, results.MaxDeliver, errors.New("delivered too often")))
 	if used := m.o.Pool.Memory().Used; used != 0 {
 		t.Errorf("it still holds %d bytes", used)
 	}
@@ -156,29 +154,29 @@ func TestLedgerKnowsInputsInFlightAndSettledOnes(t *testing.T) {
 	// A recreated stream restarts its sequences.
 	other := &inflight.Delivery{Sequence: 7, Stored: at.Add(time.Hour), NumDelivered: 2}
 
-	want := func(d *inflight.Delivery, s standing, when string) {
+	want := func(d *inflight.Delivery, v verdict, when string) {
 		t.Helper()
-		if got := l.take(d); got != s {
-			t.Errorf("%s: standing %d, want %d", when, got, s)
+		if got := l.take(d); got != v {
+			t.Errorf("%s: %v, want %v", when, got, v)
 		}
 	}
-	want(first, unknown, "a first delivery")
-	want(again, inFlight, "a second while the first is in hand")
-	want(other, unknown, "of another stream's message with the sequence of one in hand")
+	want(first, newInput, "a first delivery")
+	want(again, heldInput, "a second while the first is in hand")
+	want(other, newInput, "of another stream's message with the sequence of one in hand")
 	l.giveBack(other)
-	want(first, unknown, "a first delivery after that was given back")
+	want(first, newInput, "a first delivery after that was given back")
 	l.giveBack(first)
 	if !l.gaveBack(again) || l.gaveBack(other) {
 		t.Error("it is not known which of two was given back")
 	}
-	want(again, unknown, "after it was given back")
-	l.settle(again)
-	want(again, done, "after it was settled")
-	want(first, unknown, "a first delivery after that, by a consumer made anew")
+	want(again, newInput, "after it was given back")
+	l.done(again)
+	want(again, knownInput, "after it was settled")
+	want(first, newInput, "a first delivery after that, by a consumer made anew")
 	l.giveBack(first)
-	want(other, unknown, "of another stream's message with that sequence")
-	l.settle(other)
-	want(other, done, "after that was settled")
+	want(other, newInput, "of another stream's message with that sequence")
+	l.done(other)
+	want(other, knownInput, "after that was settled")
 }
 
 func TestLedgerReportsWhenFewInputsAreInFlight(t *testing.T) {
@@ -188,7 +186,7 @@ func TestLedgerReportsWhenFewInputsAreInFlight(t *testing.T) {
 	l.take(two)
 	waited := make(chan error, 1)
 	go func() { waited <- l.await(t.Context(), 1) }()
-	l.settle(one)
+	l.done(one)
 	if err := <-waited; err != nil {
 		t.Errorf("one is held, and waiting for that ended with %v", err)
 	}
@@ -209,15 +207,15 @@ func TestLedgerIsBounded(t *testing.T) {
 	for i := range uint64(n) {
 		d := &inflight.Delivery{Sequence: i}
 		l.take(d)
-		l.settle(d)
+		l.done(d)
 	}
-	if len(l.settled) != remembered || len(l.order) != remembered || len(l.held) != 0 {
-		t.Errorf("%d settled, %d in order, %d held, want %d, %d, 0", len(l.settled), len(l.order), len(l.held), remembered, remembered)
+	if len(l.finished) != remembered || len(l.order) != remembered || len(l.held) != 0 {
+		t.Errorf("%d settled, %d in order, %d held, want %d, %d, 0", len(l.finished), len(l.order), len(l.held), remembered, remembered)
 	}
-	if l.take(&inflight.Delivery{Sequence: n - remembered, NumDelivered: 2}) != done {
+	if l.take(&inflight.Delivery{Sequence: n - remembered, NumDelivered: 2}) != knownInput {
 		t.Error("the oldest that should be remembered is not")
 	}
-	if l.take(&inflight.Delivery{Sequence: n - remembered - 1, NumDelivered: 2}) != unknown {
+	if l.take(&inflight.Delivery{Sequence: n - remembered - 1, NumDelivered: 2}) != newInput {
 		t.Error("one more than should be remembered is")
 	}
 }

@@ -132,7 +132,7 @@ func TestStoppedSourceHandsOnWhatTheClientHolds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if left := len(p.unread.takeAll()); len(seen) < n/2+1 || len(seen)+left != n {
+	if left := len(p.ends.unread.takeAll()); len(seen) < n/2+1 || len(seen)+left != n {
 		t.Errorf("%d of %d deliveries were handed on, and %d left", len(seen), n, left)
 	}
 }
@@ -144,7 +144,7 @@ func TestPullIsRenewedWhenTheServerFallsSilent(t *testing.T) {
 	proxy := r.Proxy()
 	nc := r.open(proxy.URL())
 	m := r.sharedOf(nc, pull.Size{Requests: memory.Requests{Messages: 10, Max: 1 << 20}, Beat: 500 * time.Millisecond})
-	run := r.start(m, &m.o)
+	run := r.start(m, m.o)
 	r.publish(1, document)
 	r.events.awaitStored(t, 1)
 	proxy.Lose(func(string, []byte) bool { return true })
@@ -178,7 +178,7 @@ func TestWhatCarefulPullingHasAtTheEndIsLeft(t *testing.T) {
 	if err := src.run(over); err != nil {
 		t.Fatal(err)
 	}
-	if left := src.unread.takeAll(); len(left) != 1 || left[0].Sequence != 7 {
+	if left := src.ends.unread.takeAll(); len(left) != 1 || left[0].Sequence != 7 {
 		t.Errorf("the inputs %v were left, want 7", left)
 	}
 }
@@ -193,7 +193,7 @@ func (flushed) flush(context.Context) error { return nil }
 func TestQuietIsWhenNothingElseIsInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ledger := newLedger()
-		src := &source{Shared: &Shared{server: flushed{}, ends: &acknowledger{ledger: ledger}}}
+		src := &source{Shared: &Shared{inputs: inputs{server: flushed{}}, ends: &each{ledger: ledger}}}
 		suspect, other := &inflight.Delivery{Sequence: 1}, &inflight.Delivery{Sequence: 2}
 		ledger.take(suspect)
 		ledger.take(other)
@@ -205,7 +205,7 @@ func TestQuietIsWhenNothingElseIsInFlight(t *testing.T) {
 			t.Fatalf("it was quiet (%v) with another input in hand", err)
 		default:
 		}
-		ledger.settle(other)
+		ledger.done(other)
 		if err := <-quiet; err != nil {
 			t.Error(err)
 		}
@@ -231,7 +231,7 @@ func TestADisconnectionDoesNotEndASource(t *testing.T) {
 func TestASourcePassesMessagesOnWhileItStops(t *testing.T) {
 	t.Parallel()
 	const n = 100
-	src := &source{Shared: &Shared{}, out: inflight.NewQueue(n), drainCtx: t.Context()}
+	src := &source{Shared: &Shared{ends: &each{}}, out: inflight.NewQueue(n), drainCtx: t.Context()}
 	for i := range uint64(n) {
 		src.HandOn(inflight.Delivery{Msg: &paperMsg{}, Sequence: i + 1})
 	}
@@ -240,7 +240,7 @@ func TestASourcePassesMessagesOnWhileItStops(t *testing.T) {
 	for _, ok := src.out.Get(); ok; _, ok = src.out.Get() {
 		handed++
 	}
-	if left := len(src.unread.takeAll()); handed != n || left > 0 {
+	if left := len(src.ends.unread.takeAll()); handed != n || left > 0 {
 		t.Errorf("%d of %d payloads were handed on, and %d were left", handed, n, left)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"log/slog"
 	"slices"
 	"time"
 
@@ -19,18 +18,15 @@ import (
 
 // leaseState is the state that the reader, the submitter and the settler of a lease share.
 type leaseState struct {
-	o      *Options
+	inputs        // store is the worker's store, which commits replace
 	id     string // this worker's ID in annotations
-	server leaseServer
 	device leaseDevice
 	pipe   *streams.Pipeline // of device
 	window *inflight.Window
 	owner  leaseOwner
-	store  resultStore // the worker's store; replaced by commits
 	// openCommits takes over the partition's commit markers. It returns nil if the result stream accepts no commit
 	// markers. It sets the partition's number and owner.
 	openCommits func(context.Context, results.Partition) (leaseCommits, error)
-	log         *slog.Logger
 
 	// begun reports whether the server has pinned this worker and the consumer is annotated. Only the reader and end
 	// use it.
@@ -40,19 +36,27 @@ type leaseState struct {
 	order   chan *inflight.Batch // submitted batches from the submitter to the settler, in order
 	failed  chan error           // receives the error that ends the lease; has space for one
 	stored  *storedInputs
-	acks    *acknowledgements
+	acks    *upTo // the inputs' acknowledger
 	notes   *annotations
-	caution *precaution
+	caution *precaution // the inputs' blame
 }
 
-// newLeaseState returns l with all remaining fields. l has the fields up to log.
+// newLeaseState returns l with all remaining fields. l has the fields up to openCommits, and the options, the server, the store and the log
+// of its inputs.
 func newLeaseState(l leaseState) *leaseState {
 	l.out, l.order, l.failed = inflight.NewQueue(inflight.QueueMax), make(chan *inflight.Batch, l.o.Pool.Size()), make(chan error, 1)
 	l.stored = &storedInputs{server: l.server, stream: l.o.Topology.Stream, subjects: l.o.Topology.Subjects}
-	l.acks = newAcknowledgements(l.o.Pool, l.o.Confirm, l.log)
+	l.acks = newUpTo(&l.inputs)
 	l.notes = newAnnotations(l.id, l.server, l.acks)
 	l.caution = &precaution{id: l.id, acks: l.acks, notes: l.notes, log: l.log}
+	l.ack, l.blame, l.queue = l.acks, l.caution, plainQueue{l.o.Pool, l.out}
 	return &l
+}
+
+// plainQueue implements queue.
+type plainQueue struct {
+	*inflight.Pool
+	*inflight.Queue
 }
 
 // fail ends the lease with err. It ignores all errors after the first.

@@ -22,9 +22,9 @@ import (
 
 // Intake is the source of a Controller's deliveries. Shared delivery implements it.
 type Intake interface {
-	// Fetch requests up to n deliveries, waits up to wait for the first, and passes each that must be processed to take. came is
+	// Fetch requests up to n deliveries, waits up to wait for the first, and passes each that must be processed to SetAside. came is
 	// the number of deliveries that arrived.
-	Fetch(n int, wait time.Duration, take func(inflight.Delivery)) (came int, err error)
+	Fetch(n int, wait time.Duration) (came int, err error)
 
 	// HandOn processes a new delivery outside quarantine.
 	HandOn(d inflight.Delivery)
@@ -105,13 +105,13 @@ const fetchWait = 250 * time.Millisecond
 
 // gather fills the held set with deliveries for one isolated batch. The server sends redeliveries before new messages.
 func (c *Controller) gather(ctx context.Context) (came int, err error) {
-	came, err = c.in.Fetch(1, fetchWait, c.SetAside)
+	came, err = c.in.Fetch(1, fetchWait)
 	for more := came; more > 0 && err == nil && ctx.Err() == nil; came += more {
 		n := min(c.held.room(c.trier.Levels, c.max), c.stride())
 		if n == 0 {
 			break
 		}
-		more, err = c.in.Fetch(n, 0, c.SetAside)
+		more, err = c.in.Fetch(n, 0)
 	}
 	return came, err
 }

@@ -80,10 +80,10 @@ func position(d *inflight.Delivery) store.Position {
 	return store.Position{Sequence: d.Sequence, Stored: d.Stored.UnixNano()}
 }
 
-// Settled reports whether an earlier lease has settled d, so that nothing must be computed for it. It sets d.Parts to the ids of the
+// Known reports whether an earlier lease has stored the result or the dead letter of d, so that nothing must be computed for it. It sets d.Parts to the ids of the
 // stored parts of an incomplete result. With a stateful operator, an input above the last marker may have a result or a dead letter that
-// the state doesn't know. Settled then sets d.Done and returns false.
-func (c *Commits) Settled(ctx context.Context, d *inflight.Delivery) (bool, error) {
+// the state doesn't know. Known then sets d.Done and returns false.
+func (c *Commits) Known(ctx context.Context, d *inflight.Delivery) (bool, error) {
 	in := position(d)
 	if at, ok := c.results.Found(); ok && at.Covers(in) {
 		return true, nil

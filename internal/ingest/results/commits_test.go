@@ -90,7 +90,7 @@ func TestANewLeaseKnowsTheDeadLettersOfRecords(t *testing.T) {
 	d.Sequence = 7
 	for n, records := range [][]int{{1}, {0, 1}} {
 		commits := r.lease(w, fmt.Sprint(n))
-		if settled, err := commits.Settled(r.Ctx(), &d); err != nil || settled {
+		if settled, err := commits.Known(r.Ctx(), &d); err != nil || settled {
 			t.Errorf("an input is settled, of which some records have dead letters: %v, %v", settled, err)
 		}
 		if last := commits.Beyond(); n > 0 && last != d.Sequence {

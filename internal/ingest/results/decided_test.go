@@ -92,7 +92,7 @@ func TestDecisionsOfAnEarlierDeliveryStay(t *testing.T) {
 			}
 			second := r.lease(w, "second")
 			again := r.decidedFrame(w, d, c.second...)
-			settled, err := second.Settled(r.Ctx(), &again)
+			settled, err := second.Known(r.Ctx(), &again)
 			natstest.OK(t, err)
 			if settled != c.result {
 				t.Fatalf("the input is settled: %t, want %t", settled, c.result)

@@ -208,7 +208,7 @@ func (r *stateRig) takeOver(partition int, owner string) (*Commits, *statelog.Re
 // store stores the result of an input, if no earlier lease has settled it.
 func (r *stateRig) store(c *Commits, d inflight.Delivery) error {
 	r.Helper()
-	settled, err := c.Settled(r.Ctx(), &d)
+	settled, err := c.Known(r.Ctx(), &d)
 	if err != nil || settled {
 		return err
 	}

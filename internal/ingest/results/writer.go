@@ -110,6 +110,9 @@ func (w *Writer) awaitRetry(ctx context.Context, n int) bool {
 	return retry.Sleep(ctx, retry.Delay(n)) && w.server.AwaitConnected(ctx)
 }
 
+// Known returns false. Store looks up the inputs that may have a result already.
+func (w *Writer) Known(context.Context, *inflight.Delivery) (bool, error) { return false, nil }
+
 // AlreadyStored reports a delivery whose result was already stored.
 func (w *Writer) AlreadyStored(d *inflight.Delivery) {
 	w.o.Stored(d.Sequence, d.Stored)
