@@ -324,15 +324,13 @@ type caution struct {
 }
 
 const (
-	shrink = 16 // the factor by which batches shrink with each death
-
 	// alone is the number of deaths after which payloads run one by one. With 8192 payloads, the batch sizes are 512,
 	// 32, 2 and 1.
 	alone = 4
 
 	// trials is the number of workers that the first payload may kill while it runs alone. After that, the payload
 	// becomes a dead letter.
-	trials = 2
+	trials = quarantine.LoneRuns
 )
 
 // afterDeath returns the caution after a lease with caution c died. floor is the consumer's acknowledgement floor and
@@ -388,13 +386,7 @@ func (c caution) isAlone() bool { return c.Deaths >= alone }
 
 // batchPayloads returns the maximum number of payloads per batch. limit is the maximum if Deaths is 0.
 func (c caution) batchPayloads(limit int) int {
-	if c.isAlone() {
-		return 1
-	}
-	for range c.Deaths {
-		limit /= shrink
-	}
-	return max(limit, 1)
+	return quarantine.Levels{Full: limit, Limit: alone + quarantine.LoneRuns}.Size(c.Deaths)
 }
 
 // giveUp reports whether the first payload above the floor must become a dead letter, because enough workers died while

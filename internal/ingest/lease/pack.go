@@ -15,6 +15,41 @@ import (
 // This file packs a lease's inputs into batches and submits them (submitter), encodes their results when the device is done
 // (collector, in any order and for both delivery modes), and stores them in the order of the inputs (settler).
 
+// leaseBatch is a batch that is packed but not submitted.
+type leaseBatch struct {
+	group  *inflight.Batch
+	batch  *streams.Batch
+	why    streams.CloseReason
+	window *inflight.Window
+}
+
+// pack fills the next batch. It returns nil if there are no more inputs or ctx is done, and also if the pipeline has ended, with an error.
+func pack(ctx context.Context, f *inflight.Batcher) (*leaseBatch, error) {
+	g, err := f.Reserve(ctx)
+	if err != nil {
+		if ctx.Err() != nil {
+			err = nil
+		}
+		return nil, err
+	}
+	batch, why, err := f.Next(g)
+	if batch == nil {
+		return nil, err
+	}
+	return &leaseBatch{group: g, batch: batch, why: why, window: f.Window}, nil
+}
+
+// submit submits a batch to its pipeline. If the device refuses the batch, submit completes it with the error and returns false.
+func submit(pool *inflight.Pool, b *leaseBatch) bool {
+	err := pool.Submit(b.batch, b.group, b.window, b.why)
+	if err != nil {
+		record := *b.batch.ReadRecord()
+		b.batch.Release()
+		b.group.Complete(record, err)
+	}
+	return err == nil
+}
+
 // submitter submits a lease's inputs to the device.
 type submitter struct {
 	*leaseState
@@ -22,8 +57,7 @@ type submitter struct {
 }
 
 func newSubmitter(l *leaseState) *submitter {
-	release := func(d inflight.Delivery) { l.o.Pool.Release(&d) }
-	return &submitter{l, l.o.Pool.NewBatcher(l.pipe, l.out, l.o.Linger, l.window, release)}
+	return &submitter{l, l.o.Pool.NewBatcher(l.pipe, l.out, l.o.Linger, l.window, l.ack.leave)}
 }
 
 // run packs inputs into batches and submits them, until there are no more inputs. While precaution.bound limits the
@@ -34,12 +68,18 @@ func (s *submitter) run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		if err := s.probeBeforeAlone(ctx); err != nil {
-			return err
+		cautious, bound := s.caution.bound(s.pipe.BatchPayloads())
+		if cautious && s.caution.isAlone() {
+			// Otherwise the death of the worker would prove nothing about the payload. The probe runs before pack reserves a batch, so that
+			// probes don't wait for each other's batches.
+			if err := s.device.Probe(ctx); err != nil {
+				return err
+			}
 		}
-		b, cautious, err := s.pack(ctx)
+		s.batcher.MaxMessages = min(bound, s.device.limit())
+		b, err := pack(ctx, s.batcher)
 		if b == nil {
-			return err
+			return err // if there is none, the server redelivers the inputs that were not submitted
 		}
 		if cautious {
 			err = s.submitCautiously(ctx, b)
@@ -51,21 +91,6 @@ func (s *submitter) run(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// pack fills the next batch. b is nil if the lease ends. cautious reports whether the batch is limited by precaution.bound.
-func (s *submitter) pack(ctx context.Context) (b *leaseBatch, cautious bool, err error) {
-	g, err := s.batcher.Reserve(ctx)
-	if err != nil {
-		return nil, false, nil // the lease ends, and the server redelivers the inputs that were not submitted
-	}
-	cautious, bound := s.caution.bound(s.pipe.BatchPayloads())
-	s.batcher.MaxMessages = min(bound, s.device.limit())
-	batch, why, err := s.batcher.Next(g)
-	if batch == nil {
-		return nil, false, err
-	}
-	return &leaseBatch{group: g, batch: batch, why: why, window: s.window}, cautious, nil
 }
 
 // submitAmongOthers submits a batch to the device, where other batches may run too.
@@ -96,16 +121,6 @@ func (s *submitter) submitCautiously(ctx context.Context, b *leaseBatch) error {
 		return nil // the batch failed, which ends the lease
 	}
 	return s.caution.relax(ctx, n, s.pipe.BatchPayloads())
-}
-
-// probeBeforeAlone probes the device before a payload runs alone. Otherwise the death of the worker would prove nothing
-// about the payload. The probe runs before the submitter reserves a batch, so that probes don't wait for each other's
-// batches.
-func (s *submitter) probeBeforeAlone(ctx context.Context) error {
-	if due, _ := s.caution.bound(1); !due || !s.caution.isAlone() {
-		return nil
-	}
-	return s.device.Probe(ctx)
 }
 
 // computeAlone computes a payload with nothing else on the device. If the worker dies during the computation, the payload
@@ -167,11 +182,7 @@ func (d *pipelineDevice) submit(b *leaseBatch) {
 	if d.isolated.Load() {
 		b.batch.StepThrough(nil)
 	}
-	if err := d.Pool.Submit(b.batch, b.group, b.window, b.why); err != nil {
-		record := *b.batch.ReadRecord()
-		b.batch.Release()
-		b.group.Complete(record, err) // the settler searches for the failing payload
-	}
+	submit(d.Pool, b) // if it fails, the settler searches for the failing payload
 }
 
 func (d *pipelineDevice) share() (leave func()) {

@@ -13,7 +13,6 @@ import (
 	"millrace/internal/ingest/results"
 	"millrace/internal/ingest/store"
 	"millrace/internal/ingest/topology"
-	"millrace/internal/streams"
 )
 
 // leaseServer contains all requests that a lease makes to the server. It does not abstract time, because tests run a
@@ -119,14 +118,6 @@ type leaseDevice interface {
 
 	lost() error                                   // cause of the device's loss, or nil
 	fault() (f inflight.OperatorFault, known bool) // operator fault that caused the loss of the device
-}
-
-// leaseBatch is a batch that is packed but not submitted.
-type leaseBatch struct {
-	group  *inflight.Batch
-	batch  *streams.Batch
-	why    streams.CloseReason
-	window *inflight.Window
 }
 
 // leaseOwner receives the events of a lease. partitionOwner implements it.

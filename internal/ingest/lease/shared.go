@@ -74,12 +74,11 @@ func (m *Shared) isolation() quarantine.Isolation {
 // Run pulls until intake ends. Then it finishes the received deliveries, until drainCtx ends. On a failure, it passes
 // the error to stop, which must end intake.
 func (m *Shared) Run(intake, drainCtx context.Context, stop context.CancelCauseFunc) {
-	settled := make(chan struct{})
-	var settlers, intakers sync.WaitGroup
-	m.devices.collect(&settlers, settled, drainCtx, stop)
-	settlers.Go(func() { m.bisector.Run(settled, drainCtx) })
-	watching, ended := context.WithCancel(context.WithoutCancel(intake))
-	settlers.Go(func() { m.watch.run(watching) })
+	var helpers, intakers sync.WaitGroup
+	completed, finish := context.WithCancel(context.WithoutCancel(intake))
+	m.devices.collect(&helpers, completed.Done(), drainCtx, stop)
+	helpers.Go(func() { m.bisector.Run(completed.Done(), drainCtx) })
+	helpers.Go(func() { m.watch.run(completed) })
 	src := m.newSource(drainCtx)
 	intakers.Go(func() {
 		if err := src.run(intake); err != nil {
@@ -91,9 +90,8 @@ func (m *Shared) Run(intake, drainCtx context.Context, stop context.CancelCauseF
 	intakers.Wait()
 	m.ends.giveBackUnread()
 	m.o.Pool.AwaitIdle(drainCtx)
-	close(settled)
-	ended()
-	settlers.Wait()
+	finish()
+	helpers.Wait()
 	m.ends.publishing.Wait()
 	m.o.Pool.Abandon(func(b *inflight.Batch) { m.ends.giveBackAll(b, context.Canceled) })
 	m.noteFaults(drainCtx)
@@ -170,42 +168,27 @@ func (m sharedPipelines) submit(wg *sync.WaitGroup, drainCtx context.Context, in
 		batcher := m.o.Pool.NewBatcher(p, in, m.o.Linger, m.window, m.ends.leave)
 		for range inflight.Batchers(p) {
 			wg.Go(func() {
-				for {
-					if more, err := m.submitNext(drainCtx, batcher); err != nil {
-						stop(err)
-						break
-					} else if !more {
-						break
-					}
+				defer batcher.Leave()
+				if err := m.submitAll(drainCtx, batcher); err != nil {
+					stop(err)
 				}
-				batcher.Leave()
 			})
 		}
 	}
 }
 
-// submitNext packs and submits a batch. more is false if there are no more deliveries or drainCtx is done. If the device refuses the
-// batch, submitNext passes it to the bisector. It returns an error only if the pipeline has ended.
-func (m sharedPipelines) submitNext(drainCtx context.Context, batcher *inflight.Batcher) (more bool, err error) {
-	g, err := batcher.Reserve(drainCtx)
-	if err != nil {
-		if drainCtx.Err() != nil {
-			err = nil
+// submitAll packs and submits batches, until there are no more deliveries or drainCtx is done. It returns an error only if the pipeline has
+// ended. A batch that the device refuses goes to the bisector.
+func (m sharedPipelines) submitAll(drainCtx context.Context, batcher *inflight.Batcher) error {
+	for {
+		b, err := pack(drainCtx, batcher)
+		if b == nil {
+			return err
 		}
-		return false, err
-	}
-	b, why, err := batcher.Next(g)
-	if b == nil {
-		return false, err
-	}
-	if err := m.o.Pool.Submit(b, g, batcher.Window, why); err != nil {
-		b.Release()
-		m.bisector.Refused(batcher.Pipe, g, err)
-		if streams.Ended(err) {
-			return false, err
+		if !submit(m.o.Pool, b) {
+			m.storeBatch(drainCtx, batcher.Pipe, b.group, nil, 0)
 		}
 	}
-	return true, nil
 }
 
 func (m sharedPipelines) apart(p *streams.Pipeline) quarantine.Device {

@@ -122,7 +122,7 @@ func (c *Controller) stride() int {
 	if c.caution.level(time.Now()) == strict {
 		return 1
 	}
-	return c.trier.Levels.size(2)
+	return c.trier.Levels.Size(2)
 }
 
 // check queries the outstanding deliveries and updates the strictness.
@@ -273,7 +273,7 @@ func (h *heldSet) room(l Levels, limit int) int {
 	if h.bytes >= limit {
 		return 0
 	}
-	return max(l.size(h.top)-len(h.left), 0)
+	return max(l.Size(h.top)-len(h.left), 0)
 }
 
 // next removes the oldest items of the highest level and returns them. They fit into one batch of that level, with up to limit
@@ -282,7 +282,7 @@ func (h *heldSet) next(l Levels, limit int) (level int, part []int) {
 	for _, i := range h.left {
 		level = max(level, h.g.Items[i].Level)
 	}
-	size, bytes := l.size(level), 0
+	size, bytes := l.Size(level), 0
 	h.left = slices.DeleteFunc(h.left, func(i int) bool {
 		d := &h.g.Items[i]
 		n := len(d.Msg.Data())

@@ -245,10 +245,10 @@ type Comparison struct {
 	Idle   func() bool // reports whether no other payload can arrive; called only if needed
 }
 
-// Levels determines the size of isolated batches. A payload that was delivered before and not settled may have broken the device,
-// or was only in flight at the same time. Its level is the number of such deliveries, and 0 for a new payload. Batches get
-// smaller with the level, until the failing payload is alone. The level depends only on the server's delivery count, because a
-// process that dies loses its memory.
+// Levels determines the size of isolated batches. With shared delivery, a payload that was delivered before and not acknowledged may have
+// broken the device, or was only in flight at the same time. Its level is the number of such deliveries, and 0 for a new payload. With
+// exclusive delivery, the level is the number of owners that died. Batches get smaller with the level, until the failing payload is alone.
+// The level is stored by the server, because a process that dies loses its memory.
 type Levels struct {
 	Full  int // number of payloads in a full batch; at least 1
 	Limit int // number of deliveries before a payload is given up; at least 1
@@ -263,8 +263,8 @@ const (
 	LoneRuns = 2
 )
 
-// size returns the maximum number of payloads of a level per batch. Before the limit, it is 1 for the last LoneRuns levels.
-func (l Levels) size(level int) int {
+// Size returns the maximum number of payloads of a level per batch. Before the limit, it is 1 for the last LoneRuns levels.
+func (l Levels) Size(level int) int {
 	if level > 0 && level >= l.Limit-LoneRuns {
 		return 1
 	}
@@ -278,7 +278,7 @@ func (l Levels) size(level int) int {
 // AloneLevel returns the first level at which a payload is tried alone.
 func (l Levels) AloneLevel() int {
 	level := 1
-	for l.size(level) > 1 {
+	for l.Size(level) > 1 {
 		level++
 	}
 	return level

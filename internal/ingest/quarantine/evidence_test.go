@@ -108,7 +108,7 @@ func TestLevelsEndAlone(t *testing.T) {
 	} {
 		var sizes []int
 		for level := range c.levels.Limit {
-			sizes = append(sizes, c.levels.size(level))
+			sizes = append(sizes, c.levels.Size(level))
 		}
 		if !slices.Equal(sizes, c.sizes) || c.levels.AloneLevel() != c.alone {
 			t.Errorf("%+v: batches of %v, alone from %d; want %v, %d", c.levels, sizes, c.levels.AloneLevel(), c.sizes, c.alone)
