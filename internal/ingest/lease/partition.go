@@ -53,7 +53,7 @@ func (p *partition) began(ctx, drainCtx context.Context, pulled leasePull) (over
 }
 
 // keepTurn renews this worker's pin every pullFor, because the reader makes no requests while the device is busy. It
-// doesn't renew the pin while the server doesn't answep. The worker can't finish batches during that time, so another
+// doesn't renew the pin while the server doesn't answer. The worker can't finish batches during that time, so another
 // worker should own the partition.
 func (p *partition) keepTurn(ctx context.Context) {
 	for retry.Sleep(ctx, pullFor) {
