@@ -33,7 +33,7 @@ type States struct {
 	Records    uint64  `json:"records"`    // records in the states
 	Bytes      int64   `json:"bytes"`      // memory of the states
 	Limit      int64   `json:"limit"`      // maximum memory for states, in bytes
-	Load       float64 `json:"load"`       // share of used memory of the fullest generation, 0 to 1
+	Load       float64 `json:"load"`       // records of the fullest young generation as a share of the records of a generation, 0 to 1
 	Generation uint64  `json:"generation"` // highest number of a young generation
 	First      uint64  `json:"first"`      // records decided since the start that depend on no earlier record
 	Duplicate  uint64  `json:"duplicate"`  // records decided since the start that depend on an earlier record
