@@ -2,10 +2,10 @@
 #include <millrace/operator.cuh>
 
 MILLRACE_OPERATOR(redact, 1)
-MILLRACE_PARAM(uint32_t, digits, 12, 1, 64)  // numbers with at least that many digits are masked
-MILLRACE_PARAM(uint32_t, keep, 4, 0, 64)     // numbers with at least this many digits are masked
-MILLRACE_RESULT(uint32_t, masked)            // this many digits at the end of a number stay readable
-MILLRACE_RESULT_BYTES(text, 0, 1)            // number of masked numbers
+MILLRACE_PARAM(uint32_t, digits, 12, 1, 64)  // numbers with at least this many digits are masked
+MILLRACE_PARAM(uint32_t, keep, 4, 0, 64)     // this many digits at the end of a number stay readable
+MILLRACE_RESULT(uint32_t, masked)            // how many numbers are masked
+MILLRACE_RESULT_BYTES(text, 0, 1)            // the record; it keeps its length
 
 MILLRACE_RECORD(record, params, result) {
     auto digit = [&](uint32_t i) { return i < record.size() && record[i] >= '0' && record[i] <= '9'; };
