@@ -8,7 +8,7 @@
 //
 //   - A pointer to the nearest record that it depends on doubles its reach in each round. When it has reached the end, it
 //     starts again, because what it passed may have improved since.
-//  - A record also follows the winner of its winner.
+//   - A record also follows the winner of its winner.
 #pragma once
 
 #include "grid.cuh"

@@ -1,7 +1,7 @@
 // The index step of near-duplicates: the records of a batch that belong to one generation, in six kernels.
 //
 //   probe   (a thread per key) finds or inserts the key, and looks it up in the old generation
-//  gather  (a warp per record) finds which keys the record inserted
+//   gather  (a warp per record) finds which keys the record inserted
 //   carry   (one block) decides which records carry over the labels of their copied keys
 //   guess   (a warp per record) computes the least label that is known without other records of the batch
 //   settle  (one block, or all) follows the dependencies between records of the batch (neardup_settle.cuh)

@@ -114,7 +114,7 @@ func (s *scan) countPiece(p *piece, set *partSet) {
 	}
 }
 
-// endParagraph counts the paragraph if it has a phrase of a kind.
+// endParagraph counts the paragraph if it contains a policy or placeholder phrase.
 func (s *scan) endParagraph() {
 	if s.hasPolicy {
 		s.c[client.PolicyParagraphs]++

@@ -25,7 +25,7 @@
 //   MILLRACE_PARAM(type, name, default, least, most [, millrace::shown])
 //   MILLRACE_RESULT(type, name [, flags])                  a number
 //   MILLRACE_RESULT_ARRAY(type, name, count [, flags])     an array of `count` numbers
-//  MILLRACE_RESULT_ARRAY_BY(type, name, param [, flags])  an array whose size is the value of parameter `param`
+//   MILLRACE_RESULT_ARRAY_BY(type, name, param [, flags])  an array whose size is the value of parameter `param`
 //   MILLRACE_RESULT_BYTES(name, most, per_byte [, flags])  a byte string, at most `most + per_byte * record.size()` long
 //   MILLRACE_REASON(name, text)                            a reason to reject a record
 //   MILLRACE_TABLE(name, most)                             a file of at most `most` bytes, as a parameter (table.cuh)
