@@ -16,7 +16,7 @@ MILLRACE_PARAM(uint32_t, value, 32, 0, 255)
 // A field of the result: {"longest":3} in JSON.
 MILLRACE_RESULT(uint32_t, longest)
 
-// Why a record may be rejected. Only that record becomes a dead letter.
+// A reason for rejecting a record. Only that record becomes a dead letter.
 MILLRACE_REASON(empty, "the record is empty")
 
 // The code for one record, in one thread. It must depend on the record and the parameters alone.
