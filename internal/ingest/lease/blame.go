@@ -15,7 +15,7 @@ var errHeldBack = errors.New("an operator fails on the first payload alone, and 
 
 // rescue computes the payloads of a failed batch again. Afterwards g has the results of all payloads except the failing
 // ones, which become dead letters. If rescue returns an error, the lease ends and no payload becomes a dead letter.
-func (s *settler) rescue(ctx context.Context, g *inflight.Batch) error {
+func (s *storer) rescue(ctx context.Context, g *inflight.Batch) error {
 	g.Report(s.o.Batches, s.o.Records)
 	failure := fmt.Errorf("a batch of %d payloads from sequence %d on failed: %w", g.Messages(), g.Source(0).Sequence, g.Err)
 	if !quarantine.OperatorFailed(g.Err) {
@@ -35,22 +35,22 @@ func (s *settler) rescue(ctx context.Context, g *inflight.Batch) error {
 }
 
 // rerun returns a Rerun of g.
-func (s *settler) rerun(g *inflight.Batch) *quarantine.Rerun {
+func (s *storer) rerun(g *inflight.Batch) *quarantine.Rerun {
 	return &quarantine.Rerun{Batch: g, Pipe: s.pipe, Device: s.device, Judge: s.o.Judge, Policy: s}
 }
 
 // SetAside implements quarantine.Policy. Its error ends the lease.
-func (s *settler) SetAside(_ context.Context, _ *quarantine.Rerun, _ []int, err error) error {
+func (s *storer) SetAside(_ context.Context, _ *quarantine.Rerun, _ []int, err error) error {
 	return err
 }
 
 // HoldBack implements quarantine.Policy. Its error ends the lease.
-func (s *settler) HoldBack(context.Context, *quarantine.Rerun, quarantine.Failing) error {
+func (s *storer) HoldBack(context.Context, *quarantine.Rerun, quarantine.Failing) error {
 	return errHeldBack
 }
 
 // Compare implements quarantine.Policy. It compares a payload that failed alone with payloads that follow in the stream.
-func (s *settler) Compare(ctx context.Context, r *quarantine.Rerun, failing []quarantine.Failing, since uint64) (quarantine.Comparison, error) {
+func (s *storer) Compare(ctx context.Context, r *quarantine.Rerun, failing []quarantine.Failing, since uint64) (quarantine.Comparison, error) {
 	if len(quarantine.Sources(r.Batch, failing)) > 1 || s.o.Judge.Batches(s.pipe) != since || s.caution.comparing {
 		return quarantine.Comparison{Since: since, Idle: func() bool { return false }}, nil
 	}
@@ -63,7 +63,7 @@ const readMax = 64
 // compare computes payloads that follow the group in the stream, one by one, until one succeeds. The group itself has
 // no other payload to compare with. compare drops the results, because the payloads are computed again later. An
 // annotation exists while compare runs. If the worker dies during that time, the next owner doesn't compare.
-func (s *settler) compare(ctx context.Context, g *inflight.Batch, since uint64) (quarantine.Comparison, error) {
+func (s *storer) compare(ctx context.Context, g *inflight.Batch, since uint64) (quarantine.Comparison, error) {
 	c := quarantine.Comparison{Since: since}
 	if err := s.notes.annotate(ctx, map[string]string{annotationBeside: fmt.Sprint(g.Source(0).Sequence)}); err != nil {
 		return c, err

@@ -221,7 +221,7 @@ const (
 	annotationCaution = "millrace-caution" // text of a caution
 	annotationAlone   = "millrace-alone"   // stream sequence of the payload that runs alone on the device; for a frame, the text of a suspect
 	annotationRecords = "millrace-records" // text of the suspect whose records ran alone on the device when an owner died
-	annotationBeside  = "millrace-beside"  // stream sequence of a payload that is being compared with others; see settler.compare
+	annotationBeside  = "millrace-beside"  // stream sequence of a payload that is being compared with others; see storer.compare
 	annotationBlamed  = "millrace-blamed"  // operator that caused the loss of the device in the last lease; absent if unknown
 	annotationLoose   = "millrace-loose"   // present if the last lease stored no commit markers
 )

@@ -15,7 +15,7 @@ import (
 // lease is a period during which this worker owns a partition. A lease first reads the delivered but unacknowledged
 // inputs from the stream. When it ends, each of its inputs is either acknowledged or left to the next lease.
 //
-// A lease has three goroutines. The reader receives deliveries, the submitter submits them in batches, and the settler
+// A lease has three goroutines. The reader receives deliveries, the submitter submits them in batches, and the storer
 // stores results and acknowledges inputs. leaseState is their shared state. The goroutines access everything else
 // through the interfaces leaseServer, leaseDevice, resultStore and leaseOwner, which the model test simulates.
 type lease struct {
@@ -48,7 +48,7 @@ func (l *lease) run(ctx, drainCtx context.Context) error {
 			l.fail(err)
 		}
 	})
-	working.Go(func() { (&settler{leaseState: l.leaseState}).run(drainCtx) })
+	working.Go(func() { (&storer{leaseState: l.leaseState}).run(drainCtx) })
 	err := (&reader{&l.inputs, l.partition}).pull(reading, drainCtx)
 	l.out.Close()
 	stop(err)

@@ -2,16 +2,16 @@
 // right to process inputs: all inputs of the consumer with shared delivery, or one partition with exclusive delivery.
 //
 // With shared delivery (shared.go), any number of workers pull from one consumer, and each input is acknowledged individually. The
-// ledger records the inputs that are in flight or were recently settled.
+// ledger records the inputs that are in flight or were recently finished.
 //
 // With exclusive delivery (exclusive.go), the input stream prefixes each subject with a partition number, and each partition has
 // its own consumer. The server delivers each consumer's messages to one worker at a time. The workers agree on an owner for each
 // partition (package members). Results are stored in the order of their inputs, and one acknowledgement covers all earlier inputs
 // of the partition. The model test runs real leases against a model of the server and checks the invariants.
 //
-// Start reading at New and Mode. Package ingest runs a Mode in each worker. With shared delivery, an input passes through source.go,
-// shared.go, the collector in pack.go, and acknowledger.go. With exclusive delivery, it passes through read.go, pack.go and
-// acknowledge.go.
+// Start reading at New and Mode. Package ingest runs a Mode in each worker. In both modes, an input passes through read.go, inputs.go and
+// pack.go. What differs is in policies: source.go, shared.go and each.go for shared delivery, and partition.go, caution.go and upto.go for
+// exclusive delivery (adr/0058).
 package lease
 
 import (

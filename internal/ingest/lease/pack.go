@@ -13,7 +13,7 @@ import (
 )
 
 // This file packs a lease's inputs into batches and submits them (submitter), encodes their results when the device is done
-// (collector, in any order and for both delivery modes), and stores them in the order of the inputs (settler).
+// (collector, in any order and for both delivery modes), and stores them in the order of the inputs (storer).
 
 // leaseBatch is a batch that is packed but not submitted.
 type leaseBatch struct {
@@ -148,7 +148,7 @@ func (s *submitter) computeAlone(ctx context.Context, b *leaseBatch) error {
 	return s.notes.annotate(ctx, map[string]string{annotationAlone: ""})
 }
 
-// submit submits a batch to the device, and passes its group to the settler, which then owns it.
+// submit submits a batch to the device, and passes its group to the storer, which then owns it.
 func (s *submitter) submit(b *leaseBatch) {
 	g := b.group
 	g.Completed = make(chan struct{})
@@ -182,7 +182,7 @@ func (d *pipelineDevice) submit(b *leaseBatch) {
 	if d.isolated.Load() {
 		b.batch.StepThrough(nil)
 	}
-	submit(d.Pool, b) // if it fails, the settler searches for the failing payload
+	submit(d.Pool, b) // if it fails, the storer searches for the failing payload
 }
 
 func (d *pipelineDevice) share() (leave func()) {
@@ -261,8 +261,8 @@ func (c *collector) collect(b *streams.Batch, s *results.Buffers) {
 	}
 }
 
-// settler stores the results of a lease's batches and acknowledges its inputs.
-type settler struct {
+// storer stores the results of a lease's batches and acknowledges its inputs.
+type storer struct {
 	*leaseState
 	buffers results.Buffers
 }
@@ -270,7 +270,7 @@ type settler struct {
 // run publishes the results of the batches in stream order, and acknowledges each batch with one message. It returns
 // when order is closed. After a failure, it publishes no further batches, and the server redelivers their inputs to the
 // next lease.
-func (s *settler) run(drainCtx context.Context) {
+func (s *storer) run(drainCtx context.Context) {
 	defer s.buffers.Free(s.o.Pool)
 	broken := false
 	for g := range s.order {
@@ -296,7 +296,7 @@ func (s *settler) run(drainCtx context.Context) {
 }
 
 // storeBatch stores the results of a batch, which it computes again first if it failed. Then it acknowledges the batch.
-func (s *settler) storeBatch(drainCtx context.Context, g *inflight.Batch) error {
+func (s *storer) storeBatch(drainCtx context.Context, g *inflight.Batch) error {
 	failed := g.Err != nil
 	if failed {
 		if err := s.rescue(drainCtx, g); err != nil {

@@ -17,7 +17,7 @@ import (
 // reads inputs from the stream if they were delivered to an earlier owner or their delivery was lost.
 type partition struct {
 	*leaseState
-	pulled leasePull
+	pulled leasePull     // nil before the pull
 	pinned func() string // pinID; tests replace it
 	turn   uint64        // turn in which the lease began; see pull.Message.Turn
 	number uint64        // consumer sequence of the last delivery that arrived

@@ -16,7 +16,7 @@ import (
 	"millrace/internal/wildcard"
 )
 
-// leaseState is the state that the reader, the submitter and the settler of a lease share.
+// leaseState is the state that the reader, the submitter and the storer of a lease share.
 type leaseState struct {
 	inputs        // store is the worker's store, which commits replace
 	id     string // this worker's ID in annotations
@@ -33,7 +33,7 @@ type leaseState struct {
 	begun   bool
 	commits leaseCommits         // nil before begin, and if the result stream accepts no commit markers
 	out     *inflight.Queue      // deliveries from the reader to the submitter
-	order   chan *inflight.Batch // submitted batches from the submitter to the settler, in order
+	order   chan *inflight.Batch // submitted batches from the submitter to the storer, in order
 	failed  chan error           // receives the error that ends the lease; has space for one
 	stored  *storedInputs
 	acks    *upTo // the inputs' acknowledger
