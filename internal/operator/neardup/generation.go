@@ -72,14 +72,6 @@ func (g *generation) find(key uint64) (slot int, found bool) {
 	return slot, true
 }
 
-func (g *generation) get(key uint64) (label Position, ok bool) {
-	slot, ok := g.find(key)
-	if ok {
-		label = g.positions[g.labels[slot]]
-	}
-	return label, ok
-}
-
 // row is what one record changed in its generation. The log stores rows.
 type row struct {
 	position, label Position

@@ -114,3 +114,11 @@ func TestUndo(t *testing.T) {
 		t.Errorf("%d batches with the end of a generation were undone, want more", turns)
 	}
 }
+
+func (g *generation) get(key uint64) (label Position, ok bool) {
+	slot, ok := g.find(key)
+	if ok {
+		label = g.positions[g.labels[slot]]
+	}
+	return label, ok
+}

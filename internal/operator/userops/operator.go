@@ -118,15 +118,6 @@ func CheckReferences(operators []operator.Operator) error {
 	return err
 }
 
-// Names returns the names of users' operators. It ignores built-in operators in operators.
-func Names(operators []operator.Operator) (names []string) {
-	_ = each(operators, func(o *Operator) error {
-		names = append(names, o.Name())
-		return nil
-	})
-	return names
-}
-
 // variable is an operator whose results have byte strings. It implements operator.Variable.
 type variable struct{ *Operator }
 

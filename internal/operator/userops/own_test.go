@@ -71,9 +71,6 @@ func TestOperatorIsParsedLikeABuiltInOne(t *testing.T) {
 	if ops[1].String() != "entropy?bits=5" || ops[1].Stride() != 4 || ops[1].Name() != "entropy" {
 		t.Errorf("%v with records of %d bytes", ops[1], ops[1].Stride())
 	}
-	if names := Names(ops); len(names) != 1 || names[0] != "entropy" {
-		t.Errorf("own operators: %v", names)
-	}
 	payload := []byte("aab")
 	var records [][]byte
 	for _, op := range ops {
