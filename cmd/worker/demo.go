@@ -101,7 +101,7 @@ func runDemo(ctx context.Context, f *demoFlags) (err error) {
 	a.extra, a.copies = profile, true
 	a.adjust = func(o *ingest.Options) {
 		o.Split = frame.Splitter{
-			Framing: frames.Framing, Field: f.field, Keep: o.Split.Keep, Objects: o.Split.Objects,
+			Framing: frames.Framing, Field: f.field, Keep: o.Split.Keep, Annotate: o.Split.Annotate,
 			MaxRecords: frame.DefaultMaxRecords, MaxBytes: frame.DefaultMaxBytes,
 		}
 		o.Decompress = frames.Encoding

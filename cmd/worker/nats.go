@@ -240,7 +240,7 @@ func ingestOptions(cfg *config.Config, log *slog.Logger, observer ingest.Observe
 	return ingest.Options{
 		Topology: topo,
 		Messages: memory.Messages{
-			Operators: cfg.ParsedOperators(), Format: cfg.ResultFormat, Filter: cfg.ParsedFilter(), AnnotateAs: cfg.AnnotateAs, Compress: cfg.ResultEncoding,
+			Operators: cfg.ParsedOperators(), Format: cfg.ResultFormat, Filter: cfg.ParsedFilter(), Compress: cfg.ResultEncoding,
 			Split: cfg.Splitter(), Decompress: cfg.Decompress,
 		},
 		Linger: cfg.Linger, DrainTimeout: cfg.DrainTimeout, ConfirmAcks: cfg.Ack == "confirmed",

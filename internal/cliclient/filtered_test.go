@@ -18,6 +18,7 @@ type documentsOf []string
 
 func (d documentsOf) Source(i int) []byte  { return []byte(d[i]) }
 func (d documentsOf) Kept(i, _ int) []byte { return nil }
+func (d documentsOf) IsAnnotated(int) bool { return false }
 
 // filtered returns the result of an input of four records of which a filter has left out all but the given ones.
 func filtered(t *testing.T, f operator.Format, chosen ...uint32) *nats.Msg {

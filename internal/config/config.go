@@ -173,11 +173,14 @@ func (c *Config) ParsedFilter() *filter.Filter { return c.filter }
 
 // Splitter returns the splitter that divides messages into records, with the limits of a frame.
 func (c *Config) Splitter() frame.Splitter {
-	return frame.Splitter{
+	s := frame.Splitter{
 		Framing: c.Framing, Field: c.Field, NullMissing: c.FieldMissing == "null", Keep: c.KeepFields,
-		Objects:    c.ResultFormat == operator.Annotated,
 		MaxRecords: c.FrameRecords, MaxBytes: int64(c.FrameBytes),
 	}
+	if c.ResultFormat == operator.Annotated {
+		s.Annotate = c.AnnotateAs
+	}
+	return s
 }
 
 // Warnings returns the findings that do not stop the worker, one sentence each. Examples are misspelt names, settings

@@ -73,7 +73,7 @@ func TestBadValues(t *testing.T) {
 		{"KEEP_FIELDS=doc,doc.id", "KEEP_FIELDS", `one of "doc" and "doc.id" is part of the other; name only one of them`},
 		{"KEEP_FIELDS=.", "KEEP_FIELDS", `"." has an empty name`},
 		{"KEEP_FIELDS=id RESULT_FORMAT=binary", "KEEP_FIELDS", "set MILLRACE_RESULT_FORMAT=json or arrow, or unset it"},
-		{"KEEP_FIELDS=1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31,32", "KEEP_FIELDS", "names 32 fields; name at most 31"},
+		{"KEEP_FIELDS=1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31", "KEEP_FIELDS", "names 31 fields; name at most 30"},
 		{"FRAME_RECORDS=0", "FRAME_RECORDS", "less than 1; set a whole number from 1 to 16777216"},
 		{"FRAME_RECORDS=16777217", "FRAME_RECORDS", "more than 16777216"},
 		{"FRAME_BYTES=4095", "FRAME_BYTES", "less than 4KiB; set a size from 4KiB to 4095MiB"},

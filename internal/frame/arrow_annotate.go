@@ -23,7 +23,7 @@ const batchBytes = 4 << 10
 
 // SourceBytes returns the memory that the records of a message take in an annotated result, in bytes. body is the length of the message.
 func (s *Splitter) SourceBytes(f *Frame, body int) int64 {
-	if s.Objects && f.IsArrow() {
+	if s.Annotate != "" && f.IsArrow() {
 		return RowFactor * int64(f.arrow.rows.size)
 	}
 	return int64(body)
@@ -110,8 +110,8 @@ func (a *arrowBatch) inflatedSize(body []byte, limit int) (total int, err error)
 	return total, nil
 }
 
-// AppendRows appends an Arrow stream with the given records of a message. The message must be an Arrow stream, opened with
-// Splitter.Objects. records must be in ascending order. The stream has all columns of the message, and then the struct called name, which
+// AppendRows appends an Arrow stream with the given records of a message. The message must be an Arrow stream, split with
+// Splitter.Annotate. records must be in ascending order. The stream has all columns of the message, and then the struct called name, which
 // replaces columns of that name. The children of the struct are the columns of results, an Arrow stream of one batch with a row for each
 // record. The message's dictionaries stay as they are.
 //

@@ -18,7 +18,7 @@ import (
 )
 
 // annotated is the splitter of a worker whose results are annotated.
-var annotated = frame.Splitter{Framing: frame.Arrow, Field: "text", Objects: true}
+var annotated = frame.Splitter{Framing: frame.Arrow, Field: "text", Annotate: "millrace"}
 
 // resultSchema has the columns of a result.
 var resultSchema = arrow.NewSchema([]arrow.Field{

@@ -100,7 +100,10 @@ type Splitter struct {
 	Field       string
 	NullMissing bool     // a record without Field has the status Null instead of NoField
 	Keep        []string // members or Arrow columns that Frame.Kept returns, at most MaxKeep; an absent one is no error
-	Objects     bool     // each record must be a JSON object, even if Field is empty. AppendRows must be able to copy all columns of an Arrow stream
+
+	// Annotate is the name of the member that annotated results add to each record, or empty for other results. Each record must then be a
+	// JSON object, even if Field is empty. AppendRows must be able to copy all columns of an Arrow stream.
+	Annotate string
 
 	MaxRecords int   // maximum number of records in a frame; 0 means DefaultMaxRecords
 	MaxBytes   int64 // maximum size of a frame, also after the decompression of Arrow buffers; 0 means DefaultMaxBytes
@@ -113,8 +116,8 @@ func (s *Splitter) Limits() (bytes int64, records int) {
 	return int64(l.bytes), l.records
 }
 
-// MaxKeep is the maximum number of fields in Splitter.Keep.
-const MaxKeep = jsonfield.MaxPaths - 1
+// MaxKeep is the maximum number of fields in Splitter.Keep. Field and Annotate are paths too.
+const MaxKeep = jsonfield.MaxPaths - 2
 
 // CheckPath returns an error that describes a mistake in a path of Field or Keep. It returns nil for a valid path.
 func CheckPath(path string) error {
@@ -123,7 +126,7 @@ func CheckPath(path string) error {
 }
 
 // Selects reports whether the splitter reads members of records. The records are then JSON values, or rows of an Arrow stream.
-func (s *Splitter) Selects() bool { return s.Field != "" || len(s.Keep) > 0 || s.Objects }
+func (s *Splitter) Selects() bool { return s.Field != "" || len(s.Keep) > 0 || s.Annotate != "" }
 
 // IndexBytes returns the size of a Frame's index per record, in bytes.
 func (s *Splitter) IndexBytes() int64 {
@@ -131,6 +134,9 @@ func (s *Splitter) IndexBytes() int64 {
 	bytes := int64(span + 1 + span*len(s.Keep))
 	if s.Field != "" {
 		bytes += span
+	}
+	if s.Annotate != "" {
+		bytes += 4 // Frame.IsAnnotated
 	}
 	return bytes
 }
@@ -193,7 +199,7 @@ func (s *Splitter) split(f *Frame, contentType string, body []byte) error {
 		if err == nil && len(s.Keep) > 0 {
 			err = f.keepColumns(s.Keep, body)
 		}
-		if err == nil && s.Objects {
+		if err == nil && s.Annotate != "" {
 			err = f.prepareRows()
 		}
 		return err

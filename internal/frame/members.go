@@ -14,7 +14,7 @@ import (
 type members struct {
 	on bool // whether the records are JSON values; all other fields have a meaning only then, except kept and keptFrom
 
-	field, nullMissing, objects bool // from the Splitter
+	field, nullMissing, annotate bool // from the Splitter
 
 	*scanner // set only during Splitter.Open
 
@@ -22,6 +22,8 @@ type members struct {
 	values   []byte // unescaped values of the field, back to back
 	sources  []span // the whole records in the body, if there is a field
 	tooLarge bool   // whether a value exceeds the limit of a record
+
+	annotated []uint32 // the records that already have the member that annotated results add
 
 	keep     int    // number of kept fields
 	kept     []span // keep spans per record, in keptFrom
@@ -31,7 +33,7 @@ type members struct {
 
 // scanner reads one record after the other. It is larger than the index of most frames, so frames share scanners.
 type scanner struct {
-	selector jsonfield.Selector // finds the field, if there is one, and then the kept fields
+	selector jsonfield.Selector // finds the field, if there is one, then the member to annotate, and then the kept fields
 	match    jsonfield.Match    // of the record that is being read
 }
 
@@ -42,10 +44,13 @@ type span struct{ start, end uint32 }
 
 // begin prepares for the records of a body.
 func (m *members) begin(s *Splitter, body []byte) error {
-	paths := s.Keep
-	if s.Field != "" {
-		paths = append([]string{s.Field}, s.Keep...)
+	paths := make([]string, 0, jsonfield.MaxPaths)
+	for _, path := range []string{s.Field, s.Annotate} {
+		if path != "" {
+			paths = append(paths, path)
+		}
 	}
+	paths = append(paths, s.Keep...)
 	m.scanner = scanners.Get().(*scanner)
 	if !slices.Equal(m.selector.Paths(), paths) {
 		selector, err := jsonfield.NewSelector(paths)
@@ -54,7 +59,7 @@ func (m *members) begin(s *Splitter, body []byte) error {
 		}
 		m.selector = selector
 	}
-	m.on, m.field, m.nullMissing, m.objects = s.Selects(), s.Field != "", s.NullMissing, s.Objects
+	m.on, m.field, m.nullMissing, m.annotate = s.Selects(), s.Field != "", s.NullMissing, s.Annotate != ""
 	m.body, m.keptFrom, m.keep = body, body, len(s.Keep)
 	if m.field {
 		m.values = slices.Grow(m.values, len(body)) // a value is never longer than its JSON text
@@ -78,7 +83,7 @@ func (m *members) reset() {
 	invariants.Poison(m.values)
 	invariants.Poison(m.rendered)
 	m.on, m.tooLarge, m.body, m.keptFrom, m.keep = false, false, nil, nil, 0
-	m.values, m.rendered, m.sources, m.kept = m.values[:0], m.rendered[:0], m.sources[:0], m.kept[:0]
+	m.values, m.rendered, m.sources, m.annotated, m.kept = m.values[:0], m.rendered[:0], m.sources[:0], m.annotated[:0], m.kept[:0]
 	if cap(m.values) > keptValues {
 		m.values = nil
 	}
@@ -89,7 +94,7 @@ func (m *members) reset() {
 
 // size returns the bytes of memory of m.
 func (m *members) size() int64 {
-	return int64(cap(m.values) + cap(m.rendered) + (cap(m.sources)+cap(m.kept))*int(unsafe.Sizeof(span{})))
+	return int64(cap(m.values) + cap(m.rendered) + 4*cap(m.annotated) + (cap(m.sources)+cap(m.kept))*int(unsafe.Sizeof(span{})))
 }
 
 // addJSON adds the record body[start:end], a JSON value.
@@ -103,7 +108,7 @@ func (f *Frame) addJSON(start, end int) {
 func (f *Frame) addScanned(start, end int, fault jsonfield.Fault, origin int) {
 	m := &f.members
 	status := record.OK
-	if !fault.IsZero() || m.objects && !m.match.Object {
+	if !fault.IsZero() || m.annotate && !m.match.Object {
 		status = record.InvalidJSON
 	}
 	found := m.match.Values
@@ -117,6 +122,9 @@ func (f *Frame) addScanned(start, end int, fault jsonfield.Fault, origin int) {
 			status = m.appendValue(found[0], origin)
 		}
 		end = len(m.values)
+	}
+	if m.annotate && found != nil && !found[len(found)-m.keep-1].IsAbsent() {
+		m.annotated = append(m.annotated, uint32(len(f.starts)))
 	}
 	m.addKept(found, origin)
 	f.starts = append(f.starts, uint32(start))
@@ -166,6 +174,12 @@ func (f *Frame) Source(i int) []byte {
 		return m.body[s.start:s.end:s.end]
 	}
 	return f.Record(i)
+}
+
+// IsAnnotated reports whether record i already has the member Splitter.Annotate. It is for records that are JSON objects.
+func (f *Frame) IsAnnotated(i int) bool {
+	_, found := slices.BinarySearch(f.members.annotated, uint32(i))
+	return found
 }
 
 // Letter returns the body of the dead letter of record i, and its content type. For a JSON record, the body is Source(i). For a

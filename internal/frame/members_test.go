@@ -138,7 +138,7 @@ func TestAFieldInEveryFraming(t *testing.T) {
 func TestRecordsWithoutAField(t *testing.T) {
 	lines := []string{`{"id":1}`, `[1]`, `{"id":`, `{"id":2,"text":"long enough"}`}
 	body := []byte(strings.Join(lines, "\n"))
-	s := frame.Splitter{Framing: frame.NewlineDelimited, Objects: true, MaxRecord: 20}
+	s := frame.Splitter{Framing: frame.NewlineDelimited, Annotate: "millrace", MaxRecord: 20}
 	wantSelected(t, open(t, s, body), []want{
 		{record.OK, 8, lines[0], lines[0], nil},
 		{record.InvalidJSON, 3, "", lines[1], nil},
@@ -152,6 +152,51 @@ func TestRecordsWithoutAField(t *testing.T) {
 		{record.InvalidJSON, 6, "", lines[2], []string{""}},
 		{record.OK, 29, lines[3], lines[3], []string{"2"}},
 	})
+}
+
+// TestAnnotatedRecords: a record is annotated if it is an object that has the member itself.
+func TestAnnotatedRecords(t *testing.T) {
+	records := []struct {
+		text      string
+		annotated bool
+	}{
+		{`{"text":"a"}`, false}, {`{"text":"a","millrace":1}`, true}, {`{"m\u0069llrace":{},"text":"a"}`, true}, {`{"text":"millrace"}`, false},
+		{`{"doc":{"millrace":1},"text":"\"millrace\":1"}`, false}, {`{"millrace":1,"text":"a","millrace":null}`, true}, {`{"millrace":1`, false}, {`["millrace"]`, false},
+		{`{"Millrace":1}`, false}, {`{"millrace":7}`, true},
+	}
+	var texts []string
+	for _, r := range records {
+		texts = append(texts, r.text)
+	}
+	for _, s := range []frame.Splitter{
+		{}, {Field: "text"}, {Keep: []string{"doc", "doc.millrace"}}, {Field: "text", Keep: []string{"millrace"}}, {Field: "millrace"},
+	} {
+		for _, framing := range []frame.Framing{frame.LengthDelimited, frame.NewlineDelimited} {
+			s.Annotate, s.Framing = "millrace", framing
+			f := open(t, s, frameOf(framing, texts))
+			for i, r := range records {
+				if f.IsAnnotated(i) != r.annotated {
+					t.Errorf("%+v: %s is annotated: %t", s, r.text, f.IsAnnotated(i))
+				}
+			}
+		}
+	}
+	s := frame.Splitter{Framing: frame.JSONArray, Annotate: "millrace"}
+	if f := open(t, s, frameOf(frame.JSONArray, texts[:3])); f.IsAnnotated(0) || !f.IsAnnotated(1) || !f.IsAnnotated(2) {
+		t.Error("the elements of an array are annotated in another way")
+	}
+}
+
+// TestTheMostPaths: a splitter may have a field, an annotation and the largest number of kept fields, all with dots.
+func TestTheMostPaths(t *testing.T) {
+	s := frame.Splitter{Field: "doc.text", Annotate: "millrace"}
+	for i := range frame.MaxKeep {
+		s.Keep = append(s.Keep, fmt.Sprintf("doc.f%d", i))
+	}
+	f := open(t, s, fmt.Appendf(nil, `{"doc":{"text":"a","f%d":7},"millrace":1}`, frame.MaxKeep-1))
+	if got := string(f.Record(0)); got != "a" || !f.IsAnnotated(0) || string(f.Kept(0, frame.MaxKeep-1)) != "7" {
+		t.Errorf("the record is %q, annotated: %t, with %q", got, f.IsAnnotated(0), f.Kept(0, frame.MaxKeep-1))
+	}
 }
 
 func TestElementsOfAnArray(t *testing.T) {
@@ -190,7 +235,7 @@ func TestFaultsNameTheByteInTheRecord(t *testing.T) {
 	if got, want := f.Fault(1), "invalid JSON at byte 8: no JSON value begins here"; got != want {
 		t.Errorf("the fault is %q, want %q", got, want)
 	}
-	f = open(t, frame.Splitter{Objects: true}, []byte("7"))
+	f = open(t, frame.Splitter{Annotate: "millrace"}, []byte("7"))
 	if got := f.Fault(0); !strings.Contains(got, "not an object") {
 		t.Errorf("the fault is %q", got)
 	}

@@ -21,7 +21,7 @@ type message struct {
 func (m message) outcome(f *frame.Frame) string {
 	s := frame.Splitter{Framing: m.framing, MaxRecords: 50, MaxBytes: 1 << 14, MaxRecord: 1000}
 	if m.fields {
-		s.Field, s.Keep = "text", []string{"id"}
+		s.Field, s.Keep, s.Annotate = "text", []string{"id"}, "id"
 	}
 	if err := s.Open(f, "", m.body); err != nil {
 		return err.Error()
@@ -31,7 +31,7 @@ func (m message) outcome(f *frame.Frame) string {
 	for i := range f.Records() {
 		fmt.Fprintf(&text, "%v %q %q\n", f.Status(i), f.Record(i), f.Source(i))
 		if m.fields {
-			fmt.Fprintf(&text, "%q %q\n", f.Kept(i, 0), f.Fault(i))
+			fmt.Fprintf(&text, "%q %q %t\n", f.Kept(i, 0), f.Fault(i), f.IsAnnotated(i))
 		}
 	}
 	into := newBatch(1<<15, 100)
@@ -121,7 +121,11 @@ func TestAReusedFrameIsLikeANewOne(t *testing.T) {
 		}
 	}
 	for _, m := range validMessages(t) {
-		open(t, frame.Splitter{Framing: m.framing, Objects: m.fields}, m.body)
+		s := frame.Splitter{Framing: m.framing}
+		if m.fields {
+			s.Annotate = "id"
+		}
+		open(t, s, m.body)
 	}
 	first := make([]string, len(all))
 	var reused frame.Frame

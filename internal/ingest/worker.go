@@ -83,7 +83,7 @@ func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, op
 		w.log.Warn("this worker removes no processed inputs, and others may remove inputs of its consumers while these are missing", "error", err)
 	}
 	w.results, err = results.NewWriter(ctx, w.conns, results.Options{
-		Topology: opts.Topology, Operators: opts.Operators, Format: opts.Format, AnnotateAs: opts.AnnotateAs, Filter: opts.Filter, Encoding: opts.Compress, AckWait: w.ackWait,
+		Topology: opts.Topology, Operators: opts.Operators, Format: opts.Format, AnnotateAs: opts.Split.Annotate, Filter: opts.Filter, Encoding: opts.Compress, AckWait: w.ackWait,
 		Log: opts.Logger, Observer: opts.Observer, Progress: &w.progress, Stored: opts.settled, Timeout: opts.publishTimeout,
 	})
 	if err != nil {

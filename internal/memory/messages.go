@@ -21,7 +21,6 @@ type Messages struct {
 	Compress   compression.Encoding // compression of results
 	Split      frame.Splitter       // framing of messages, and the limits of a frame; New sets MaxRecord to the capacity of a batch
 	Decompress compression.Encoding // compression of messages
-	AnnotateAs string               // name of the member with the result, if Format is Annotated
 	Filter     *filter.Filter       // selects the records in results; nil selects all
 }
 

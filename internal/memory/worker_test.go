@@ -136,7 +136,7 @@ func TestTheMemoryCoversALargestFrame(t *testing.T) {
 			t.Errorf("%s: the largest frame takes %d bytes, want %d", name, got, want)
 		}
 	}
-	w.Split, w.Format = frame.Splitter{Framing: frame.Arrow, Objects: true, MaxRecords: records, MaxBytes: limit}, operator.Annotated
+	w.Split, w.Format = frame.Splitter{Framing: frame.Arrow, Annotate: "millrace", MaxRecords: records, MaxBytes: limit}, operator.Annotated
 	if got, want := w.largestFrame(payload), limit+w.FrameResults(records, limit, 0, frame.RowFactor*limit); got != want {
 		t.Errorf("the largest frame of annotated rows takes %d bytes, want %d", got, want)
 	}

@@ -3,9 +3,7 @@ package table
 import (
 	"bytes"
 	"encoding/json"
-	"sync"
 
-	"millrace/internal/jsonfield"
 	"millrace/internal/operator"
 )
 
@@ -13,12 +11,7 @@ import (
 type annotation struct {
 	name string // name of the member; empty if results aren't annotated
 	key  []byte // the name as a JSON text
-
-	member jsonfield.Selector // finds the member
 }
-
-// matches contains *jsonfield.Match, which is larger than many tables.
-var matches = sync.Pool{New: func() any { return new(jsonfield.Match) }}
 
 // Annotate makes Annotated bodies possible: the member called name has the result of a record. Reset keeps it. name has only letters,
 // digits and underscores. Keep must have been called with the records.
@@ -26,11 +19,7 @@ func (t *Table) Annotate(name string) {
 	if t.annotation.name == name {
 		return
 	}
-	member, err := jsonfield.NewSelector([]string{name})
-	if err != nil && name != "" {
-		panic("table: " + err.Error()) // the name is a path
-	}
-	t.annotation = annotation{name, []byte(`"` + name + `"`), member}
+	t.annotation = annotation{name, []byte(`"` + name + `"`)}
 }
 
 // MaxName is the maximum length of the name of an annotation.
@@ -69,8 +58,12 @@ func (t *Table) appendRows(dst []byte, rows Rows, from, to int) []byte {
 
 // appendAnnotated appends record i in one line, with its result as a member. A member with the same name is replaced.
 func (t *Table) appendAnnotated(dst []byte, i int) []byte {
-	start := len(dst)
-	dst = AppendLine(dst, t.annotation.members(t.fields.of.Source(t.Number(i))))
+	start, number := len(dst), t.Number(i)
+	source := t.fields.of.Source(number)
+	if t.fields.of.IsAnnotated(number) {
+		source = without(source, t.annotation.name)
+	}
+	dst = AppendLine(dst, membersOf(source))
 	if len(dst) > start+1 {
 		dst = append(dst, ',')
 	}
@@ -78,50 +71,31 @@ func (t *Table) appendAnnotated(dst []byte, i int) []byte {
 	return append(t.appendLine(dst, i), '}')
 }
 
-// members returns the JSON object source without its closing brace and without members that have the annotation's name.
-func (a *annotation) members(source []byte) []byte {
-	if a.mayBeIn(source) {
-		if object, err := without(source, a.name); err == nil { // an error means that the record isn't valid JSON; the caller has excluded such records
-			source = object
-		}
-	}
+// membersOf returns the JSON object source without its closing brace and the space around it.
+func membersOf(source []byte) []byte {
 	const space = " \t\r\n"
 	source = bytes.Trim(source, space)
 	return bytes.TrimRight(source[:len(source)-1], space)
 }
 
-// mayBeIn reports whether the JSON object source may have a member with the annotation's name. It scans only objects in which the name may
-// occur, because a name may have escapes.
-func (a *annotation) mayBeIn(source []byte) bool {
-	if !bytes.Contains(source, a.key) && !bytes.Contains(source, []byte(`\u`)) {
-		return false
-	}
-	m := matches.Get().(*jsonfield.Match)
-	defer matches.Put(m)
-	fault := a.member.Scan(source, m)
-	return !fault.IsZero() || !m.Values[0].IsAbsent()
-}
-
-// without returns the JSON object source without the members called name. It returns source itself if there is none.
-func without(source []byte, name string) ([]byte, error) {
+// without returns the JSON object source without the members called name. It returns source itself if source is no object.
+func without(source []byte, name string) []byte {
 	kept := []byte{'{'}
-	found := false
 	d := json.NewDecoder(bytes.NewReader(source))
 	if _, err := d.Token(); err != nil {
-		return nil, err
+		return source
 	}
 	for d.More() {
 		start := d.InputOffset()
 		key, err := d.Token()
 		if err != nil {
-			return nil, err
+			return source
 		}
 		var value json.RawMessage
 		if err := d.Decode(&value); err != nil {
-			return nil, err
+			return source
 		}
 		if key == name {
-			found = true
 			continue
 		}
 		if len(kept) > 1 {
@@ -129,8 +103,5 @@ func without(source []byte, name string) ([]byte, error) {
 		}
 		kept = append(kept, bytes.TrimLeft(source[start:d.InputOffset()], ", \t\r\n")...)
 	}
-	if !found {
-		return source, nil
-	}
-	return append(kept, '}'), nil
+	return append(kept, '}')
 }

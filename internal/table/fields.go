@@ -15,6 +15,9 @@ type Fields interface {
 	// Source returns record i as it is in the message.
 	Source(i int) []byte
 
+	// IsAnnotated reports whether record i, a JSON object, already has the member that an annotated result adds.
+	IsAnnotated(i int) bool
+
 	// Kept returns the JSON text of field k of record i, or nil if the record doesn't have the field.
 	Kept(i, k int) []byte
 }

@@ -16,7 +16,8 @@ import (
 // rows has the kept fields of records. An empty text is absent.
 type rows [][]string
 
-func (r rows) Source(int) []byte { return nil }
+func (r rows) Source(int) []byte    { return nil }
+func (r rows) IsAnnotated(int) bool { return false }
 
 func (r rows) Kept(i, k int) []byte {
 	if text := r[i][k]; text != "" {

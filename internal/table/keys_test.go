@@ -18,6 +18,7 @@ type plain int
 
 func (p plain) Source(int) []byte    { return make([]byte, p) }
 func (p plain) Kept(int, int) []byte { return nil }
+func (p plain) IsAnnotated(int) bool { return false }
 
 // duplicateOf returns the value of a duplicate of record 3 of a message.
 func duplicateOf(sequence uint64) []byte {

@@ -41,7 +41,7 @@ func rowsTable(t *testing.T, texts []string, value string) *Table {
 		t.Fatal(err)
 	}
 	var f frame.Frame
-	s := frame.Splitter{Framing: frame.Arrow, Field: "text", Objects: true}
+	s := frame.Splitter{Framing: frame.Arrow, Field: "text", Annotate: "millrace"}
 	if err := s.Open(&f, "", body.Bytes()); err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +121,7 @@ func TestBatchesOfOneRow(t *testing.T) {
 		chosen = append(chosen, uint32(i))
 	}
 	var f frame.Frame
-	s := frame.Splitter{Framing: frame.Arrow, Objects: true}
+	s := frame.Splitter{Framing: frame.Arrow, Annotate: "millrace"}
 	if err := errors.Join(w.Close(), s.Open(&f, "", body.Bytes())); err != nil {
 		t.Fatal(err)
 	}

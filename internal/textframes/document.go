@@ -34,7 +34,7 @@ func Results(m *memory.Messages, body []byte, records [][]byte, decide Decide) (
 			return nil, 0, err
 		}
 		want.Keep(m.Split.Keep, message)
-		want.Annotate(m.AnnotateAs)
+		want.Annotate(m.Split.Annotate)
 	}
 	conditions := 0
 	if m.Filter != nil {

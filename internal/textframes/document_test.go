@@ -31,8 +31,8 @@ func TestResultsOfDocuments(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := memory.Messages{
-		Operators: ops, Format: operator.Annotated, AnnotateAs: "millrace",
-		Split: frame.Splitter{Framing: frame.NewlineDelimited, Field: "doc.body", Objects: true},
+		Operators: ops, Format: operator.Annotated,
+		Split: frame.Splitter{Framing: frame.NewlineDelimited, Field: "doc.body", Annotate: "millrace"},
 	}
 	if m.Filter, err = filter.New("record.bytes >= 5 && record.number > 0", ops, nil); err != nil {
 		t.Fatal(err)
@@ -43,7 +43,7 @@ func TestResultsOfDocuments(t *testing.T) {
 	if err != nil || leftOut != 2 || got.Records() != 2 || string(got.Append(nil, m.Format, 0, 2)) != want {
 		t.Errorf("%d records are left out, %v, and the result is\n%swant\n%s", leftOut, err, got.Append(nil, m.Format, 0, got.Records()), want)
 	}
-	m.Filter, m.Format, m.Split.Objects = nil, operator.JSON, false
+	m.Filter, m.Format, m.Split.Annotate = nil, operator.JSON, ""
 	if got, leftOut, err := Results(&m, body, texts, nil); err != nil || leftOut != 0 || got.Records() != len(texts) {
 		t.Errorf("without a filter, %d records are in the result and %d are left out, %v", got.Records(), leftOut, err)
 	}

@@ -57,7 +57,7 @@ func (f form) messages(ops []operator.Operator) memory.Messages {
 		m.Split = frame.Splitter{Framing: f.framing, Field: f.field, MaxRecords: frame.DefaultMaxRecords, MaxBytes: frame.DefaultMaxBytes}
 	}
 	if f.format == operator.Annotated {
-		m.AnnotateAs, m.Split.Objects = annotation, true
+		m.Split.Annotate = annotation
 	}
 	if f.filter != "" {
 		var err error

@@ -328,7 +328,7 @@ func ExceedsBatch(bytes, batch int) string {
 func (m *Unpacked) describe() {
 	m.Table.Reset(m.u.Operators, m.Records())
 	m.Table.Keep(m.u.Split.Keep, &m.split)
-	m.Table.Annotate(m.u.AnnotateAs)
+	m.Table.Annotate(m.u.Split.Annotate)
 	for i := range m.Records() {
 		m.Table.SetLength(i, m.split.Length(i))
 	}
