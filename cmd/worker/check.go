@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
@@ -22,6 +23,7 @@ import (
 	"millrace/internal/ingest"
 	"millrace/internal/ingest/embedded"
 	"millrace/internal/ingest/finding"
+	"millrace/internal/ingest/lease"
 	"millrace/internal/ingest/natsconn"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/memory"
@@ -186,6 +188,7 @@ func checkNATS(ctx context.Context, cfg *config.Config, devices opened) []findin
 	topo := options.Topology
 	findings = append(findings, checkMessages(cfg, devices, nc.MaxPayload(), ingest.ConsumerSettings(ctx, nc, topo))...)
 	findings = append(findings, topology.Inspect(ctx, nc, topo, use(cfg, devices.count, devices.states))...)
+	findings = append(findings, checkStates(ctx, cfg, nc, topo)...)
 	findings = append(findings, checkField(ctx, cfg, nc, &options)...)
 	if cfg.Provision {
 		for i := range findings {
@@ -195,6 +198,15 @@ func checkNATS(ctx context.Context, cfg *config.Config, devices opened) []findin
 		}
 	}
 	return topology.ExplainCommands(findings)
+}
+
+// checkStates compares the settings of states with those of the states that the result stream has.
+func checkStates(ctx context.Context, cfg *config.Config, nc *nats.Conn, t topology.Topology) []finding.Finding {
+	js, err := t.API.New(nc)
+	if err != nil {
+		return nil // topology.Inspect reports the same error
+	}
+	return lease.InspectSpec(ctx, js, t, stateOptions(cfg))
 }
 
 // checkEmbedded checks that the embedded server can start.

@@ -24,10 +24,10 @@ func (a *app) openState() (err error) {
 // operator. partition is the memory of one partition's state. Call it after the pipelines on the devices are admitted. The devices may be
 // closed.
 func stateSettings(cfg *config.Config, budget *memory.Process, devices []device.Device, partition device.StateMemory) (*lease.StateOptions, error) {
-	if cfg.Stateful() == nil {
+	s := stateOptions(cfg)
+	if s == nil {
 		return nil, nil
 	}
-	s := &lease.StateOptions{Operator: cfg.Stateful(), Records: cfg.State.Records, Bytes: int64(cfg.State.Bytes), Begin: cfg.State.Lost == "begin", Standby: cfg.State.Standby}
 	if devices[0].Info().Kind != "cuda" {
 		err := budget.AdmitStates(s.Bytes)
 		s.Bytes = budget.States
@@ -44,6 +44,14 @@ func stateSettings(cfg *config.Config, budget *memory.Process, devices []device.
 		states = min(states, s.Bytes/partition.Device*int64(len(devices)))
 	}
 	return s, budget.AdmitPinnedStates(states * partition.Pinned)
+}
+
+// stateOptions returns the settings of the states of a stateful operator, as they are configured. It returns nil without such an operator.
+func stateOptions(cfg *config.Config) *lease.StateOptions {
+	if cfg.Stateful() == nil {
+		return nil
+	}
+	return &lease.StateOptions{Operator: cfg.Stateful(), Records: cfg.State.Records, Bytes: int64(cfg.State.Bytes), Begin: cfg.State.Lost == "begin", Standby: cfg.State.Standby}
 }
 
 // partitionState returns the memory of the state of one partition on the device that needs the most. It is zero without a stateful operator, or

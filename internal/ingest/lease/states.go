@@ -79,7 +79,7 @@ func newStates(o *Options) (*states, error) {
 	}
 	s := &states{
 		StateOptions: o.State, o: o, pipes: o.Pipes, log: o.Log, copies: map[int]*replica{}, freed: make(chan struct{}),
-		spec: fmt.Sprintf("%v of %d records in each of %d partitions", o.State.Operator, o.State.Records, o.Topology.Partitions),
+		spec: stateSpec(o.State.Operator, o.State.Records, o.Topology.Partitions),
 		lastMarker: func(ctx context.Context, p int) (store.StoredMarker, error) {
 			return results.LastMarker(ctx, o.Results, p)
 		},
@@ -112,15 +112,13 @@ func (s *states) checkSpec(ctx context.Context) error {
 		return nil
 	}
 	for attempt := 1; ; attempt++ {
-		last, err := results.LastState(ctx, s.o.Results)
-		switch {
-		case err == nil && (last == nil || last.Spec == s.spec):
+		err := compareSpec(ctx, s.o.JS, s.o.Topology, s.spec)
+		switch isLost := errors.As(err, new(*statelog.LostError)); {
+		case isLost && s.Begin:
+			s.log.Warn(stateLost, "error", err)
 			return nil
-		case err == nil && s.Begin:
-			s.log.Warn(stateLost, "error", statelog.OtherSpec(last.Spec, s.spec))
-			return nil
-		case err == nil:
-			return statelog.OtherSpec(last.Spec, s.spec)
+		case isLost || err == nil:
+			return err
 		}
 		s.log.Warn("can't compare this worker's settings with those of the partitions' states; trying again", "error", err)
 		if !retry.Sleep(ctx, retry.Delay(attempt)) {
@@ -128,9 +126,6 @@ func (s *states) checkSpec(ctx context.Context) error {
 		}
 	}
 }
-
-// stateLost is the warning with Begin.
-const stateLost = "the state of a partition is lost, and an empty one begins: records that came before are no longer known"
 
 // reserve waits until there is memory for the state of partition p, and keeps it until free. It returns false if ctx ends first.
 func (s *states) reserve(ctx context.Context, p int) bool {

@@ -152,44 +152,44 @@ func letterStore(ctx context.Context, w *Writer, partition int) (s store.Markers
 // commitStream returns the stream with settings c as the store of a partition's commit markers.
 func commitStream(w *Writer, c jetstream.StreamConfig, partition int) *store.Stream {
 	return &store.Stream{
-		Name: c.Name, Subject: commitSubject(w, c.Name, partition),
+		Name: c.Name, Subject: commitSubject(w.o.Topology, c.Name, partition),
 		Rollup: c.Retention == jetstream.WorkQueuePolicy && c.AllowRollup, Publisher: w.singles, JS: w.js,
 	}
 }
 
 // commitSubject returns the subject of a partition's commit markers in a stream.
-func commitSubject(w *Writer, stream string, partition int) string {
-	return topology.CommitSubject(w.o.CommitPrefix, stream, w.o.Stream, w.o.Consumer, partition)
+func commitSubject(t topology.Topology, stream string, partition int) string {
+	return topology.CommitSubject(t.CommitPrefix, stream, t.Stream, t.Consumer, partition)
 }
 
 // LastMarker returns the last commit marker of a partition in the result stream.
 func LastMarker(ctx context.Context, w *Writer, partition int) (store.StoredMarker, error) {
-	s := store.Stream{Name: w.o.ResultStream, Subject: commitSubject(w, w.o.ResultStream, partition), JS: w.js}
+	s := store.Stream{Name: w.o.ResultStream, Subject: commitSubject(w.o.Topology, w.o.ResultStream, partition), JS: w.js}
 	return s.Last(ctx)
 }
 
 // LastState returns the newest state that markers of this deployment's partitions describe, whatever the number of partitions was. It returns
-// nil if there is none, or only of an input stream that was deleted since.
-func LastState(ctx context.Context, w *Writer) (*store.State, error) {
-	inputs, err := w.js.Stream(ctx, w.o.Stream)
+// nil if there is none, or only of an input stream that was deleted since. t is the deployment.
+func LastState(ctx context.Context, js jetstream.JetStream, t topology.Topology) (*store.State, error) {
+	inputs, err := js.Stream(ctx, t.Stream)
 	if err != nil {
-		return nil, fmt.Errorf("look up the input stream %q: %w", w.o.Stream, err)
+		return nil, fmt.Errorf("look up the input stream %q: %w", t.Stream, err)
 	}
-	stream, err := w.js.Stream(ctx, w.o.ResultStream)
+	stream, err := js.Stream(ctx, t.ResultStream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("look up the result stream %q: %w", w.o.ResultStream, err)
+		return nil, fmt.Errorf("look up the result stream %q: %w", t.ResultStream, err)
 	}
-	first := commitSubject(w, w.o.ResultStream, 0)
+	first := commitSubject(t, t.ResultStream, 0)
 	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(first[:strings.LastIndexByte(first, '.')]+".*"))
 	if err != nil {
-		return nil, fmt.Errorf("list the commit markers in stream %q: %w", w.o.ResultStream, err)
+		return nil, fmt.Errorf("list the commit markers in stream %q: %w", t.ResultStream, err)
 	}
 	newest := store.StoredMarker{}
 	for subject := range info.State.Subjects {
-		s := store.Stream{Name: w.o.ResultStream, Subject: subject, JS: w.js}
+		s := store.Stream{Name: t.ResultStream, Subject: subject, JS: js}
 		last, err := s.Last(ctx)
 		if err != nil {
 			return nil, err

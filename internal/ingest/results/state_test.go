@@ -172,7 +172,7 @@ func (r *stateRig) lease(partition int, owner string, wrap func(store.Markers) s
 	var stream store.Markers = commitStream(r.w, c, partition)
 	letters, _, err := letterStore(r.Ctx(), r.w, partition)
 	natstest.OK(r, err)
-	markers := commitSubject(r.w, "RESULTS", partition)
+	markers := commitSubject(r.w.o.Topology, "RESULTS", partition)
 	o := store.ChainOptions{
 		Owner: owner, Created: r.Stream("INGEST").CachedInfo().Created, Way: r.way,
 		Again: func(context.Context, store.Markers, int, error) bool { return false },
@@ -192,7 +192,7 @@ func (r *stateRig) lease(partition int, owner string, wrap func(store.Markers) s
 func (r *stateRig) restore(c *Commits, partition int) (*statelog.Replica, error) {
 	r.Helper()
 	state := natstest.Must(neardup.NewState(r.parameters(), stateBatch))(r)
-	replica := statelog.NewReplica(state, "a state", &storedLog{r, statelog.Subject(commitSubject(r.w, "RESULTS", partition))})
+	replica := statelog.NewReplica(state, "a state", &storedLog{r, statelog.Subject(commitSubject(r.w.o.Topology, "RESULTS", partition))})
 	return replica, c.Restore(r.Ctx(), replica, stateBatch, false)
 }
 

@@ -92,8 +92,11 @@ type Source interface {
 type LostError struct{ Cause error }
 
 func (e *LostError) Error() string {
-	return e.Cause.Error() + "; restore the settings or what is missing, or set MILLRACE_STATE_LOST=begin for one start: an empty state then begins, which knows no earlier record"
+	return e.Cause.Error() + "; " + LostAdvice
 }
+
+// LostAdvice says what to do about a LostError.
+const LostAdvice = "restore the settings or what is missing, or set MILLRACE_STATE_LOST=begin for one start: an empty state then begins, which knows no earlier record"
 
 // Unwrap returns the cause.
 func (e *LostError) Unwrap() error { return e.Cause }
