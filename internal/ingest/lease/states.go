@@ -39,7 +39,7 @@ type states struct {
 	waiting int              // partitions for which reserve waits
 }
 
-// replica is a partition's replica. A lease that holds it uses it, and otherwise the goroutine that follows the logs.
+// replica is a partition's replica. Either a lease holds it, or the goroutine that follows the logs updates it.
 type replica struct {
 	held bool              // whether a lease holds it, or is about to; guarded by states.mu
 	last device.StateStats // figures at the last reading; guarded by states.reading
@@ -104,8 +104,8 @@ func newStates(o *Options) (*states, error) {
 	return s, nil
 }
 
-// checkSpec returns a *statelog.LostError if this deployment's last state depends on something else than this worker's states, for example on
-// another number of partitions. restore would notice only if the partition had a state before: a subject may have moved to a partition
+// checkSpec returns a *statelog.LostError if this deployment's last state doesn't depend on the same settings as this worker's states, for example on
+// the same number of partitions. restore would notice only if the partition had a state before: a subject may have moved to a partition
 // that had none. With Begin, checkSpec only warns. It asks again until the server answers or ctx ends.
 func (s *states) checkSpec(ctx context.Context) error {
 	if s == nil {
@@ -237,7 +237,7 @@ func (s *states) figures() (f StateFigures) {
 	defer s.reading.Unlock()
 	f.Waiting, f.Decided, f.Hits = s.waiting, s.decided, s.hits
 	for _, r := range s.copies {
-		if r.tryLock() { // otherwise the last figures do
+		if r.tryLock() { // if it is locked, the last figures are used
 			if r.Replica != nil {
 				r.last = r.State().Stats()
 			}
@@ -436,10 +436,10 @@ func (s *states) catchUp(ctx context.Context, p int, r *replica) error {
 	return r.CatchUp(ctx, last.At, last.State)
 }
 
-// errUndecided means that a replica has decisions that are neither stored nor can be undone.
+// errUndecided means that a replica has decisions that are not stored and that it can't undo.
 var errUndecided = errors.New("the state has decisions that are not stored")
 
-// isUnusable reports whether a replica can't go on after an error. After others, for example of the connection, it reads on from where it was.
+// isUnusable reports whether a replica can't continue after err. After other errors, for example of the connection, it reads on from its position.
 func isUnusable(err error) bool {
 	return errors.As(err, new(*statelog.LostError)) || errors.Is(err, errUndecided) || errors.As(err, new(*device.Error))
 }

@@ -14,7 +14,7 @@ import (
 type Judge struct {
 	evidence map[*streams.Pipeline]*evidence
 	limit    int                // number of deliveries or failures after which a payload is given up; see evidence.rule
-	progress *inflight.Progress // the worker's, which includes batches that succeed
+	progress *inflight.Progress // progress of the worker; computed batches are progress
 	log      *slog.Logger
 }
 

@@ -38,7 +38,7 @@ type Options struct {
 
 	Log      *slog.Logger
 	Observer Observer
-	Progress *inflight.Progress // the worker's, which includes stored results
+	Progress *inflight.Progress // progress of the worker; stored results are progress
 
 	// Stored is called each time the result of an input is stored, before Observer.Settled. Tests use it to identify inputs. It
 	// may be nil.

@@ -103,7 +103,7 @@ func (e *LostError) Unwrap() error { return e.Cause }
 
 func lost(format string, args ...any) error { return &LostError{fmt.Errorf(format, args...)} }
 
-// OtherSpec returns the LostError of a state that depends on something else than a worker's states.
+// OtherSpec returns the LostError of a state that doesn't depend on the same settings as a worker's states.
 func OtherSpec(state, worker string) error {
 	return lost("the state belongs to %s, and this worker is set to %s", state, worker)
 }
