@@ -27,7 +27,7 @@ func (e *modelLease) limit() int {
 // submit computes a batch at once. The scheduler determines its outcome.
 func (e *modelLease) submit(b *leaseBatch) {
 	g, device := b.group, e.w.device
-	e.w.m.submits(e, g.Source(0).Sequence)
+	e.w.m.submits(e, g)
 	if g.Open() != nil {
 		e.w.m.did("spread over batches")
 	}

@@ -79,6 +79,9 @@ func (e *modelLease) openCommits(ctx context.Context, p results.Partition) (leas
 	if !m.once {
 		return nil, nil
 	}
+	m.notes.Lock()
+	e.opened = m.steps
+	m.notes.Unlock()
 	o := store.ChainOptions{Owner: fmt.Sprint(e.w.id, " ", e.n), Created: time.Unix(1, 0), Way: m.way, Again: func(context.Context, store.Markers, int, error) bool { return true }, Start: store.Position{Sequence: p.Floor}, LookUp: p.Delivered, Entry: m.entry()}
 	of, letters, err := store.OpenChains(ctx, o, &modelStore{e: e, chain: &m.server.chains[0]}, &modelStore{e: e, chain: &m.server.chains[1]})
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"millrace/internal/device"
 	"millrace/internal/frame"
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/pull"
 	"millrace/internal/ingest/store"
 )
@@ -69,7 +70,7 @@ func (m *leaseModel) mishap() {
 	case 1, 2:
 		m.did("frozen")
 		m.note("%s freezes", w.id)
-		w.frozenUntil = m.steps + m.random.IntN(150)
+		w.frozenUntil = m.steps + m.random.IntN([]int{150, 150, 600}[m.random.IntN(3)])
 	case 3, 4, 5:
 		m.did("cut")
 		m.note("%s is cut off", w.id)
@@ -230,18 +231,33 @@ func (m *leaseModel) held(e *modelLease, d *modelMessage) {
 
 func (m *leaseModel) acknowledging(e *modelLease, d *modelMessage) {
 	m.note("%s acknowledges %d of %d", e.w.id, d.number, d.sequence)
+	e.l.acks.mu.Lock()
+	for s := range e.l.acks.receipts {
+		if s <= d.sequence {
+			m.violate("%s keeps the token of input %d", e.w.id, s)
+		}
+	}
+	e.l.acks.mu.Unlock()
 	m.notes.Lock()
-	if m.calm {
+	if m.calm && !m.readministered { // after a reset, the server may ignore acknowledgements
 		m.clean[e] = max(m.clean[e], d.sequence)
 	}
 	m.notes.Unlock()
 }
 
-// submits checks that the annotation of a payload that ran alone is gone before its owner computes another one. With faults,
-// an annotation may arrive late.
-func (m *leaseModel) submits(e *modelLease, sequence uint64) {
+// submits checks that a lease with commit markers computes no input that was settled before the lease began. It also checks
+// that the annotation of a payload that ran alone is gone before its owner computes another one. With faults, an annotation
+// may arrive late.
+func (m *leaseModel) submits(e *modelLease, g *inflight.Batch) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	for i := range g.Items {
+		d := &g.Items[i]
+		if at, stored := m.server.storedAt[d.Sequence]; stored && at < e.opened && !d.Done {
+			m.violate("lease %d of %s computes input %d, which has been settled since step %d", e.n, e.w.id, d.Sequence, at)
+		}
+	}
+	sequence := g.Source(0).Sequence
 	alone, _, _ := strings.Cut(m.server.metadata[annotationAlone], " ")
 	if !m.faults && alone != "" && alone != fmt.Sprint(sequence) && !e.w.dead && m.server.metadata[annotationOwner] == e.w.id {
 		m.violate("%s computes input %d while the annotations name %s", e.w.id, sequence, alone)
@@ -280,6 +296,7 @@ func (m *leaseModel) ended(e *modelLease, err error) {
 		calm, m.lapsed = false, false // the pin expired because of faults in the second part
 	}
 	m.notes.Unlock()
+	calm = calm && !(m.readministered && errors.Is(err, errReset))
 	if calm && !e.w.isGone() && !e.repaired && !errors.Is(err, errHeldBack) {
 		m.violate("lease %d of %s ends while nothing is wrong: %v", e.n, e.w.id, err)
 	}

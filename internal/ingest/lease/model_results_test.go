@@ -81,14 +81,19 @@ var (
 	errModelFull    = &jetstream.APIError{ErrorCode: 10077, Description: "the stream has no room"}
 )
 
-// Publish implements store.Publisher. Messages that are too long in transit are lost, because package results assumes that.
+// Publish implements store.Publisher. It may send messages until the deadline of ctx. Messages that are too long in transit are lost,
+// because package results assumes that.
 func (p *modelPublisher) Publish(ctx context.Context, msgs []*nats.Msg, dst []store.Answer) []store.Answer {
 	if len(msgs) == 0 {
 		return dst
 	}
-	m, sent, arrival := p.w.m, modelSent(msgs), time.Now().Add(p.w.m.window-store.PublishFor(p.w.m.window))
+	m, sent, transit := p.w.m, modelSent(msgs), p.w.m.window-store.PublishFor(p.w.m.window)
 	err, answers, first := context.DeadlineExceeded, make([]store.Answer, len(msgs)), p.e.storing(msgs)
 	if deadline, ok := ctx.Deadline(); !ok || time.Now().Before(deadline) {
+		arrival := deadline.Add(transit)
+		if !ok {
+			arrival = time.Now().Add(transit)
+		}
 		err = p.w.call(ctx, publishCall+store.IDOf(msgs[0].Header), false, func() error {
 			if time.Now().After(arrival) {
 				m.did("request lost")

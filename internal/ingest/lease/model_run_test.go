@@ -144,6 +144,17 @@ func (m *leaseModel) calmDown() {
 	m.notes.Unlock()
 }
 
+// resetTo resets the consumer under its owner, like an administrator. The inputs from sequence on are delivered again.
+func (m *leaseModel) resetTo(sequence uint64) {
+	m.mu.Lock()
+	m.server.reset(sequence)
+	m.mu.Unlock()
+	m.notes.Lock()
+	m.readministered = true
+	clear(m.clean)
+	m.notes.Unlock()
+}
+
 // handOvers runs the third part, in which the partition moves from worker to worker.
 func (m *leaseModel) handOvers() {
 	s := m.server
@@ -153,7 +164,12 @@ func (m *leaseModel) handOvers() {
 		m.mu.Lock()
 		m.give(m.workers[slot])
 		m.mu.Unlock()
-		m.until(fmt.Sprintf("the floor comes to %d", goal), func() bool { return s.floorSequence >= goal })
+		reached := func() bool { return s.floorSequence >= goal }
+		m.until(fmt.Sprintf("the floor comes to %d", goal), reached)
+		if m.random.IntN(12) == 0 {
+			m.resetTo(goal)
+			m.until(fmt.Sprintf("the floor comes to %d again", goal), reached)
+		}
 		m.mu.Lock()
 		m.take(m.workers[slot])
 		m.mu.Unlock()
@@ -167,7 +183,7 @@ func (m *leaseModel) handOvers() {
 			m.violate("input %d has no result", in)
 		}
 	}
-	if len(s.pending) > 0 || s.pin != "" {
+	if len(s.pending) > 0 || s.pin != "" && !m.readministered {
 		m.violate("in the end %d inputs are not acknowledged, and the pin is %q", len(s.pending), s.pin)
 	}
 }

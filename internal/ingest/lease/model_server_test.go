@@ -220,7 +220,7 @@ func (s *modelServer) receiver() *modelPull {
 	}
 	p := asking[s.m.random.IntN(len(asking))]
 	if s.pin == "" {
-		if s.m.calm && p.leaving && p.e.holds {
+		if s.m.calm && !s.m.readministered && p.leaving && p.e.holds {
 			s.m.violate("%s has left, and is pinned", p.w.id)
 		}
 		s.pins++

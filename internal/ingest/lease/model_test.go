@@ -107,12 +107,13 @@ type leaseModel struct {
 	lossy  bool // whether the last acknowledgement was lost
 	active int  // number of leases that have not ended
 
-	notes  sync.Mutex // guards the following fields, and steps and calm
-	counts map[string]int
-	trace  []string
-	broken string
-	calmAt time.Time // start of the third part
-	lapsed bool      // whether a pin has expired in the third part that was not renewed there
+	notes          sync.Mutex // guards the following fields, and steps and calm
+	counts         map[string]int
+	trace          []string
+	broken         string
+	calmAt         time.Time // start of the third part
+	readministered bool      // whether an administrator has reset the consumer in the third part
+	lapsed         bool      // whether a pin has expired in the third part that was not renewed there
 
 	messages        map[uint64]*modelInput
 	failing, lethal map[uint32]bool // by checksum of a record

@@ -64,6 +64,7 @@ type modelLease struct {
 	knowsOther bool   // whether another client's pin was in the last consumer info
 	packs      int    // number of batches; only the submitter uses it
 	first      uint64 // first input of the batch that is being stored, or 0
+	opened     int    // step before it took over the commit markers; 0 without them
 }
 
 // run holds leases whenever this worker should own the partition, like Exclusive.keep and Exclusive.hold.

@@ -42,7 +42,7 @@ func TestWhatWasSettledIsAcknowledgedAgain(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotProcessedHoldsNoMemory covers a delete marker, and an input that is in flight or settled already.
+// TestWhatIsNotProcessedHoldsNoMemory covers a delete marker, an input that is in flight or settled already, and unread inputs.
 func TestWhatIsNotProcessedHoldsNoMemory(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 0)
@@ -67,6 +67,16 @@ func TestWhatIsNotProcessedHoldsNoMemory(t *testing.T) {
 	admit("an input in flight", input, false)
 	src.ends.ledger.done(&first)
 	admit("a settled input", input, false)
+	before := src.o.Pool.Memory().Used
+	r.publish(1, document)
+	src.ends.leave(admit("an unread input", r.input(), true))
+	src.ends.giveBackUnread()
+	if used := src.o.Pool.Memory().Used; used != before {
+		t.Errorf("%d bytes are held for unread inputs", used-before)
+	}
+	if d := r.input(); d.NumDelivered != 2 {
+		t.Errorf("an unread input comes as delivery %d, want 2", d.NumDelivered)
+	}
 }
 
 // TestBacklogCountsWhatIsUnderWay shows that delivered and unacknowledged messages are reported in addition to

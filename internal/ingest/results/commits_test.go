@@ -118,6 +118,8 @@ type keptStream struct {
 	stored []*nats.Msg // messages from sequence 1 on; nil for a marker
 	last   store.StoredMarker
 	tries  int // number of messages that the stream has got
+
+	delivered uint64 // last input that was delivered before the first marker
 	// refuse returns the reason for which the stream refuses a message and all later ones of its batch. If refuse is
 	// nil, the stream accepts all messages.
 	refuse func(*nats.Msg) error
@@ -168,7 +170,7 @@ func (s *keptStream) ids() (ids []string) {
 func (r *rig) commits(w *Writer, s *keptStream) *Commits {
 	r.Helper()
 	again := func(context.Context, store.Markers, int, error) bool { return true }
-	o := store.ChainOptions{Owner: "owner", Created: time.Unix(1, 0), Way: store.Fast, Again: again}
+	o := store.ChainOptions{Owner: "owner", Created: time.Unix(1, 0), Way: store.Fast, Again: again, LookUp: s.delivered}
 	results, _, err := store.OpenChains(r.Ctx(), o, s, nil)
 	natstest.OK(r, err)
 	c := NewCommits(w, results, nil)
@@ -227,22 +229,25 @@ func TestAResultThatIsCommittedLateSaysSo(t *testing.T) {
 	}
 }
 
-// TestACommitOfAKnownResultIsLookedUp shows that a result isn't sent again after the server refuses an atomic batch
-// because of its id.
+// TestACommitOfAKnownResultIsLookedUp shows that a result of a worker without markers isn't stored again. It is looked up at once if
+// the input was delivered before the first marker, and otherwise after the server has refused an atomic batch because of its id.
 func TestACommitOfAKnownResultIsLookedUp(t *testing.T) {
 	t.Parallel()
-	r, w := newRig(t, nil)
-	b, s := r.payloads(1), &keptStream{}
-	r.Put(&nats.Msg{Subject: "results.web.0", Header: ResultHeader(&b.Items[0], "crc32c")})
-	s.refuse = func(*nats.Msg) error {
-		if s.tries > 1 {
-			return nil
+	for delivered, tries := range map[uint64]int{0: 1, 1: 0} {
+		r, w := newRig(t, nil)
+		b, s := r.payloads(1), &keptStream{delivered: delivered}
+		b.Items[0].First = false
+		r.Put(&nats.Msg{Subject: "results.web.0", Header: ResultHeader(&b.Items[0], "crc32c")})
+		s.refuse = func(*nats.Msg) error {
+			if s.tries > 1 {
+				return nil
+			}
+			return &jetstream.APIError{Code: 400, ErrorCode: 10201} // nats-server: the batch has a known id
 		}
-		return &jetstream.APIError{Code: 400, ErrorCode: 10201} // nats-server: the batch has a known id
-	}
-	r.settle(w, s, b)
-	if ids := s.ids(); s.tries != 1 || len(ids) > 0 || !b.IsSettled(0) {
-		t.Errorf("a stream that knows a result has got it %d times, and stored %q; settled: %v", s.tries, ids, b.IsSettled(0))
+		r.settle(w, s, b)
+		if ids := s.ids(); s.tries != tries || len(ids) > 0 || !b.IsSettled(0) {
+			t.Errorf("delivered up to %d: a stream that knows a result has got it %d times, and stored %q; settled: %v", delivered, s.tries, ids, b.IsSettled(0))
+		}
 	}
 }
 

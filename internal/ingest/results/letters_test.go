@@ -2,6 +2,7 @@ package results
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -52,7 +53,7 @@ func TestAKeptInputHasAnID(t *testing.T) {
 }
 
 // TestTheWindowOfDeadLettersIsThatOfTheirStream uses a shorter window for dead letters than for results. A dead
-// letter older than its window is looked up and not stored again.
+// letter older than its window is looked up and not stored again, and a later one is published only while the stream knows its id.
 func TestTheWindowOfDeadLettersIsThatOfTheirStream(t *testing.T) {
 	t.Parallel()
 	r, _ := newRig(t, func(c *jetstream.StreamConfig) { c.Subjects, c.Duplicates = []string{"results.>"}, 2*time.Hour })
@@ -65,6 +66,25 @@ func TestTheWindowOfDeadLettersIsThatOfTheirStream(t *testing.T) {
 	if n := len(r.Stored("DEAD")); n != 1 {
 		t.Errorf("%d dead letters are stored, want 1", n)
 	}
+	timed := &timedPublisher{Publisher: w.server.Again}
+	w.server.Again = timed
+	d = r.input(2, []byte("payload"))
+	d.Cleared = time.Now().Add(-10 * time.Second)
+	natstest.OK(t, w.PublishDeadLetter(r.Ctx(), &d, TooLarge, errors.New("too large")))
+	if want := d.Cleared.Add(store.PublishFor(time.Minute)); !timed.until.Equal(want) {
+		t.Errorf("a dead letter is published until %v, want %v", timed.until, want)
+	}
+}
+
+// timedPublisher keeps the deadline of the last messages.
+type timedPublisher struct {
+	store.Publisher
+	until time.Time
+}
+
+func (p *timedPublisher) Publish(ctx context.Context, msgs []*nats.Msg, dst []store.Answer) []store.Answer {
+	p.until, _ = ctx.Deadline()
+	return p.Publisher.Publish(ctx, msgs, dst)
 }
 
 // TestEachRecordLetterIsStoredInItsOwnForm publishes several dead letters together. Some are too large with the
