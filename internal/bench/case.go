@@ -193,7 +193,7 @@ func (c *Case) Pace(turn time.Duration, minimum, maximum int, run func(n int) (t
 		if fits <= 2 || n == maximum {
 			c.times = min(max(int(float64(n)*fits), minimum), maximum)
 		}
-		n = min(int(float64(n)*min(fits, 4)), maximum)
+		n = min(int(float64(n)*min(fits, 16)), maximum)
 	}
 	return c.times, nil
 }

@@ -2,6 +2,9 @@ package textframes
 
 import (
 	"encoding/binary"
+	"runtime"
+	"sync"
+	"sync/atomic"
 
 	"millrace/internal/operator"
 	"millrace/internal/operator/neardup"
@@ -29,14 +32,21 @@ func NewVerdicts(ops []operator.Operator, records int) *Verdicts {
 	return nil
 }
 
-// Keys returns the keys of each record. Several goroutines may call it.
+// Keys returns the keys of each record. It uses all cores, because the reference is slow. Several goroutines may call it.
 func (v *Verdicts) Keys(records [][]byte) [][]uint64 {
 	keys := make([][]uint64, len(records))
-	for i, r := range records {
-		for k := v.kernel.AppendReference(nil, r); len(k) > 0; k = k[neardup.KeyBytes:] {
-			keys[i] = append(keys[i], binary.LittleEndian.Uint64(k))
-		}
+	var next atomic.Int64
+	var running sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		running.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(records)); i = next.Add(1) - 1 {
+				for k := v.kernel.AppendReference(nil, records[i]); len(k) > 0; k = k[neardup.KeyBytes:] {
+					keys[i] = append(keys[i], binary.LittleEndian.Uint64(k))
+				}
+			}
+		})
 	}
+	running.Wait()
 	return keys
 }
 

@@ -237,7 +237,6 @@ type keyBatches struct {
 	records    int // of a batch
 
 	positions []neardup.Position // memory for a batch
-	keys      []uint64
 	bytes     []byte
 }
 
@@ -252,23 +251,17 @@ func (r *replay) newBatches(seed uint64, n int) *keyBatches {
 // batch returns the positions and keys of batch i. They are valid until the next call.
 func (b *keyBatches) batch(i int) (positions []neardup.Position, keys []byte) {
 	random := rand.New(rand.NewPCG(b.seed, uint64(i)))
-	bands := b.parameters.Bands
-	signature := make([]uint32, bands*b.parameters.Rows)
-	b.keys = b.keys[:0]
+	bands, stride := b.parameters.Bands, b.parameters.Bands*neardup.KeyBytes
+	some := b.parameters.AppendKeys(nil, make([]uint32, bands*b.parameters.Rows))
+	b.bytes = b.bytes[:0]
 	for r := range b.records {
 		b.positions[r] = neardup.Position{Sequence: uint64(i + 1), Record: uint64(r)}
-		for band := range bands {
-			signature[band*b.parameters.Rows] = random.Uint32()
-			signature[(band+1)*b.parameters.Rows-1] = random.Uint32()
+		for _, key := range some { // only its lowest byte contains the band
+			b.bytes = binary.LittleEndian.AppendUint64(b.bytes, key^random.Uint64()<<8)
 		}
-		b.keys = b.parameters.AppendKeys(b.keys, signature)
 		if r > 0 && random.Float64() < copiesShare {
-			copy(b.keys[r*bands:][:bands*3/4], b.keys[random.IntN(r)*bands:])
+			copy(b.bytes[r*stride:][:bands*3/4*neardup.KeyBytes], b.bytes[random.IntN(r)*stride:])
 		}
-	}
-	b.bytes = b.bytes[:0]
-	for _, key := range b.keys {
-		b.bytes = binary.LittleEndian.AppendUint64(b.bytes, key)
 	}
 	return b.positions, b.bytes
 }
