@@ -14,16 +14,16 @@ import (
 // Batcher packs deliveries into batches of a pipeline, one batch at a time. Batches that fill at the same time would be
 // smaller.
 type Batcher struct {
-	packing     sync.Mutex // held while a goroutine fills a batch, but not during the submission
-	pool        *Pool
-	Pipe        *streams.Pipeline
-	in          *Queue
-	linger      time.Duration
-	Window      *Window
-	freed       <-chan struct{} // signalled when the window has space
-	timer       *time.Timer     // stopped, or running for the batch that is being filled
-	MaxMessages int             // maximum number of messages per batch; 0 means no limit
-	unread      func(Delivery)  // receives deliveries that are not packed
+	packing  sync.Mutex // held while a goroutine fills a batch, but not during the submission
+	pool     *Pool
+	Pipe     *streams.Pipeline
+	in       *Queue
+	linger   time.Duration
+	Window   *Window
+	freed    <-chan struct{} // signalled when the window has space
+	timer    *time.Timer     // stopped, or running for the batch that is being filled
+	messages int             // maximum number of messages in the batch that is being filled; 0 means no limit
+	unread   func(Delivery)  // receives deliveries that are not packed
 
 	carry    Delivery // the delivery that did not fit into the last batch
 	carrying bool
@@ -51,9 +51,9 @@ func (f *Batcher) Reserve(ctx context.Context) (*Batch, error) {
 	return g, err
 }
 
-// Next fills the batch that Reserve returned as g. The returned batch is nil if there are no more deliveries or the
-// pipeline has ended.
-func (f *Batcher) Next(g *Batch) (*streams.Batch, streams.CloseReason, error) {
+// Next fills the batch that Reserve returned as g with up to the given number of messages, where 0 means no limit. The returned batch is nil if there are no more
+// deliveries or the pipeline has ended.
+func (f *Batcher) Next(g *Batch, messages int) (*streams.Batch, streams.CloseReason, error) {
 	f.packing.Lock()
 	defer f.packing.Unlock()
 	first, ok := f.first()
@@ -68,6 +68,7 @@ func (f *Batcher) Next(g *Batch) (*streams.Batch, streams.CloseReason, error) {
 		f.leave(first)
 		return nil, 0, err
 	}
+	f.messages = messages
 	f.pack(b, g, first)
 	return b, f.fill(b, g), nil
 }
@@ -145,7 +146,7 @@ func (f *Batcher) fill(b *streams.Batch, g *Batch) streams.CloseReason {
 		if f.carrying {
 			return streams.ClosedByBytes
 		}
-		if f.MaxMessages > 0 && g.Messages() >= f.MaxMessages {
+		if f.messages > 0 && g.Messages() >= f.messages {
 			return streams.ClosedByCount
 		}
 		select {

@@ -159,7 +159,7 @@ func TestOneBatchFillsAtATime(t *testing.T) {
 				return
 			}
 			ready <- struct{}{}
-			b, _, err := f.Next(g)
+			b, _, err := f.Next(g, 0)
 			if err != nil {
 				t.Error(err)
 				return

@@ -59,7 +59,7 @@ func packThree() (err error) {
 	if err != nil {
 		return err
 	}
-	filled, why, err := batcher.Next(batch)
+	filled, why, err := batcher.Next(batch, 0)
 	if err != nil {
 		return err
 	}

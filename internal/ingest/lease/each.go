@@ -33,8 +33,8 @@ const (
 	deadLetterWindow = 64
 )
 
-func newEach(l *inputs) *each {
-	return &each{inputs: l, ledger: newLedger(), confirming: make(chan struct{}, confirmAtOnce), deadLetters: make(chan struct{}, deadLetterWindow)}
+func newEach(i *inputs) *each {
+	return &each{inputs: i, ledger: newLedger(), confirming: make(chan struct{}, confirmAtOnce), deadLetters: make(chan struct{}, deadLetterWindow)}
 }
 
 func (e *each) take(d *inflight.Delivery) verdict { return e.ledger.take(d) }

@@ -2,6 +2,7 @@ package lease
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -11,16 +12,30 @@ import (
 	"millrace/internal/streams"
 )
 
-// inputs has what a lease does with its inputs, from their delivery to their acknowledgement. It is the same in both delivery modes.
-// What differs is in two policies, acknowledger and blame.
+// inputs takes the inputs of a lease from their delivery to their acknowledgement. It is the same in both delivery modes. What differs is in
+// its policies.
 type inputs struct {
 	o      *Options
 	server leaseServer
 	store  resultStore
-	ack    acknowledger
-	blame  blame
-	queue  queue
 	log    *slog.Logger
+
+	pulls pullPolicy
+	queue queue
+	blame blame
+	ack   acknowledger
+}
+
+// pullPolicy is the policy by which a lease pulls. partition implements it for exclusive delivery, and source for shared delivery.
+type pullPolicy interface {
+	// began is called at the start of a pull, and over at its end.
+	began(ctx, drainCtx context.Context, p leasePull) (over func())
+
+	// arrived takes a delivery. Its error ends the pull.
+	arrived(ctx, drainCtx context.Context, d *inflight.Delivery) error
+
+	// idle is called if no message has arrived within the request's idle time. Its error ends the pull.
+	idle(ctx, drainCtx context.Context) error
 }
 
 // queue takes the inputs that must be computed.
@@ -57,7 +72,7 @@ type acknowledger interface {
 	leave(d inflight.Delivery)
 }
 
-// blame is the policy that keeps a payload from killing one worker after another. deliveryCounts implements it for shared delivery, and
+// blame is the policy that keeps a payload from killing one worker after another. countedDeliveries implements it for shared delivery, and
 // precaution for exclusive delivery.
 type blame interface {
 	// assess sets the quarantine level of an input. If the input must not be computed, assess returns the reason and the cause of its
@@ -78,65 +93,100 @@ const (
 
 func (v verdict) String() string { return [...]string{"new", "held", "known", "gap"}[v] }
 
+// pull receives deliveries until ctx is done, the pull fails, or its policy ends it. It returns the reason, which is never nil.
+func (i *inputs) pull(ctx, drainCtx context.Context) error {
+	p, err := i.server.pull()
+	if err != nil {
+		return err
+	}
+	defer i.pulls.began(ctx, drainCtx, p)()
+	var d inflight.Delivery // reused for all deliveries, because it escapes to the heap
+	for ctx.Err() == nil {
+		msg, err := p.next(ctx)
+		switch {
+		case err == nil:
+			err = i.receive(ctx, drainCtx, msg, &d)
+		case errors.Is(err, pull.ErrIdle):
+			err = i.pulls.idle(ctx, drainCtx)
+		}
+		if err != nil && ctx.Err() == nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// receive passes a message to the policy, and stores its delivery in d.
+func (i *inputs) receive(ctx, drainCtx context.Context, msg inflight.Incoming, d *inflight.Delivery) (err error) {
+	if *d, err = inflight.NewDelivery(msg, time.Now()); err != nil {
+		i.log.Error("message ignored", "error", err)
+		return nil
+	}
+	if d.NumDelivered > 1 {
+		i.o.Observer.Redelivered()
+	}
+	return i.pulls.arrived(ctx, drainCtx, d)
+}
+
 // take records a delivery, and passes it on if its input is new. An error ends the lease.
-func (l *inputs) take(ctx, drainCtx context.Context, d *inflight.Delivery) (verdict, error) {
-	v := l.ack.take(d)
+func (i *inputs) take(ctx, drainCtx context.Context, d *inflight.Delivery) (verdict, error) {
+	v := i.ack.take(d)
 	switch v {
 	case newInput:
-		return v, l.passOn(ctx, drainCtx, d)
+		return v, i.passOn(ctx, drainCtx, d)
 	case knownInput:
-		l.ack.again(drainCtx, d)
+		i.ack.again(drainCtx, d)
 	}
 	return v, nil
 }
 
 // passOn queues a new input, unless it needs no result or must not be computed. An error ends the lease.
-func (l *inputs) passOn(ctx, drainCtx context.Context, d *inflight.Delivery) error {
-	if ctx.Err() != nil || !l.queue.Hold(ctx, d) {
-		l.ack.leave(*d)
+func (i *inputs) passOn(ctx, drainCtx context.Context, d *inflight.Delivery) error {
+	if ctx.Err() != nil || !i.queue.Hold(ctx, d) {
+		i.ack.leave(*d)
 		return ctx.Err()
 	}
-	switch known, err := l.store.Known(drainCtx, d); {
+	switch known, err := i.store.Known(drainCtx, d); {
 	case err != nil:
-		l.o.Pool.Release(d)
+		i.o.Pool.Release(d)
 		return err
 	case known:
-		l.store.AlreadyStored(d)
-		return l.skip(drainCtx, d)
+		i.store.AlreadyStored(d)
+		return i.skip(drainCtx, d)
 	case pull.IsDeleteMarker(d.Msg.Headers(), d.Msg.Data()):
-		return l.skip(drainCtx, d)
-	case l.isTooLarge(len(d.Msg.Data())):
-		return l.ack.giveUp(ctx, drainCtx, *d, results.TooLarge, results.ErrExceedsBatch(len(d.Msg.Data()), l.o.Pool.Split.MaxRecord))
+		return i.skip(drainCtx, d)
+	case i.isTooLarge(len(d.Msg.Data())):
+		return i.ack.giveUp(ctx, drainCtx, *d, results.TooLarge, results.ErrExceedsBatch(len(d.Msg.Data()), i.o.Pool.Split.MaxRecord))
 	}
-	l.o.Pool.Unpack(d)
-	if why, cause := l.blame.assess(d); cause != nil {
-		return l.ack.giveUp(ctx, drainCtx, *d, why, cause)
+	i.o.Pool.Unpack(d)
+	if why, cause := i.blame.assess(d); cause != nil {
+		return i.ack.giveUp(ctx, drainCtx, *d, why, cause)
 	}
-	if !l.queue.Put(ctx, *d) {
-		l.ack.leave(*d)
+	if !i.queue.Put(ctx, *d) {
+		i.ack.leave(*d)
 		return ctx.Err()
 	}
 	return nil
 }
 
 // isTooLarge reports whether no batch has space for a payload of the given bytes.
-func (l *inputs) isTooLarge(bytes int) bool {
-	return bytes > l.o.Pool.Split.MaxRecord && !l.o.Pool.Splits()
+func (i *inputs) isTooLarge(bytes int) bool {
+	return bytes > i.o.Pool.Split.MaxRecord && !i.o.Pool.Splits()
 }
 
 // skip acknowledges an input that needs no result, and releases its memory.
-func (l *inputs) skip(drainCtx context.Context, d *inflight.Delivery) error {
-	defer l.o.Pool.Release(d)
-	return l.ack.done(drainCtx, d)
+func (i *inputs) skip(drainCtx context.Context, d *inflight.Delivery) error {
+	defer i.o.Pool.Release(d)
+	return i.ack.done(drainCtx, d)
 }
 
 // finish stores the results of a batch that has left the device, and acknowledges its inputs. It records the stages since start on the
 // clock of pipe.
-func (l *inputs) finish(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, s *results.Buffers, start time.Duration) error {
-	err := l.store.Store(ctx, g, s, l.ack)
+func (i *inputs) finish(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, s *results.Buffers, start time.Duration) error {
+	err := i.store.Store(ctx, g, s, i.ack)
 	published := pipe.Now() - s.Settling
 	if err == nil {
-		err = l.ack.flush(ctx, g)
+		err = i.ack.flush(ctx, g)
 	}
 	g.Record.Publish = streams.Span{Start: start, End: published}
 	g.Record.Settle = streams.Span{Start: published, End: pipe.Now()}
@@ -145,18 +195,18 @@ func (l *inputs) finish(ctx context.Context, pipe *streams.Pipeline, g *inflight
 
 // send sends an acknowledgement. If the worker confirms acknowledgements, send waits until the server has processed it or ctx ends. If
 // the acknowledgement is lost, the server redelivers the inputs, and their second results are dropped as duplicates.
-func (l *inputs) send(ctx context.Context, token pull.AckToken, sequence uint64) {
-	if l.o.Confirm && ctx.Err() == nil {
-		l.sent(sequence, confirm(ctx, token))
+func (i *inputs) send(ctx context.Context, token pull.AckToken, sequence uint64) {
+	if i.o.Confirm && ctx.Err() == nil {
+		i.sent(sequence, confirm(ctx, token))
 	} else {
-		l.sent(sequence, token.Ack())
+		i.sent(sequence, token.Ack())
 	}
 }
 
 // sent logs the error of an acknowledgement that was sent.
-func (l *inputs) sent(sequence uint64, err error) {
+func (i *inputs) sent(sequence uint64, err error) {
 	if err != nil {
-		l.log.Warn("an acknowledgement was not confirmed; if it is lost, its inputs are delivered again, and their results are dropped as duplicates",
+		i.log.Warn("an acknowledgement was not confirmed; if it is lost, its inputs are delivered again, and their results are dropped as duplicates",
 			"sequence", sequence, "error", err)
 	}
 }
@@ -166,4 +216,33 @@ func confirm(ctx context.Context, token pull.AckToken) error {
 	ctx, cancel := context.WithTimeout(ctx, pull.ConfirmTimeout)
 	defer cancel()
 	return token.DoubleAck(ctx)
+}
+
+// consumerPull implements leasePull with a real server.
+type consumerPull struct{ *pull.Pull }
+
+func (p consumerPull) next(ctx context.Context) (inflight.Incoming, error) {
+	m, err := p.Next(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+func (p consumerPull) rest(yield func(inflight.Incoming) bool) {
+	for m := range p.Rest() {
+		if !yield(m) {
+			return
+		}
+	}
+}
+
+func (p consumerPull) leave(ctx context.Context, turn uint64) {
+	defer p.Stop()
+	for m := range p.Rest() {
+		if m.Turn() > turn {
+			_, _ = p.Claim(ctx, m) // if it fails, the next owner waits until the pin expires
+			return
+		}
+	}
 }

@@ -26,7 +26,9 @@ type lease struct {
 // newLease returns a lease with the given settings and seams; see newLeaseState.
 func newLease(with leaseState) *lease {
 	l := newLeaseState(with)
-	return &lease{leaseState: l, partition: newPartition(l)}
+	p := newPartition(l)
+	l.pulls = p
+	return &lease{leaseState: l, partition: p}
 }
 
 // run holds the lease until ctx is done or the lease fails, and returns the reason, which is never nil. It waits for
@@ -49,7 +51,7 @@ func (l *lease) run(ctx, drainCtx context.Context) error {
 		}
 	})
 	working.Go(func() { (&storer{leaseState: l.leaseState}).run(drainCtx) })
-	err := (&reader{&l.inputs, l.partition}).pull(reading, drainCtx)
+	err := l.pull(reading, drainCtx)
 	l.out.Close()
 	stop(err)
 	working.Wait()

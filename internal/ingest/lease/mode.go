@@ -9,9 +9,9 @@
 // partition (package members). Results are stored in the order of their inputs, and one acknowledgement covers all earlier inputs
 // of the partition. The model test runs real leases against a model of the server and checks the invariants.
 //
-// Start reading at New and Mode. Package ingest runs a Mode in each worker. In both modes, an input passes through read.go, inputs.go and
-// pack.go. What differs is in policies: source.go, shared.go and each.go for shared delivery, and partition.go, caution.go and upto.go for
-// exclusive delivery (adr/0058).
+// Start reading at New and Mode. Package ingest runs a Mode in each worker. In both modes, an input passes through inputs.go and pack.go.
+// What differs is in policies: source.go, shared.go and each.go for shared delivery, and partition.go, caution.go and upto.go for exclusive
+// delivery (adr/0058).
 package lease
 
 import (

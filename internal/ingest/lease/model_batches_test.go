@@ -25,7 +25,7 @@ func (e *modelLease) limit() int {
 }
 
 // submit computes a batch at once. The scheduler determines its outcome.
-func (e *modelLease) submit(b *leaseBatch) {
+func (e *modelLease) submit(b *leaseBatch) bool {
 	g, device := b.group, e.w.device
 	e.w.m.submits(e, g)
 	if g.Open() != nil {
@@ -45,6 +45,7 @@ func (e *modelLease) submit(b *leaseBatch) {
 			g.Complete(streams.Record{}, err)
 		}
 	}()
+	return true
 }
 
 // outcome waits until the scheduler ends a batch on the device.

@@ -12,7 +12,6 @@ import (
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/natsconn"
 	"millrace/internal/ingest/pull"
-	"millrace/internal/ingest/quarantine"
 	"millrace/internal/ingest/results"
 	"millrace/internal/ingest/retry"
 	"millrace/internal/ingest/stall"
@@ -41,16 +40,17 @@ func (m *leaseModel) share() {
 // modelShared simulates the server and the device of a Shared.
 type modelShared struct {
 	leaseServer // nil; shared delivery uses only the methods below
-	w           *leaseWorker
-	s           *Shared
-	stop        context.CancelCauseFunc
-	settlers    *sync.WaitGroup
+	modelApart
+	s        *Shared
+	stop     context.CancelCauseFunc
+	settlers *sync.WaitGroup
 }
 
 // holdShared runs shared delivery until ctx is done.
 func (w *leaseWorker) holdShared(ctx context.Context) {
 	w.newPool() // a pool serves one run
-	e := &modelShared{w: w}
+	e := &modelShared{modelApart: modelApart{w: w}}
+	e.lose = func(err error) { e.stop(err) }
 	e.s = newSharedOn(Options{
 		Pipes: []*streams.Pipeline{w.device.pipe}, Conns: natsconn.Connections{nil}, Pool: w.pool, Judge: w.judge, Limit: modelLimit,
 		Stalls: stall.NewDetector(1, w.m.log, e), Confirm: w.m.confirms, Log: w.m.log, Observer: e,
@@ -208,32 +208,18 @@ func (e *modelShared) collect(wg *sync.WaitGroup, _ <-chan struct{}, _ context.C
 	e.settlers, e.stop = wg, stop
 }
 
-func (e *modelShared) submit(wg *sync.WaitGroup, drainCtx context.Context, in *inflight.Queue, stop context.CancelCauseFunc) {
-	batcher := e.w.pool.NewBatcher(e.w.device.pipe, in, 0, e.s.window, e.s.ends.leave)
-	wg.Go(func() {
-		for batcher.Await() && e.submitNext(drainCtx, batcher) {
-		}
-		batcher.Leave()
-	})
-}
+func (e *modelShared) of(*streams.Pipeline) batchDevice { return e }
 
-func (e *modelShared) submitNext(drainCtx context.Context, batcher *inflight.Batcher) bool {
-	g, err := batcher.Reserve(drainCtx)
-	if err != nil {
-		return false
-	}
-	device, m := e.w.device, e.w.m
-	device.mu.Lock()
-	batcher.MaxMessages = 1 + m.batchSize(e.w, device.pipe.BatchPayloads())
-	batch, _, _ := batcher.Next(g)
-	if batch == nil {
-		device.mu.Unlock()
-		return false
-	}
+func (e *modelShared) limit() int { return 1 + e.w.m.batchSize(e.w, e.w.device.pipe.BatchPayloads()) }
+
+// submit computes a batch at once. The scheduler determines its outcome.
+func (e *modelShared) submit(b *leaseBatch) bool {
+	g, device, m := b.group, e.w.device, e.w.m
 	if g.Open() != nil {
 		m.did("spread over batches")
 	}
-	computed := modelResults(device.compute(batch))
+	device.mu.Lock()
+	computed := modelResults(device.compute(b.batch))
 	device.mu.Unlock()
 	e.settlers.Go(func() {
 		err := e.w.outcome(e.w.drain, computed)
@@ -248,17 +234,16 @@ func (e *modelShared) submitNext(drainCtx context.Context, batcher *inflight.Bat
 			e.stop(err)
 		}
 		g.Complete(streams.Record{}, err)
-		e.s.storeBatch(drainCtx, device.pipe, g, &results.Buffers{}, device.pipe.Now())
+		e.s.storeBatch(e.w.drain, device.pipe, g, &results.Buffers{}, device.pipe.Now())
 	})
 	return true
 }
 
 // batchSize returns a random number below limit for the next batch of w.
 func (m *leaseModel) batchSize(w *leaseWorker, limit int) int {
+	m.mu.Lock()
 	w.packs++
-	return int((m.seed + uint64(w.packs)*2654435761) >> 7 % uint64(limit))
-}
-
-func (e *modelShared) apart(*streams.Pipeline) quarantine.Device {
-	return modelApart{w: e.w, lose: func(err error) { e.stop(err) }}
+	packs := w.packs
+	m.mu.Unlock()
+	return int((m.seed + uint64(packs)*2654435761) >> 7 % uint64(limit))
 }

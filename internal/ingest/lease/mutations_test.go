@@ -65,7 +65,7 @@ var mutations = []mutation{
 	{"the payload that runs alone isn't annotated", "pack.go", "if err := s.notes.annotate(ctx, map[string]string{annotationAlone: s.caution.trial(g)}); err != nil {", "if err := ctx.Err(); err != nil {"},
 	{"the annotation of a payload that ran alone stays", "pack.go", "return s.notes.annotate(ctx, map[string]string{annotationAlone: \"\"})", "return nil"},
 	{"batches are stored after an earlier one failed", "pack.go", "s.fail(err)\n\t\t\t\tbroken = true", "s.fail(err)"},
-	{"a batch is acknowledged although it isn't stored", "inputs.go", "if err == nil {\n\t\terr = l.ack.flush", "if err == nil || g.Err == nil {\n\t\terr = l.ack.flush"},
+	{"a batch is acknowledged although it isn't stored", "inputs.go", "if err == nil {\n\t\terr = i.ack.flush", "if err == nil || g.Err == nil {\n\t\terr = i.ack.flush"},
 
 	{"a lease ends before the server has its unsubscription", "lease.go", "err := l.server.flush(ctx)", "err := ctx.Err()"},
 	{"a lease ends without a confirmed last acknowledgement", "lease.go", "err = confirm(ctx, last)", "err = ctx.Err()"},

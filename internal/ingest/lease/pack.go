@@ -23,8 +23,9 @@ type leaseBatch struct {
 	window *inflight.Window
 }
 
-// pack fills the next batch. It returns nil if there are no more inputs or ctx is done, and also if the pipeline has ended, with an error.
-func pack(ctx context.Context, f *inflight.Batcher) (*leaseBatch, error) {
+// pack fills the next batch with up to the given number of payloads. It returns nil if there are no more inputs or ctx is done, and also if the
+// pipeline has ended, with an error.
+func pack(ctx context.Context, f *inflight.Batcher, payloads int) (*leaseBatch, error) {
 	g, err := f.Reserve(ctx)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -32,22 +33,11 @@ func pack(ctx context.Context, f *inflight.Batcher) (*leaseBatch, error) {
 		}
 		return nil, err
 	}
-	batch, why, err := f.Next(g)
+	batch, why, err := f.Next(g, payloads)
 	if batch == nil {
 		return nil, err
 	}
 	return &leaseBatch{group: g, batch: batch, why: why, window: f.Window}, nil
-}
-
-// submit submits a batch to its pipeline. If the device refuses the batch, submit completes it with the error and returns false.
-func submit(pool *inflight.Pool, b *leaseBatch) bool {
-	err := pool.Submit(b.batch, b.group, b.window, b.why)
-	if err != nil {
-		record := *b.batch.ReadRecord()
-		b.batch.Release()
-		b.group.Complete(record, err)
-	}
-	return err == nil
 }
 
 // submitter submits a lease's inputs to the device.
@@ -76,8 +66,7 @@ func (s *submitter) run(ctx context.Context) error {
 				return err
 			}
 		}
-		s.batcher.MaxMessages = min(bound, s.device.limit())
-		b, err := pack(ctx, s.batcher)
+		b, err := pack(ctx, s.batcher, min(bound, s.device.limit()))
 		if b == nil {
 			return err // if there is none, the server redelivers the inputs that were not submitted
 		}
@@ -152,8 +141,8 @@ func (s *submitter) computeAlone(ctx context.Context, b *leaseBatch) error {
 func (s *submitter) submit(b *leaseBatch) {
 	g := b.group
 	g.Completed = make(chan struct{})
-	s.device.submit(b)
-	s.order <- g // the channel has space for every group
+	s.device.submit(b) // if the device refuses it, the storer searches for the failing payload
+	s.order <- g       // the channel has space for every group
 }
 
 // sharedDevice is the state that the leases of all partitions on one device share.
@@ -166,8 +155,8 @@ type sharedDevice struct {
 // pipelineDevice implements leaseDevice with a real pipeline.
 type pipelineDevice struct {
 	quarantine.Pipeline
-	shared   *sharedDevice
-	isolated atomic.Bool // whether the next batch runs alone on the device
+	shared   *sharedDevice // nil with shared delivery, which has no use for its gate
+	isolated atomic.Bool   // whether the next batch runs alone on the device
 }
 
 func newPipelineDevice(o *Options, shared *sharedDevice) *pipelineDevice {
@@ -178,11 +167,17 @@ func newPipelineDevice(o *Options, shared *sharedDevice) *pipelineDevice {
 
 func (d *pipelineDevice) limit() int { return d.Pipe.BatchPayloads() }
 
-func (d *pipelineDevice) submit(b *leaseBatch) {
+func (d *pipelineDevice) submit(b *leaseBatch) bool {
 	if d.isolated.Load() {
 		b.batch.StepThrough(nil)
 	}
-	submit(d.Pool, b) // if it fails, the storer searches for the failing payload
+	err := d.Pool.Submit(b.batch, b.group, b.window, b.why)
+	if err != nil {
+		record := *b.batch.ReadRecord()
+		b.batch.Release()
+		b.group.Complete(record, err)
+	}
+	return err == nil
 }
 
 func (d *pipelineDevice) share() (leave func()) {

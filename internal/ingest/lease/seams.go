@@ -101,15 +101,21 @@ type leaseCommits interface {
 	Keep(ctx context.Context) error
 }
 
-// leaseDevice computes the batches of a lease. pipelineDevice implements it, and the model test simulates it.
-type leaseDevice interface {
-	quarantine.Device // computes separate batches, beside batches of other partitions
+// batchDevice computes the batches of a lease. pipelineDevice implements it, and the model test simulates it.
+type batchDevice interface {
+	quarantine.Device // computes separate batches, beside other batches
 
 	// limit returns the maximum number of payloads in the next batch.
 	limit() int
 
-	// submit submits a batch. Once the batch has left the device, its group is completed.
-	submit(b *leaseBatch)
+	// submit submits a batch. Once the batch has left the device, its group is completed. If the device refuses the batch, submit
+	// completes the group at once and returns false.
+	submit(b *leaseBatch) bool
+}
+
+// leaseDevice is a batchDevice that several partitions share.
+type leaseDevice interface {
+	batchDevice
 
 	// Every batch on the device holds a lock. share takes a shared lock. isolate takes an exclusive lock, so its batch
 	// runs alone. leave releases the lock.

@@ -48,7 +48,7 @@ func newSharedOn(o Options, server leaseServer, store resultStore, c jetstream.C
 	}
 	m.watch = newWatch(&o, func(ctx context.Context, _ int) (*jetstream.ConsumerInfo, error) { return server.Info(ctx) })
 	m.ends = newEach(&m.inputs)
-	m.ack, m.blame = m.ends, &deliveryCounts{ledger: m.ends.ledger, judge: o.Judge, levels: m.levels, limit: o.Limit, last: c.MaxDeliver}
+	m.ack, m.blame = m.ends, &countedDeliveries{ledger: m.ends.ledger, judge: o.Judge, levels: m.levels, limit: o.Limit, last: c.MaxDeliver}
 	m.devices = sharedPipelines{m}
 	m.bisector = quarantine.NewBisector(m.isolation(), slots)
 	return m
@@ -66,7 +66,7 @@ func fullBatch(pipes []*streams.Pipeline) int {
 func (m *Shared) isolation() quarantine.Isolation {
 	return quarantine.Isolation{
 		Pool: m.o.Pool, Judge: m.o.Judge, Ends: m.ends, Levels: m.levels, Limit: m.o.Limit, Log: m.o.Log,
-		Device:   func(p *streams.Pipeline) quarantine.Device { return m.devices.apart(p) },
+		Device:   func(p *streams.Pipeline) quarantine.Device { return m.devices.of(p) },
 		Attempts: &quarantine.Attempts{Consumer: m.server, Log: m.o.Log},
 	}
 }
@@ -85,8 +85,17 @@ func (m *Shared) Run(intake, drainCtx context.Context, stop context.CancelCauseF
 			stop(err)
 		}
 	})
-	m.devices.submit(&intakers, drainCtx, src.out, stop)
-
+	for _, p := range m.o.Pipes {
+		device, batcher := m.devices.of(p), m.o.Pool.NewBatcher(p, src.out, m.o.Linger, m.window, m.ends.leave)
+		for range inflight.Batchers(p) {
+			intakers.Go(func() {
+				defer batcher.Leave()
+				if err := m.submitAll(drainCtx, device, batcher); err != nil {
+					stop(err)
+				}
+			})
+		}
+	}
 	intakers.Wait()
 	m.ends.giveBackUnread()
 	m.o.Pool.AwaitIdle(drainCtx)
@@ -102,6 +111,20 @@ func (m *Shared) noteFaults(ctx context.Context) {
 	for _, pipe := range m.o.Pipes {
 		if f, ok := inflight.FaultOf(pipe); ok {
 			m.isolation().Attempts.NoteFault(context.WithoutCancel(ctx), f)
+		}
+	}
+}
+
+// submitAll packs and submits batches, until there are no more deliveries or drainCtx is done. It returns an error only if the pipeline has
+// ended. A batch that the device refuses goes to the bisector.
+func (m *Shared) submitAll(drainCtx context.Context, device batchDevice, batcher *inflight.Batcher) error {
+	for {
+		b, err := pack(drainCtx, batcher, device.limit())
+		if b == nil {
+			return err
+		}
+		if !device.submit(b) {
+			m.storeBatch(drainCtx, batcher.Pipe, b.group, nil, 0)
 		}
 	}
 }
@@ -136,17 +159,12 @@ func (m *Shared) Shares() []members.Share { return nil }
 // States implements Mode.
 func (m *Shared) States() StateFigures { return StateFigures{} }
 
-// sharedDevices computes the deliveries of a Shared. sharedPipelines implements it, and the model test simulates it.
+// sharedDevices has the devices of a Shared. sharedPipelines implements it, and the model test simulates it.
 type sharedDevices interface {
 	// collect starts goroutines that pass completed batches to Shared.storeBatch until done is closed. When a device is lost, it calls stop.
 	collect(wg *sync.WaitGroup, done <-chan struct{}, drainCtx context.Context, stop context.CancelCauseFunc)
 
-	// submit starts goroutines that pack the deliveries from in into batches, until in is closed or a device is lost. They pass the
-	// remaining deliveries to each.leave.
-	submit(wg *sync.WaitGroup, drainCtx context.Context, in *inflight.Queue, stop context.CancelCauseFunc)
-
-	// apart returns the device of a pipeline for separate batches.
-	apart(p *streams.Pipeline) quarantine.Device
+	of(p *streams.Pipeline) batchDevice
 }
 
 // sharedPipelines implements sharedDevices with real pipelines.
@@ -163,34 +181,6 @@ func (m sharedPipelines) collect(wg *sync.WaitGroup, done <-chan struct{}, drain
 	}
 }
 
-func (m sharedPipelines) submit(wg *sync.WaitGroup, drainCtx context.Context, in *inflight.Queue, stop context.CancelCauseFunc) {
-	for _, p := range m.o.Pipes {
-		batcher := m.o.Pool.NewBatcher(p, in, m.o.Linger, m.window, m.ends.leave)
-		for range inflight.Batchers(p) {
-			wg.Go(func() {
-				defer batcher.Leave()
-				if err := m.submitAll(drainCtx, batcher); err != nil {
-					stop(err)
-				}
-			})
-		}
-	}
-}
-
-// submitAll packs and submits batches, until there are no more deliveries or drainCtx is done. It returns an error only if the pipeline has
-// ended. A batch that the device refuses goes to the bisector.
-func (m sharedPipelines) submitAll(drainCtx context.Context, batcher *inflight.Batcher) error {
-	for {
-		b, err := pack(drainCtx, batcher)
-		if b == nil {
-			return err
-		}
-		if !submit(m.o.Pool, b) {
-			m.storeBatch(drainCtx, batcher.Pipe, b.group, nil, 0)
-		}
-	}
-}
-
-func (m sharedPipelines) apart(p *streams.Pipeline) quarantine.Device {
-	return &quarantine.Pipeline{Pipe: p, Pool: m.o.Pool, Observe: m.observe}
+func (m sharedPipelines) of(p *streams.Pipeline) batchDevice {
+	return &pipelineDevice{Pipeline: quarantine.Pipeline{Pipe: p, Pool: m.o.Pool, Observe: m.observe}}
 }

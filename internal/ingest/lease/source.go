@@ -21,7 +21,6 @@ import (
 // deliveries leave the queue, which bounds the messages and bytes that wait in the client.
 type source struct {
 	*Shared
-	reader   reader
 	drainCtx context.Context // limits the processing of received messages
 	out      *inflight.Queue
 	isolated *quarantine.Controller // pulls while quarantined payloads may arrive
@@ -31,7 +30,7 @@ type source struct {
 func (m *Shared) newSource(drainCtx context.Context) *source {
 	s := &source{Shared: m, drainCtx: drainCtx, out: inflight.NewQueue(inflight.QueueMax)}
 	s.isolated = quarantine.NewController(drainCtx, s, m.o.Pipes, m.o.Pool.Split.MaxRecord, m.ackWait, m.isolation())
-	m.queue, s.reader = s, reader{&m.inputs, s}
+	m.pulls, m.queue = s, s
 	return s
 }
 
@@ -70,7 +69,7 @@ func (s *source) pullOnce(intake context.Context) error {
 		defer s.watch.handing[0].Store(false)
 		return s.isolated.Run(intake)
 	}
-	err := s.reader.pull(intake, s.drainCtx)
+	err := s.pull(intake, s.drainCtx)
 	if errors.Is(err, errQuarantine) {
 		s.log.Info(err.Error())
 		return nil
@@ -102,7 +101,7 @@ func (s *source) began(_, drainCtx context.Context, p leasePull) (over func()) {
 // fetched takes a message outside the loop of the reader.
 func (s *source) fetched(msg inflight.Incoming) {
 	var d inflight.Delivery
-	_ = s.reader.receive(s.drainCtx, s.drainCtx, msg, &d)
+	_ = s.receive(s.drainCtx, s.drainCtx, msg, &d)
 }
 
 // errQuarantine ends a pull because a quarantined payload has arrived.
@@ -195,8 +194,8 @@ func (s *source) AwaitQuiet(ctx context.Context, n int) error {
 	return nil
 }
 
-// deliveryCounts is the blame of shared delivery. It derives the quarantine levels from the server's delivery counts.
-type deliveryCounts struct {
+// countedDeliveries is the blame of shared delivery. It derives the quarantine levels from the server's delivery counts.
+type countedDeliveries struct {
 	ledger *ledger
 	judge  *quarantine.Judge
 	levels quarantine.Levels
@@ -205,7 +204,7 @@ type deliveryCounts struct {
 }
 
 // assess implements blame. If the consumer's MaxDeliver prevents a redelivery of the payload, only a dead letter can preserve it.
-func (c *deliveryCounts) assess(d *inflight.Delivery) (why results.Reason, cause error) {
+func (c *countedDeliveries) assess(d *inflight.Delivery) (why results.Reason, cause error) {
 	d.Level = c.levelOf(d)
 	if c.last > 0 && d.NumDelivered >= c.last && d.NumDelivered > c.limit {
 		return results.MaxDeliver, fmt.Errorf("delivery %d, and the consumer's own MaxDeliver allows no more", d.NumDelivered)
@@ -217,7 +216,7 @@ func (c *deliveryCounts) assess(d *inflight.Delivery) (why results.Reason, cause
 // level 0, because the process survived it. A payload is tried alone if it is held back or was delivered more often
 // than limit. The count alone never makes it a dead letter, because workers may have died or given it back for other
 // reasons.
-func (c *deliveryCounts) levelOf(d *inflight.Delivery) int {
+func (c *countedDeliveries) levelOf(d *inflight.Delivery) int {
 	level := d.NumDelivered - 1
 	if c.ledger.gaveBack(d) {
 		level = 0

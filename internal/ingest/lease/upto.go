@@ -31,8 +31,8 @@ type upTo struct {
 	moved      chan struct{}            // signalled when inputs are acknowledged
 }
 
-func newUpTo(l *inputs) *upTo {
-	return &upTo{inputs: l, receipts: map[uint64]pull.AckToken{}, moved: make(chan struct{}, 1)}
+func newUpTo(i *inputs) *upTo {
+	return &upTo{inputs: i, receipts: map[uint64]pull.AckToken{}, moved: make(chan struct{}, 1)}
 }
 
 // begin sets the lease's start to the consumer's acknowledgement floor.

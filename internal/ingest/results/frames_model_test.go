@@ -240,7 +240,7 @@ func (m *model) pack(ctx context.Context, batcher *inflight.Batcher) bool {
 		m.errorf("no batch becomes free: %v; %d in flight", err, m.pool.InFlight())
 		return false
 	}
-	b, why, err := batcher.Next(g)
+	b, why, err := batcher.Next(g, 0)
 	if b == nil {
 		if err != nil {
 			m.t.Error(err)
