@@ -116,7 +116,10 @@ func (s *modelStore) Write(ctx context.Context, way store.Way, expected uint64, 
 			return c.append(modelStoredMessage{subject: each.Subject, header: each.Header})
 		}})
 	}
-	last := modelBatchMessage{store: func() uint64 { return c.append(modelStoredMessage{marker: &copied}) }}
+	last := modelBatchMessage{store: func() uint64 {
+		m.wantOwnersInOrder(c, copied.Owner)
+		return c.append(modelStoredMessage{marker: &copied})
+	}}
 	if way != store.Fast {
 		return s.send(ctx, way, modelOpenBatch{marker: expected, rest: append(messages, last)})
 	}
@@ -218,6 +221,20 @@ func (m *leaseModel) refuses() bool {
 	}
 	m.did("message refused in a batch")
 	return true
+}
+
+// wantOwnersInOrder checks that the dead letters change their owners in the order in which the results do. Otherwise two leases could
+// each own one of the chains.
+func (m *leaseModel) wantOwnersInOrder(c *modelChain, next string) {
+	results := &m.server.chains[0]
+	if at := c.last(); at > 0 && c != results && results.begun(next) < results.begun(c.messages[at-1].marker.Owner) {
+		m.violate("%s takes the dead letters from %s, and took the results before it", next, c.messages[at-1].marker.Owner)
+	}
+}
+
+// begun returns the sequence of an owner's first marker, or 0.
+func (c *modelChain) begun(owner string) uint64 {
+	return uint64(slices.IndexFunc(c.messages, func(m modelStoredMessage) bool { return m.marker != nil && m.marker.Owner == owner }) + 1)
 }
 
 // endBatch ends the batch with the given id, and reports whether that batch existed.
