@@ -44,7 +44,7 @@ var noNews = []string{
 	"Firing alerts", "Third-last fault of an operator", "Inputs kept for a consumer", "Records left out per second, by condition",
 	"Dead letters per second, by reason", "Records decided per second, by outcome", "Memory of states", "Records in states", "Fullest state",
 	"Log of states, bytes per second", "Replayed log, bytes per second", "Partitions with a state", "Young generation",
-	"Failed removals from logs of states, in 15 minutes",
+	"Size of the logs of states", "Failed removals from logs of states, in 15 minutes",
 }
 
 // wantDashboardAnswered waits until every panel has data. For Prometheus, a metric that doesn't exist is the same as a

@@ -37,7 +37,7 @@ func (r *rig) awaitTrimmed(batch int) (size logSize) {
 }
 
 // TestTheLogIsTrimmed runs workers for many generations, one after the other. The log has at most two of them, and each worker reads each
-// entry of the log once.
+// entry of the log once and knows the size of the log.
 func TestTheLogIsTrimmed(t *testing.T) {
 	eachCommit(t, 1, func(t *testing.T, r *rig) {
 		const n, generation, batch = 400, 100, 64
@@ -51,6 +51,7 @@ func TestTheLogIsTrimmed(t *testing.T) {
 				t.Fatalf("the worker ended with %v", run.wait())
 			}
 			size := r.awaitTrimmed(batch)
+			r.Until("the worker knows the size of the logs", func() bool { return run.worker.States().LogBytes == int64(size.bytes) })
 			run.finish()
 			r.tally.mu.Lock()
 			replayed, logged := logSize{r.tally.entries, before.records, r.tally.replayed}, r.tally.logged

@@ -32,6 +32,7 @@ type States struct {
 	Waiting    int     `json:"waiting"`    // partitions that the worker should own, but for whose state it has no memory
 	Records    uint64  `json:"records"`    // records in the states
 	Bytes      int64   `json:"bytes"`      // memory of the states
+	Log        int64   `json:"log"`        // size of their logs in the result stream, in bytes
 	Limit      int64   `json:"limit"`      // maximum memory for states, in bytes
 	Load       float64 `json:"load"`       // records of the fullest young generation as a share of the records of a generation, 0 to 1
 	Generation uint64  `json:"generation"` // highest number of a young generation
@@ -51,6 +52,8 @@ func (m *Metrics) WatchStates(limit int64, read func() ingest.StateFigures) {
 	gauge("state_waiting_partitions", "Partitions that this worker should own but has no memory for; their inputs wait.", func(s States) float64 { return float64(s.Waiting) })
 	gauge("state_records", "Records in the states of this worker's partitions.", func(s States) float64 { return float64(s.Records) })
 	gauge("state_bytes", "Memory of the states of this worker's partitions.", func(s States) float64 { return float64(s.Bytes) })
+	gauge("state_log_size_bytes", "Bytes in the logs of the states of this worker's partitions. Logs of more than two generations have entries that can't be removed.",
+		func(s States) float64 { return float64(s.Log) })
 	gauge("state_limit_bytes", "Maximum memory for states, of all devices together (MILLRACE_STATE_BYTES).", func(s States) float64 { return float64(s.Limit) })
 	gauge("state_load", "Records of the fullest young generation as a share of the records of a generation, 0 to 1. At 1, the next record begins a new generation.", func(s States) float64 { return s.Load })
 	gauge("state_generation", "Highest number of a young generation, from 0. When it grows beyond 1, a state has dropped its oldest records.", func(s States) float64 { return float64(s.Generation) })
@@ -72,7 +75,7 @@ func (m *Metrics) States() *States {
 	}
 	figures := (*read)()
 	all := &States{
-		Partitions: len(figures.Owned), Waiting: figures.Waiting, Limit: m.states.limit, First: figures.Decided - figures.Hits, Duplicate: figures.Hits,
+		Partitions: len(figures.Owned), Waiting: figures.Waiting, Log: figures.LogBytes, Limit: m.states.limit, First: figures.Decided - figures.Hits, Duplicate: figures.Hits,
 	}
 	for _, one := range figures.Owned {
 		all.Records += one.Records

@@ -144,10 +144,10 @@ var mutations = []mutation{
 	{"a log is lost in its first generation", stateLogFile, "case r.first > 0 && r.generation == r.first:", "case r.generation == r.first:"},
 	{"a replica keeps entries of failed commits of others", stateLogFile, "r.read, r.behind, r.waiting = at, behind, nil", "r.read, r.behind = at, behind"},
 	{"an owner replays entries of fenced commits afterwards", stateLogFile, "r.read, r.behind, r.waiting = at, behind, nil", "r.read, r.waiting = at, nil"},
-	{"a generation is trimmed too early", stateLogFile, "generation, [2]uint64{r.starts[1], behind}", "generation, [2]uint64{behind, behind}"},
-	{"a generation is never trimmed", stateLogFile, "r.unneeded.Store(r.starts[0])", "_ = r.starts[0]"},
+	{"a generation is trimmed too early", stateLogFile, "generation, [2]place{r.starts[1], commit}", "generation, [2]place{commit, commit}"},
+	{"a generation is never trimmed", stateLogFile, "r.unneeded.Store(&unneeded)", "_ = unneeded"},
 	{"a commit without records begins a generation", stateLogFile, "case generation > r.generation:", "case generation != r.generation:"},
-	{"the log is purged again and again", stateLogFile, "\tr.purged = below\n", ""},
+	{"the log is purged again and again", stateLogFile, "\tr.purged.Store(below)\n", ""},
 
 	{"a settled input stays in flight", "each.go", "l.release(d)\n\tdelete(l.returned, d.Sequence)", "delete(l.returned, d.Sequence)"},
 }

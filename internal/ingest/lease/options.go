@@ -82,6 +82,7 @@ type Observer interface {
 // StateFigures are figures of a worker's states, for metrics.
 type StateFigures struct {
 	Owned         []device.StateStats // of the partitions that the worker owns
+	LogBytes      int64               // size of their logs; see statelog.Replica
 	Waiting       int                 // partitions that the worker should own, and for whose state it has no room
 	Decided, Hits uint64              // see device.StateStats; of all states since the worker's start
 }

@@ -43,6 +43,7 @@ type states struct {
 type replica struct {
 	held bool              // whether a lease holds it, or is about to; guarded by states.mu
 	last device.StateStats // figures at the last reading; guarded by states.reading
+	log  int64             // size of the log then; guarded by states.reading
 
 	using             chan struct{}    // has a token while follow uses it, or a lease that restores the state
 	*statelog.Replica                  // nil if it has no memory yet
@@ -239,13 +240,13 @@ func (s *states) figures() (f StateFigures) {
 	for _, r := range s.copies {
 		if r.tryLock() { // if it is locked, the last figures are used
 			if r.Replica != nil {
-				r.last = r.State().Stats()
+				r.last, r.log = r.State().Stats(), r.LogBytes()
 			}
 			r.unlock()
 		}
 		f.Decided, f.Hits = f.Decided+r.last.Decided, f.Hits+r.last.Hits
 		if r.held && r.last.Bytes > 0 {
-			f.Owned = append(f.Owned, r.last)
+			f.Owned, f.LogBytes = append(f.Owned, r.last), f.LogBytes+r.log
 		}
 	}
 	return f

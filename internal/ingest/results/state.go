@@ -178,7 +178,7 @@ func (s *decider) committed(c *store.Chain) {
 		s.decisions = nil
 	}
 	at, _ := c.Last()
-	s.replica.Committed(s.behind, at, s.reached)
+	s.replica.Committed(s.behind, at, s.reached, s.bytes)
 }
 
 // undecide implements Commits.Undecide.

@@ -119,18 +119,27 @@ type Replica struct {
 	behind  uint64    // the largest Behind so far
 	waiting []waiting // entries after those that the state has, in the order of their records
 
-	first      uint64    // generation with which the log began
-	generation uint64    // of the last record
-	starts     [2]uint64 // Behind of the first entry of the generation before that, and of the generation itself
+	first      uint64   // generation with which the log began
+	generation uint64   // of the last record
+	starts     [2]place // of the generation before that, and of the generation itself
 
-	unneeded atomic.Uint64 // entries behind markers below this one aren't needed
-	purged   uint64        // the unneeded entries that are purged
+	bytes    atomic.Int64          // of all entries that were read or committed
+	last     place                 // of the last commit that was read
+	unneeded atomic.Pointer[place] // entries before it aren't needed; nil if all are
+	purged   atomic.Pointer[place] // entries before it are purged; nil if none are
+}
+
+// place is where a commit begins in the log.
+type place struct {
+	behind uint64 // stream sequence of the marker behind which it begins
+	bytes  int64  // value of Replica.bytes before its entries
 }
 
 // waiting is an entry that no known marker covers.
 type waiting struct {
 	Stored
 	device.EntryInfo
+	commit place
 }
 
 // NewReplica returns a replica with an empty state, which the caller owns. spec identifies what the state depends on.
@@ -164,6 +173,10 @@ func (r *Replica) CatchUp(ctx context.Context, at uint64, want *store.State) err
 		if err != nil {
 			return fmt.Errorf("read the log of the state: %w", err)
 		}
+		if s.Behind > r.last.behind {
+			r.last = place{s.Behind, r.bytes.Load()}
+		}
+		r.bytes.Add(int64(len(s.Entry)))
 		if err := r.take(s); err != nil {
 			return err
 		}
@@ -207,9 +220,9 @@ func (r *Replica) take(s Stored) error {
 	}
 	switch {
 	case info.Previous == tail:
-		r.waiting = append(r.waiting, waiting{s, info})
+		r.waiting = append(r.waiting, waiting{s, info, r.last})
 	case info.First == 0:
-		r.waiting = append(r.waiting[:0], waiting{s, info})
+		r.waiting = append(r.waiting[:0], waiting{s, info, r.last})
 	}
 	return nil // otherwise the entry is of a commit of which an entry is missing, or of a generation that isn't needed
 }
@@ -233,41 +246,54 @@ func (r *Replica) flush(end device.Position) error {
 			}
 			return fmt.Errorf("replay message %d in the log: %w", w.Sequence, err) // the device failed, and the log may be right
 		}
-		r.reached(w.Generation, w.Behind)
+		r.reached(w.Generation, w.commit)
 	}
 	r.waiting = r.waiting[:copy(r.waiting, r.waiting[n:])]
 	return nil
 }
 
-// Committed records that a commit behind the marker with stream sequence behind has stored entries of records that the state has. at is the
-// sequence of the commit's own marker, and generation that of its last record, or 0 if it has none. The state may have later records,
-// which a new owner wouldn't know.
-func (r *Replica) Committed(behind, at, generation uint64) {
+// Committed records that a commit behind the marker with stream sequence behind has stored entries, of the given bytes, of records that the
+// state has. at is the sequence of the commit's own marker, and generation that of its last record, or 0 if it has none. The state may have
+// later records, which a new owner wouldn't know.
+func (r *Replica) Committed(behind, at, generation uint64, bytes int) {
 	r.read, r.behind, r.waiting = at, behind, nil
-	r.reached(generation, behind)
+	commit := place{behind, r.bytes.Load()}
+	r.bytes.Add(int64(bytes))
+	r.reached(generation, commit)
 }
 
-// reached records that an entry behind a marker has a record of a generation. The entries of the generation before the last one and of
-// the last one are needed.
-func (r *Replica) reached(generation, behind uint64) {
+// reached records that a commit has a record of a generation. The entries of the generation before the last one and of the last one are
+// needed.
+func (r *Replica) reached(generation uint64, commit place) {
 	switch {
-	case r.starts[1] == 0:
-		r.first, r.generation, r.starts = generation, generation, [2]uint64{behind, behind}
+	case r.starts[1].behind == 0:
+		r.first, r.generation, r.starts = generation, generation, [2]place{commit, commit}
 	case generation > r.generation:
-		r.generation, r.starts = generation, [2]uint64{r.starts[1], behind}
-		r.unneeded.Store(r.starts[0])
+		r.generation, r.starts = generation, [2]place{r.starts[1], commit}
+		unneeded := r.starts[0]
+		r.unneeded.Store(&unneeded)
 	}
+}
+
+// LogBytes returns the size of the log, as far as the replica has read or committed it and without entries of commits that failed since. Any
+// goroutine may call it.
+func (r *Replica) LogBytes() int64 {
+	purged := r.purged.Load() // first, because bytes only grows
+	if purged == nil {
+		return r.bytes.Load()
+	}
+	return r.bytes.Load() - purged.bytes
 }
 
 // Trim purges entries of generations that aren't needed any more. One goroutine at a time may call it, at any time.
 func (r *Replica) Trim(ctx context.Context) error {
 	below := r.unneeded.Load()
-	if below <= r.purged {
+	if below == r.purged.Load() {
 		return nil
 	}
-	if err := r.source.Purge(ctx, below); err != nil {
+	if err := r.source.Purge(ctx, below.behind); err != nil {
 		return fmt.Errorf("remove entries that are no longer needed from the log of the state: %w", err)
 	}
-	r.purged = below
+	r.purged.Store(below)
 	return nil
 }

@@ -117,6 +117,16 @@ func (s *script) commit(inputs ...uint64) (at uint64) {
 	return s.mark()
 }
 
+// size returns the bytes of the entries behind a marker.
+func (s *script) size(behind uint64) (n int) {
+	for _, each := range s.stored {
+		if each.Sequence > behind {
+			n += len(each.Entry)
+		}
+	}
+	return n
+}
+
 // mark stores a marker with the state of the writer.
 func (s *script) mark() (at uint64) {
 	s.state.Records, _ = s.writer.Applied()
@@ -260,7 +270,7 @@ func TestAnOwnerAfterAFailedCommit(t *testing.T) {
 			next := s.writer
 			s.writer = owner.State()
 			at := s.commit(12, 14)
-			owner.Committed(fence, at, s.writer.Stats().Generation)
+			owner.Committed(fence, at, s.writer.Stats().Generation, s.size(fence))
 			if late {
 				s.store(behind, covered, failed...)
 			}
@@ -273,7 +283,7 @@ func TestAnOwnerAfterAFailedCommit(t *testing.T) {
 	}
 }
 
-// TestTrimming checks up to where the log is purged: generations are kept until two later ones have begun. A purge that fails is repeated, and
+// TestTrimming checks up to where the log is purged, and its size: generations are kept until two later ones have begun. A purge that fails is repeated, and
 // one that succeeds isn't.
 func TestTrimming(t *testing.T) {
 	t.Parallel()
@@ -287,13 +297,22 @@ func TestTrimming(t *testing.T) {
 		if first, _ := s.writer.Applied(); first%uint64(parameters.Records) == 0 {
 			begins = append(begins, behind)
 		}
-		owner.Committed(behind, s.commit(sequences...), s.writer.Stats().Generation)
-		owner.Committed(s.at, s.mark(), 0) // without records
+		at := s.commit(sequences...)
+		owner.Committed(behind, at, s.writer.Stats().Generation, s.size(behind))
+		owner.Committed(s.at, s.mark(), 0, 0) // without records
 	}
+	purged := uint64(0)
 	trim := func(want ...uint64) {
 		t.Helper()
+		defer func() {
+			if got := owner.LogBytes(); got != int64(s.size(purged)) {
+				t.Fatalf("the log has %d bytes, want %d", got, s.size(purged))
+			}
+		}()
 		if err := owner.Trim(t.Context()); (err != nil) != s.refuses || !slices.Equal(s.purges, want) {
 			t.Fatalf("the log is purged below %d, want %d: %v", s.purges, want, err)
+		} else if err == nil && len(want) > 0 {
+			purged = want[0]
 		}
 		s.purges = nil
 	}
