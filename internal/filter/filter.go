@@ -204,6 +204,11 @@ func (f *Filter) Has(s Stage) bool {
 	return slices.ContainsFunc(f.conditions, func(c condition) bool { return c.stage == s })
 }
 
+// Needs reports whether a condition of stage s depends on the result of the operator called name.
+func (f *Filter) Needs(s Stage, name string) bool {
+	return slices.ContainsFunc(f.conditions, func(c condition) bool { return c.stage == s && slices.Contains(c.operators, name) })
+}
+
 // Uses returns whether the condition with the given index depends on the result of the operator called name.
 func (f *Filter) Uses(condition int, name string) bool {
 	return slices.Contains(f.conditions[condition].operators, name)
