@@ -72,6 +72,9 @@ func (p Parameter) json(n Number) string {
 // field's byte string.
 func (o *Operator) appendField(dst []byte, i int, record, strings []byte) (extended, rest []byte) {
 	f, place := &o.fields[i], &o.places[i]
+	if f.Type == Uint32 && !f.Hex && !f.Array { // the counters of quality: the general way takes 1.4 times as long
+		return strconv.AppendUint(dst, uint64(binary.LittleEndian.Uint32(record[place.at:])), 10), strings
+	}
 	data := record[place.at : place.at+f.Type.Size()*place.count]
 	if f.Type != Bytes {
 		return f.appendNumbers(dst, data), strings
