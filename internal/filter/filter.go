@@ -65,8 +65,9 @@ type Row struct {
 	Values      [][]byte // value of each operator; see operator.Value
 	Kept        func(field int) []byte
 
-	variables *variables // of the filter that decides
-	fields    ref.Val    // value of the variable fields, or nil if no condition has used it yet
+	variables *variables                  // of the filter that has decided last
+	frame     *interpreter.ExecutionFrame // in which CEL evaluates that filter's conditions for the row
+	fields    ref.Val                     // value of the variable fields, or nil if no condition has used it yet
 }
 
 // New compiles an expression for the results of ops and for kept fields with the given names. The expression may be a preset, such as
@@ -218,20 +219,22 @@ func (f *Filter) Uses(condition int, name string) bool {
 // false. As in CEL, a condition that can't be evaluated doesn't matter if another one of the stage is false. If no condition is false, its
 // error is returned. In the stage Stateless, a Row needs no values of stateful operators.
 func (f *Filter) Keep(s Stage, r *Row) (keep bool, failed int, err error) {
-	r.variables, r.fields = f.variables, nil
-	frame, err := interpreter.NewExecutionFrame((*activation)(r))
-	if err != nil {
-		return false, -1, err
+	if r.variables != f.variables {
+		frame, err := interpreter.NewExecutionFrame((*activation)(r))
+		if err != nil {
+			return false, -1, err
+		}
+		r.variables, r.frame = f.variables, frame
 	}
-	defer frame.Close()
+	r.fields = nil
 	for i := range f.conditions {
 		c := &f.conditions[i]
 		if c.stage != s {
 			continue
 		}
-		var vars any = frame
+		var vars any = r.frame
 		if c.limited {
-			vars = (*activation)(r) // its own frame, because a frame keeps the counter of the last evaluation
+			vars = (*activation)(r) // another frame, because a frame keeps the counter of the last evaluation
 		}
 		value, _, fault := c.program.Eval(vars)
 		passes, ok := value.(types.Bool)

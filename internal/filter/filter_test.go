@@ -152,6 +152,30 @@ func TestConditions(t *testing.T) {
 	}
 }
 
+// TestARowIsUsedAgain: filters take turns with one Row, whose record changes.
+func TestARowIsUsedAgain(t *testing.T) {
+	ops, r := row(t, newCounters(t), 1, 1)
+	var filters [2]*Filter
+	for i, expression := range []string{`fields.id == "7" && record.number > 0`, `record.number / (record.number - 2) >= -1 && fields.id != "7"`} {
+		var err error
+		if filters[i], err = New(expression, ops, keptNames); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for number := range 5 {
+		for _, id := range []string{`"7"`, `"8"`} {
+			r.Number, r.Kept = number, func(int) []byte { return []byte(id) }
+			if keep, _, err := filters[0].Keep(Stateless, r); keep != (id == `"7"` && number > 0) || err != nil {
+				t.Errorf("record %d with the id %s: keep is %t, error %v", number, id, keep, err)
+			}
+			keep, failed, err := filters[1].Keep(Stateless, r)
+			if keep != (id == `"8"` && number != 2) || (err != nil) != (id == `"8"` && number == 2) || (failed == 1) != (id == `"7"`) {
+				t.Errorf("record %d with the id %s in the second filter: keep is %t, condition %d, error %v", number, id, keep, failed, err)
+			}
+		}
+	}
+}
+
 // TestFaults shows the errors of filters that can't be evaluated for a record.
 func TestFaults(t *testing.T) {
 	c := newCounters(t)
