@@ -1,5 +1,5 @@
-// Duplicate n-grams of a text: the characters of n-grams of words that are equal to an n-gram at a smaller position, for
-// n from 5 to 10.
+// Counts the characters of a text's duplicate n-grams, for n from 5 to 10. An n-gram of words is a duplicate if an
+// equal one begins at a smaller position.
 //
 // A block takes one record. It lists the words, and gives each word and then each n-gram a class: the position of the
 // first equal one. Two n-grams are equal if their parts are: two words for n = 2, two 2-grams for n = 4, and otherwise the

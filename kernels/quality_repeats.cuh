@@ -177,7 +177,7 @@ private:
         return walk.paragraphs != 0 && !walk.repeated && trimmed_.from == walk.lines.from && trimmed_.to == walk.lines.to;
     }
 
-    // Counts the paragraphs of a text for which all_different is true. All but one of the empty paragraphs are repeated.
+    // Counts the paragraphs of a text for which all_different is true. All empty paragraphs except one are repeated.
     __device__ void count_different(const QualityLineWalk &walk, uint32_t all) {
         uint32_t newlines = text_.end - walk.lines.to, last = newlines >= 2 && newlines % 2 == 1 ? 1 : 0; // the last newline of an odd number is a paragraph of its own
         uint32_t empty = all - walk.paragraphs - last;

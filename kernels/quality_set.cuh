@@ -1,4 +1,4 @@
-// A set of pieces of text. It finds repeated pieces, which are all but the first of equal pieces.
+// A set of pieces of text. It finds repeated pieces. Among equal pieces, each piece except the first is repeated.
 //
 // Pieces are equal if their bytes are equal. The hash only determines where an entry is, so a bad hash only costs time. Its coefficients
 // are secret and random, so nobody can prepare pieces with equal hashes.

@@ -104,7 +104,7 @@ __device__ inline bool dt_bullet_at(const QualityText &text, uint32_t position, 
     return byte == '-' || (byte == 0xe2 && text.at(position + 1) == 0x80 && text.at(position + 2) == 0xa2);
 }
 
-// Returns whether the character that ends at a position, with this byte, is one of terminal_lines.
+// Returns whether a line that ends with the character at a position, whose last byte is this byte, is one of terminal_lines.
 __device__ inline bool terminal_ending_at(const QualityText &text, uint32_t position, uint32_t byte) {
     if (byte < 0x80) return byte == '.' || byte == '?' || byte == '!';
     return in_list(quality_tables.terminal, character_ending_at(text, position));

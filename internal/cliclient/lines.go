@@ -330,7 +330,7 @@ type Line struct {
 	Result   json.RawMessage `json:"result,omitempty"`   // the object that a JSON result has for the record
 
 	Document    any  `json:"document,omitempty"`     // document of an annotated result, without the result, or its first bytes as a string; only on request
-	DocumentCut bool `json:"document_cut,omitempty"` // Document is a string with the first bytes
+	DocumentCut bool `json:"document_cut,omitempty"` // whether Document is only the first bytes, as a string
 
 	DeadLetter *DeadLetter `json:"dead_letter,omitempty"`
 }

@@ -60,8 +60,8 @@ type Reader struct {
 // Visit handles the message with the given stream sequence. An error ends the reading.
 type Visit func(sequence uint64, m *pull.Message) error
 
-// Advance calls visit for all messages up to sequence end. It may include later messages that are stored during the
-// call.
+// Advance calls visit for all messages up to sequence end. It may also call visit for later messages that are stored
+// during the call.
 func (r *Reader) Advance(ctx context.Context, end uint64, visit Visit) error {
 	wait, came := time.Duration(0), time.Now()
 	for r.Next <= end {

@@ -53,7 +53,7 @@ func (d NearDuplicates) Append(dst []byte, i int) []byte {
 	text := d.Append(nil, source)
 	words := bytes.SplitAfter(text, []byte{' '})
 	r := Random{Seed(d.Seed, i)}
-	changed := float64(len(text)) * (1 - similarity) / (1 + similarity) // shingles that only one of the two has
+	changed := float64(len(text)) * (1 - similarity) / (1 + similarity) // number of the source's shingles that the copy should lack
 	for range int(math.Round(changed / shinglesPerEdit)) {
 		at, word := r.Below(len(words)), common().draws[r.Next()>>(64-drawBits)]
 		switch kind := r.Below(3); {

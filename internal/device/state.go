@@ -31,8 +31,9 @@ type StateMemory struct {
 	Pinned int64 // pinned host memory for a batch; 0 on a CPU
 }
 
-// State is what a stateful operator knows about the earlier records of one partition. The operator's kernel has no state: its result for a
-// record is the record's keys. The State then decides on the records in the order of the stream.
+// State holds a stateful operator's data about the earlier records of one partition. The operator's kernel has no
+// state: its result for a record is the record's keys. The State then decides on the records in the order of the
+// stream.
 //
 // Decisions depend on the records and their positions alone, not on the device, the batches or the calls of Undo. All memory is allocated
 // when the State is created. Only one goroutine at a time may call the methods, except Stats.

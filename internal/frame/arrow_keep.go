@@ -82,7 +82,8 @@ func numberOf(field *flatbuffers.Table, typ arrowType) arrowNumber {
 	return arrowNumber{}
 }
 
-// addNumbers adds the values of a column with numbers or booleans. The record of a boolean is the byte that has its bit.
+// addNumbers adds the values of a column with numbers or booleans. The record of a boolean is the byte that contains
+// its bit.
 func (f *Frame) addNumbers(n arrowNumber, base []byte, rows int, nulls int64) error {
 	present, err := f.presence(base, rows, nulls)
 	if err != nil {

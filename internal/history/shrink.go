@@ -21,8 +21,8 @@ const (
 	attemptFor = 10 * time.Second
 )
 
-// report shortens a failing history for at most shrinkFor, but not with -short. The result must fail in the same way.
-// report logs the command that runs the result. At least one of the histories in ran has failed.
+// report shortens a failing history for at most shrinkFor, but not with -short. The shorter history must fail in the
+// same way. report logs the command that runs it. At least one of the histories in ran has failed.
 func report(t *testing.T, ran []*History) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), shrinkFor)

@@ -11,8 +11,9 @@ import (
 	"millrace/internal/record"
 )
 
-// This file writes versions 2 and 3 of the binary format. Numbers are unsigned and little-endian. Every field starts at a
-// multiple of 4 bytes. Version 3 is for selections: the number of each record, as uint32, follows the statuses.
+// This file writes versions 2 and 3 of the binary format. Numbers are unsigned and little-endian. Specs, statuses and
+// values are padded with zeros to a multiple of 4 bytes. Version 3 is for selections: the number of each record, as
+// uint32, follows the statuses.
 const (
 	binaryMagic         = "MILL"
 	binaryVersion       = 2

@@ -28,7 +28,7 @@ func newStateMetrics(f promauto.Factory) *stateMetrics {
 
 // States describes the states of the partitions that a worker owns.
 type States struct {
-	Partitions int     `json:"partitions"` // partitions that the worker owns and has a state of
+	Partitions int     `json:"partitions"` // partitions that the worker owns and whose state it has
 	Waiting    int     `json:"waiting"`    // partitions that the worker should own, but for whose state it has no memory
 	Records    uint64  `json:"records"`    // records in the states
 	Bytes      int64   `json:"bytes"`      // memory of the states

@@ -19,7 +19,7 @@ std::vector<double> time_trains(cudaStream_t stream, uint32_t train, uint64_t re
         for (uint32_t w = 0; w < train; w++) work(stream);
         record(end.get(), stream);
         synchronize(stream);
-        if (i > 0) samples.push_back(seconds_between(begin.get(), end.get()) / train); // the first train warms up
+        if (i > 0) samples.push_back(seconds_between(begin.get(), end.get()) / train); // the first train is the warm-up
     }
     return samples;
 }

@@ -62,8 +62,9 @@ func (p NearDuplicateParameters) ResultBytes(records int) int {
 	return headerBytes + records*(rowBytes+p.listBytes())
 }
 
-// Header returns the beginning of a batch's result. carried is the number of labels that the generation of the last record would carry over
-// so far if there were room. wrong is the number of keys so far that weren't of their band, which is a bug in the caller.
+// Header returns the beginning of a batch's result. carried is the number of labels that the records of the current
+// generation would have carried over so far with enough room. wrong is the number of keys that didn't contain their
+// band, since the index was created. It is 0 unless the caller has a bug.
 func (p NearDuplicateParameters) Header(result []byte) (carried, wrong uint64) {
 	return binary.LittleEndian.Uint64(result), binary.LittleEndian.Uint64(result[8:])
 }

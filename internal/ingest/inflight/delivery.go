@@ -61,7 +61,7 @@ type Delivery struct {
 	Parts            []string // ids of the result's parts that an earlier lease has stored
 
 	// Done reports whether the message has a result or a dead letter already, and is computed again only for the state of a stateful
-	// operator. Nothing is stored for it but entries of the state's log.
+	// operator. For such a message, only entries of the state's log are stored.
 	Done bool
 
 	First   bool      // whether the message was never delivered before

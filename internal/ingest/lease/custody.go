@@ -35,7 +35,7 @@ type charge struct {
 	given   bool          // whether this worker gave the partition away and no worker has taken it since
 	refused bool          // whether messages waited without an owner after the partition was given away
 	hold    time.Duration // last duration for which this worker kept the partition
-	adopted bool          // whether this worker wants the partition regardless of assignment
+	adopted bool          // whether this worker tries to own the partition regardless of assignment
 	until   time.Time     // time when the adoption ends
 }
 

@@ -421,7 +421,8 @@ func (s *states) standby(p int) *replica {
 	return r
 }
 
-// catchUp brings a replica to the last marker of its partition. Without a state in the marker, it does nothing.
+// catchUp brings a replica to the last marker of its partition. If the marker has no state, or one with other
+// settings, it does nothing.
 func (s *states) catchUp(ctx context.Context, p int, r *replica) error {
 	last, err := s.lastMarker(ctx, p)
 	if err != nil || last.State == nil || last.State.Spec != s.spec {

@@ -46,8 +46,8 @@ func (r Request) bytes() int {
 	return r.Bytes
 }
 
-// tooSmall handles the end of a request of asked bytes with status message raw. If the server refused it as too small, r.Limit
-// grows. tooSmall returns an error if a larger request isn't allowed.
+// tooSmall handles status message raw, which ended a request of asked bytes. If the server refused the request as too
+// small, tooSmall raises r.Limit. It returns an error if a larger request isn't allowed.
 func (r Request) tooSmall(raw *nats.Msg, asked int) error {
 	if r.Limit == nil || !strings.EqualFold(raw.Header.Get("Description"), conflictSize) || unused(raw, bytesHeader) < asked {
 		return nil // it ended for another reason, or delivered a message

@@ -26,8 +26,8 @@ type Rerun struct {
 
 // Device computes separate batches, while other batches may be on the device. Pipeline implements it.
 type Device interface {
-	// Run computes as many of rows as fit into a batch. It returns a batch with their results, and their number. ran reports whether
-	// they reached the device. If ctx ends, they may still be there.
+	// Run computes as many of rows as fit into a batch. It returns a batch with the results, and the number of
+	// computed rows. ran reports whether they reached the device. If ctx ends, they may still be there.
 	Run(ctx context.Context, g *inflight.Batch, rows []int) (part *inflight.Batch, n int, ran bool, err error)
 
 	// Probe checks that the device works; see streams.Pipeline.Probe.

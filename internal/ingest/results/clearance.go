@@ -60,8 +60,9 @@ func (c *clearance) until(items []inflight.Delivery, left []int, now time.Time) 
 	return oldest.Add(c.results.publishFor(now))
 }
 
-// partials are stored messages that don't finish their input. Each is a part of a result or a record's dead letter. The value is the
-// reason of a dead letter, by the id of the message. The zero value has no messages.
+// partials are stored messages that don't finish their input. Each is a part of a result or a record's dead letter.
+// The key is the id of the message. The value is the reason of a dead letter, and empty for a part of a result. The
+// zero value has no messages.
 type partials map[string]string
 
 func (p *partials) add(all ...lookup.Partial) {

@@ -268,7 +268,8 @@ func seconds(d time.Duration) string {
 	return fmt.Sprintf("%ds", int64(d.Round(time.Second).Seconds()))
 }
 
-// short formats a time limit without zero parts at the end, for example 168h instead of 168h0m0s. A limit of 0 is none.
+// short formats a time limit without zero parts at the end, for example 168h instead of 168h0m0s. It returns "none"
+// for 0.
 func short(d time.Duration) string {
 	if d == 0 {
 		return "none"

@@ -32,7 +32,7 @@ func (in *Inserts) begin(p Parameters, first, carried int) {
 	in.Labels, in.CarriedLabels, in.Keys, in.KeyLabels = in.Labels[:0], in.CarriedLabels[:0], in.Keys[:0], in.KeyLabels[:0]
 }
 
-// add appends the changes of the next record. Its keys are at the end of Keys already.
+// add appends the changes of the next record. Its keys must be at the end of Keys.
 func (in *Inserts) add(r *row) {
 	own := uint32(in.parameters.Records + in.First + len(in.Labels))
 	first, carried := len(in.KeyLabels), uint32(in.carried+in.Carries)

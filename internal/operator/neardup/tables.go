@@ -189,7 +189,7 @@ func (s *tablesState) Undo() error {
 	case !s.undoable:
 		return invalid("undo", errNotUndoable)
 	}
-	if s.applied > s.before.applied { // Tables took no empty batch
+	if s.applied > s.before.applied { // an empty batch isn't applied to Tables
 		if err := s.tables.Undo(); err != nil {
 			s.broken = err
 			return err

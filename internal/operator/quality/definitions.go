@@ -33,7 +33,7 @@ const (
 	White    = "\b\t\n\r "
 	URLChars = Letters + Digits + "$-_@.&+/:=?#~!*(),"
 	Hex      = Digits + "ABCDEFabcdef"
-	EndMarks = "!\"'.?" // last characters of endmark_lines
+	EndMarks = "!\"'.?" // a line that ends with one of these counts as one of endmark_lines
 )
 
 // Bullets begin a bullet line.

@@ -101,8 +101,9 @@ func (s *scan) spaceBytes(p *piece, at int) int {
 	return size
 }
 
-// asciiEnd returns the position of the first byte from a position on that is at most 0x20 or at least 0x80, or a position less than 8
-// bytes before the end of the text.
+// asciiEnd returns the position of the first byte from position at on that is at most 0x20 or at least 0x80. It
+// doesn't examine the last bytes of the text if they are fewer than 8, and then returns the position of the first of
+// them.
 func asciiEnd(text []byte, at int) int {
 	const low, high = 0x2121212121212121, 0x8080808080808080
 	for len(text)-at >= 8 {
