@@ -1,9 +1,9 @@
 // quality: counters of a text from which the scores of heuristic filters follow, for every row of a ragged batch.
 //
-// runtime/builtin.cpp declares it. The definitions are in docs/results.md. Scratch has entries of 8 bytes for the sets of lines and
-// paragraphs: one for each byte of the batch, and 16 for each row. If a record is divided, it also has 16 bytes for each tile. With
-// n-grams, if a record may have more than kSharedWords words, 12 bytes for each byte and each row of the batch replace the sets, and 4
-// bytes for each row follow.
+// runtime/builtin.cpp declares it. docs/quality.md has the definitions. Scratch has entries of 8 bytes for the sets of lines and
+// paragraphs: one for each byte of the batch, and 16 for each row. If a record is divided, it also has 16 bytes for each tile.
+// If n-grams are counted and a record may have more than kSharedWords words, 12 bytes for each byte and each row of the batch
+// replace the sets. 4 bytes for each row follow.
 #include <sys/random.h>
 
 #include <algorithm>

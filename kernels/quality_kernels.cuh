@@ -1,7 +1,7 @@
 // The kernels of quality.
 //
-// A warp takes one record. A record of more than `longest_whole` bytes is divided into segments, one for each tile of the
-// batch, so that a record of many megabytes is spread over the whole GPU. A segment begins after a newline. There, no
+// A warp takes one record. A record of more than `longest_whole` bytes is divided into segments, one for each tile of
+// the batch. So a record of many megabytes is spread over the whole GPU. A segment begins after a newline. There, no
 // word, URL, phrase or line continues, so the segments' counters are sums. Only the paragraph that continues needs a
 // merge. A long record without newlines has one segment.
 //

@@ -15,8 +15,8 @@ import (
 	"millrace/client"
 )
 
-// The first two constants are the names of the columns that every result has, and the third is the metadata key for the spec of an
-// operator's column.
+// The first two constants are the names of the columns that every result has. The third is the metadata key for the
+// spec of an operator's column.
 const (
 	bytesColumn  = "bytes"
 	statusColumn = "status"

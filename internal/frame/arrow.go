@@ -267,8 +267,8 @@ func (a *arrowMessage) viewBuffers(n int) (total int, ok bool) {
 	return total, true
 }
 
-// pair returns element i of the vector of nodes, which have a length and a number of nulls, or of buffers, which have a position and a
-// length. ok is false if the record batch has no such element.
+// pair returns element i of the vector of nodes or of buffers. A node has a length and a number of nulls, and a
+// buffer has a position and a length. ok is false if the record batch has no such element.
 func (a *arrowMessage) pair(slot flatbuffers.VOffsetT, i int) (first, second int64, ok bool) {
 	const size = 16
 	vector, n := vectorIn(&a.header, slot, size)

@@ -186,8 +186,8 @@ func (f *Frame) IsAnnotated(i int) bool {
 // row of an Arrow stream, the body is a stream of this row with all columns. Otherwise, and if the row can't be copied, it is
 // Record(i), and the content type is empty.
 //
-// For the rows of an Arrow stream, only one goroutine may call Letter, and the frame keeps up to Splitter.MaxBytes of decompressed
-// buffers until the next Open or Reset.
+// For the rows of an Arrow stream, only one goroutine may call Letter. The frame then keeps up to Splitter.MaxBytes
+// of decompressed buffers until the next Open or Reset.
 func (f *Frame) Letter(i int) (body []byte, contentType string) {
 	if f.members.on {
 		return f.Source(i), typeJSON

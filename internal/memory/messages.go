@@ -54,9 +54,9 @@ func (m *Messages) delivery() (empty, perByte int64) {
 	return deliveryBytes + result + result/16, perByte + (perByte+15)/16 // the allocator rounds sizes up
 }
 
-// Splits reports whether messages may have an index and a table of results, because they may be frames or compressed, or have fields, or
-// because results have only some records, or because an operator is stateful. The size of such a message doesn't bound its records. If
-// Splits is false, each message is one record.
+// Splits reports whether messages may have an index and a table of results. They have them if messages may be frames,
+// may be compressed or have fields, if results have only some records, or if an operator is stateful. The size of
+// such a message doesn't bound its records. If Splits is false, each message is one record.
 func (m *Messages) Splits() bool {
 	return m.Split.Framing != frame.None || m.Decompress != compression.None || m.Split.Selects() || m.Selects() || operator.HasState(m.Operators)
 }

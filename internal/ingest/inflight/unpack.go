@@ -254,9 +254,9 @@ func (m *Unpacked) unpack(must bool) bool {
 // guessedRatio is the assumed compression ratio of a message that doesn't declare its decompressed size.
 const guessedRatio = 4
 
-// decompressed returns the body, decompressed if necessary, and takes the memory of the result. Unless must is set, it first takes
-// memory for the declared size, or else for a guessed size, and fails with errShort if too little memory is free. If the guess is too
-// small, it retries with a larger size.
+// decompressed returns the body, decompressed if necessary, and takes the memory of the result. Unless must is set,
+// it first takes memory for the declared size, or else for a guessed size. It fails with errShort if too little
+// memory is free. If the guess is too small, it retries with a larger size.
 func (m *Unpacked) decompressed(must bool) (body []byte, err error) {
 	packed, maximum := m.in.Data(), m.u.Split.MaxBytes
 	encoding, err := m.u.encoding(m.in.Headers())

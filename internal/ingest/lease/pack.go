@@ -12,8 +12,9 @@ import (
 	"millrace/internal/streams"
 )
 
-// This file packs a lease's inputs into batches and submits them (submitter), encodes their results when the device is done
-// (collector, in any order and for both delivery modes), and stores them in the order of the inputs (storer).
+// In this file, the submitter packs a lease's inputs into batches and submits them. The collector encodes the results
+// of each batch that the device has completed, in any order and for both delivery modes. The storer stores the
+// results in the order of the inputs.
 
 // leaseBatch is a batch that is packed but not submitted.
 type leaseBatch struct {

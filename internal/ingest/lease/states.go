@@ -105,9 +105,10 @@ func newStates(o *Options) (*states, error) {
 	return s, nil
 }
 
-// checkSpec returns a *statelog.LostError if this deployment's last state doesn't depend on the same settings as this worker's states, for example on
-// the same number of partitions. restore would notice only if the partition had a state before: a subject may have moved to a partition
-// that had none. With Begin, checkSpec only warns. It asks again until the server answers or ctx ends.
+// checkSpec returns a *statelog.LostError if this deployment's last state depends on other settings than this
+// worker's states, for example on another number of partitions. restore detects this only in a partition that had a
+// state, but a subject may have moved to a partition that had none. With Begin, checkSpec only warns. It asks again
+// until the server answers or ctx ends.
 func (s *states) checkSpec(ctx context.Context) error {
 	if s == nil {
 		return nil

@@ -49,9 +49,10 @@ func faultOf(err error) fault {
 	return faults[slices.IndexFunc(faults, func(f fault) bool { return f.is(err) })]
 }
 
-// Permanent reports whether an error of Open persists until the worker's settings or credentials are changed. Permanent errors are
-// an invalid address or file, a user or certificate that the server refuses, and a server certificate or a TLS handshake that
-// doesn't match the settings. Open tries several addresses in random order and returns the last error.
+// Permanent reports whether an error of Open persists until the worker's settings or credentials are changed. Such
+// errors are an invalid address or file, and a user or certificate that the server refuses. A server certificate or a
+// TLS handshake that doesn't match the settings is permanent, too. Open tries several addresses in random order and
+// returns the last error.
 func Permanent(err error) bool { return faultOf(err).permanent }
 
 // advice returns advice for the user on err, the error of a failed connection.

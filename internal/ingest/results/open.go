@@ -27,9 +27,9 @@ type Partition struct {
 	IsStored func(ctx context.Context, sequence uint64) bool
 }
 
-// IsBeyond reports whether inputs are acknowledged that the markers of c don't cover, because the result stream has lost its last messages,
-// or because a worker without commit markers had the partition. A purge moves the floor of a consumer without pending messages, so
-// the floor alone doesn't prove an acknowledgement.
+// IsBeyond reports whether inputs are acknowledged that the markers of c don't cover. The result stream may have lost
+// its last messages, or a worker without commit markers had the partition. A purge moves the floor of a consumer
+// without pending messages, so the floor alone doesn't prove an acknowledgement.
 func (p *Partition) IsBeyond(ctx context.Context, c interface {
 	Found() (store.Position, bool)
 	Beyond() uint64

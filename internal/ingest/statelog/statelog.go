@@ -6,9 +6,9 @@
 // intervals.
 //
 // The log may have entries that no marker covers, because a commit failed or its worker died. Fast batches aren't atomic, so such entries
-// may even arrive after those of the next owner, and some of a batch may be missing. Each entry names the positions of the record before it
-// and of its last record, the marker behind which its commit began, and the last record of the state in that marker. Markers have
-// ascending sequences, also from owner to owner. So:
+// may even arrive after those of the next owner, and some of a batch may be missing. Each entry names the positions of the record before
+// it and of its last record. It also names the marker behind which its commit began, and the last record of the state in that marker.
+// Markers have ascending sequences, also from owner to owner. So:
 //
 //   - An entry is stale if an earlier entry was behind a later marker.
 //   - An entry drops the entries before it that end after the position at which it begins.

@@ -15,7 +15,7 @@
 //
 // The index has two generations, of Parameters.Records records each. Record number i of all records with a verdict belongs to generation
 // i/Records. When the first record of a new generation arrives, the old generation is dropped and the young one becomes the old one. Keys
-// are looked up in both. A key that is found only in the old generation is copied to the young one with its label, so a key survives as
+// are looked up in both. A key that is found only in the old generation is copied to the young one with its label. So a key survives as
 // long as new records have it.
 //
 // A generation can carry Records labels over from the old one. Each record uses one for each different label of its copied keys. If they

@@ -117,8 +117,8 @@ func asciiEnd(text []byte, at int) int {
 	return at
 }
 
-// wordEnd returns the end of the word that contains a position, the number of bytes from there on that don't begin a character, and
-// whether a character outside ASCII from there on is Alphabetic.
+// wordEnd returns the end of the word that contains position at. extra is the number of bytes from at to the end that
+// don't begin a character. hasAlphabetic reports whether a character outside ASCII among these bytes is Alphabetic.
 func (s *scan) wordEnd(at int) (end, extra int, hasAlphabetic bool) {
 	text, t := s.text, s.tables
 	for end = at; end < len(text); {

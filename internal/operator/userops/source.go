@@ -28,8 +28,8 @@ import (
 // gpus are the GPUs that the worker uses, or nil without GPUs.
 //
 // The error joins the errors of folders that can't be read. An error in an operator's files is in the Err of its Source, and doesn't affect
-// other operators. Examples are a file that isn't an operator, a file that was compiled from another version of the source beside it, and
-// the name of an operator in another folder.
+// other operators. Examples are a file that isn't an operator, a file compiled from another version of its source, and an operator's name
+// that another folder has too.
 func Find(folders []string, gpus GPUs) ([]*Source, error) {
 	var errs []error
 	found := map[string]*Source{}
