@@ -3,6 +3,7 @@ package faults
 import (
 	"bytes"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/nats-io/nats.go"
@@ -36,6 +37,10 @@ var stateLosses = []struct {
 	{"a log without its beginning", func(r *rig) error {
 		return r.Stream(resultStream).Purge(r.Ctx(), jetstream.WithPurgeSubject(stateLogs), jetstream.WithPurgeKeep(1))
 	}, "entries were removed"},
+	{"markers that have expired", func(r *rig) error {
+		markers := strings.TrimSuffix(stateLogs, ".state")
+		return r.Stream(resultStream).Purge(r.Ctx(), jetstream.WithPurgeSubject(markers))
+	}, "its commit markers have expired"},
 	{"a log without its last entries", func(r *rig) error { return r.deleteLast(stateLogs) }, "entries were removed"},
 }
 

@@ -359,6 +359,27 @@ func TestAnOwnerThatFreezesBeforeItReadsTheLog(t *testing.T) {
 	})
 }
 
+// TestMarkersExpire removes the commit markers of a partition, as max_age does if no worker runs for long enough. The log never expires, so its state
+// is lost, and no empty one begins by itself. Each later lease knows that too.
+func TestMarkersExpire(t *testing.T) {
+	eachStateRig(t, func(t *testing.T, r *stateRig) {
+		const partition = 1
+		c, _ := r.takeOver(partition, "first")
+		natstest.OK(t, r.store(c, r.frameOf(1, similar(0, 20))))
+		markers := commitSubject(r.w.o.Topology, "RESULTS", partition)
+		natstest.OK(t, r.Stream("RESULTS").Purge(r.Ctx(), jetstream.WithPurgeSubject(markers)))
+		for _, owner := range []string{"second", "third"} {
+			_, err := r.restore(r.lease(partition, owner, nil), partition)
+			if !errors.As(err, new(*statelog.LostError)) || !strings.Contains(err.Error(), "its commit markers have expired") {
+				t.Errorf("the %s owner gets %v", owner, err)
+			}
+		}
+		c = r.lease(partition, "fourth", nil)
+		replica := statelog.NewReplica(natstest.Must(neardup.NewState(r.parameters(), stateBatch))(t), "a state", nil)
+		natstest.OK(t, c.Restore(r.Ctx(), replica, stateBatch, true)) // MILLRACE_STATE_LOST=begin
+	})
+}
+
 // TestRecordsThatFailOnlyAfterTheirResult computes an input again whose result is stored and whose marker isn't. The state gets the records
 // that have a value in the result, even if they fail now. It doesn't get records that failed before, because they have dead letters.
 func TestRecordsThatFailOnlyAfterTheirResult(t *testing.T) {

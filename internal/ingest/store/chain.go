@@ -129,6 +129,11 @@ func (c *Chain) fence(ctx context.Context, last StoredMarker) (err error) {
 				c.lookUp = max(c.lookUp, c.LookUp)
 			}
 		}
+		if c.Entry != nil && last.Owner == "" {
+			if c.state, err = c.lostState(ctx); err != nil {
+				return err
+			}
+		}
 		way := Atomic
 		if last.Fast {
 			way = Fast // a fast batch of the last owner may be open
@@ -144,6 +149,18 @@ func (c *Chain) fence(ctx context.Context, last StoredMarker) (err error) {
 	c.beyond, err = c.stream.Begun(ctx, c.since, c.last)
 	c.left = Leftovers{readings: readings{stream: c.stream, behind: c.since, before: c.last}, until: c.beyond}
 	return err
+}
+
+// LostSpec is the Spec of a state whose markers are gone. They expire if no worker stores them again in time.
+const LostSpec = "settings that are unknown, because its commit markers have expired (max_age) or were purged"
+
+// lostState returns the state of a partition without a marker: nil, or one that nobody can restore if there is a log.
+func (c *Chain) lostState(ctx context.Context) (*State, error) {
+	entry, _, err := c.stream.Next(ctx, 0, c.Entry(0, nil, nil).Subject)
+	if err != nil || entry == 0 {
+		return nil, err
+	}
+	return &State{Spec: LostSpec}, nil
 }
 
 // Found returns the position of the last marker that earlier owners have stored. ok is false if there is no marker, or

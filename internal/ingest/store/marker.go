@@ -48,7 +48,7 @@ type Marker struct {
 // State describes the state of a stateful operator after all inputs up to a position. The state itself is in the log, which is in the same
 // stream (adr/0056).
 type State struct {
-	Spec    string `json:"spec"`             // everything that the state depends on, for example the operator with its parameters
+	Spec    string `json:"spec"`             // everything that the state depends on, for example the operator with its parameters; or LostSpec
 	Begins  uint64 `json:"begins,omitempty"` // stream sequence after which the log begins
 	Records uint64 `json:"records"`          // number of records that the state has taken
 
