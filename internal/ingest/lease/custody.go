@@ -203,3 +203,58 @@ func (w *watch) check(ctx context.Context, p int) {
 	}
 	w.o.Stalls.Saw(p, info, excused, time.Now())
 }
+
+// partitionOwner implements leaseOwner for one partition.
+type partitionOwner struct {
+	*watch
+	members   *members.Members
+	partition int
+}
+
+func (p *partitionOwner) began() {
+	p.members.Has(p.partition, true)
+	p.custody.began(p.partition, time.Now())
+}
+
+func (p *partitionOwner) ended()                  { p.members.Has(p.partition, false) }
+func (p *partitionOwner) handing(busy bool)       { p.watch.handing[p.partition].Store(busy) }
+func (p *partitionOwner) pending(messages uint64) { p.backlog.update(p.partition, messages) }
+
+// backlog counts the undelivered and the unacknowledged messages of all partitions. Every worker reports the totals over all workers.
+type backlog struct {
+	observer Observer
+
+	mu             sync.Mutex
+	pending        counts
+	unacknowledged counts
+}
+
+// counts contains one number per partition (0 if unknown) and their total.
+type counts struct {
+	of    []uint64
+	total uint64
+}
+
+func (c *counts) set(partition int, n uint64) uint64 {
+	c.total += n - c.of[partition]
+	c.of[partition] = n
+	return c.total
+}
+
+func newBacklog(observer Observer, partitions int) *backlog {
+	return &backlog{observer: observer, pending: counts{of: make([]uint64, partitions)}, unacknowledged: counts{of: make([]uint64, partitions)}}
+}
+
+// update sets a partition's number of undelivered messages, and reports the total to the observer.
+func (b *backlog) update(partition int, pending uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.observer.Pending(b.pending.set(partition, pending))
+}
+
+// delivered sets a partition's number of delivered but unacknowledged messages, and reports the total to the observer.
+func (b *backlog) delivered(partition int, unacknowledged int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.observer.Unacknowledged(b.unacknowledged.set(partition, uint64(max(unacknowledged, 0))))
+}
