@@ -53,7 +53,6 @@ type Delivery struct {
 	Turn             uint64    // turn in which the message arrived; see pull.Message.Turn
 	Level            int       // quarantine level; see quarantine.Levels
 	HeaderBytes      int       // size of the headers in bytes
-	Pending          uint64    // messages that the consumer has not delivered yet
 	Stored           time.Time // time when the stream stored the message
 	Received         time.Time
 	Cost             int64    // bytes of memory that the delivery holds; see Pool.Hold
@@ -87,7 +86,7 @@ func NewDelivery(msg Incoming, now time.Time) (Delivery, error) {
 	d := Delivery{
 		First: meta.NumDelivered == 1, HeaderBytes: msg.HeaderBytes(), Turn: msg.Turn(),
 		Msg: msg, Stream: meta.Stream, Subject: msg.Subject(), Sequence: meta.Sequence.Stream, ConsumerSequence: meta.Sequence.Consumer, NumDelivered: int(meta.NumDelivered),
-		Pending: meta.NumPending, Stored: meta.Timestamp, Received: now,
+		Stored: meta.Timestamp, Received: now,
 	}
 	if d.First {
 		d.Cleared = msg.Since()

@@ -160,7 +160,7 @@ type watch struct {
 	info    func(ctx context.Context, p int) (*jetstream.ConsumerInfo, error)
 	backlog *backlog
 	custody *custody      // nil with shared delivery
-	handing []atomic.Bool // by partition: whether its reader is busy with a delivery and requests none; see stall.Detector.Saw
+	busy    []atomic.Bool // by partition; see inputs
 }
 
 // newWatch returns a watch without custody.
@@ -169,14 +169,13 @@ func newWatch(o *Options, info func(ctx context.Context, p int) (*jetstream.Cons
 	if o.Topology.Exclusive {
 		n = o.Topology.Partitions
 	}
-	return &watch{o: o, info: info, backlog: newBacklog(o.Observer, n), handing: make([]atomic.Bool, n)}
+	return &watch{o: o, info: info, backlog: newBacklog(o.Observer, n), busy: make([]atomic.Bool, n)}
 }
 
 // run queries the partitions in turn until ctx is done. It queries up to a hundred partitions within stall.Interval.
-// Deliveries also report a partition's backlog, but only to its owner.
 func (w *watch) run(ctx context.Context) {
-	pause := max(stall.Interval/time.Duration(len(w.handing)), minPause)
-	for p := 0; ; p = (p + 1) % len(w.handing) {
+	pause := max(stall.Interval/time.Duration(len(w.busy)), minPause)
+	for p := 0; ; p = (p + 1) % len(w.busy) {
 		w.check(ctx, p)
 		if !retry.Sleep(ctx, pause) {
 			return
@@ -195,7 +194,7 @@ func (w *watch) check(ctx context.Context, p int) {
 	}
 	w.backlog.update(p, info.NumPending)
 	w.backlog.delivered(p, info.NumAckPending)
-	excused := w.handing[p].Load()
+	excused := w.busy[p].Load()
 	if w.custody != nil {
 		owned, _ := w.custody.members.Standing(p)
 		excused = excused || !owned && pinOf(info) != "" // if another worker is pinned, that worker reports a stall
@@ -216,9 +215,7 @@ func (p *partitionOwner) began() {
 	p.custody.began(p.partition, time.Now())
 }
 
-func (p *partitionOwner) ended()                  { p.members.Has(p.partition, false) }
-func (p *partitionOwner) handing(busy bool)       { p.watch.handing[p.partition].Store(busy) }
-func (p *partitionOwner) pending(messages uint64) { p.backlog.update(p.partition, messages) }
+func (p *partitionOwner) ended() { p.members.Has(p.partition, false) }
 
 // backlog counts the undelivered and the unacknowledged messages of all partitions. Every worker reports the totals over all workers.
 type backlog struct {

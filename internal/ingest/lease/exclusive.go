@@ -234,7 +234,7 @@ func (m *Exclusive) newLease(ctx context.Context, p int, nc *nats.Conn, device *
 		return c, nil
 	}
 	return newLease(leaseState{
-		inputs: inputs{o: &m.o, server: server, store: m.o.Results, log: log}, id: m.id, device: newPipelineDevice(&m.o, device), pipe: device.pipe,
+		inputs: inputs{o: &m.o, server: server, store: m.o.Results, busy: &m.watch.busy[p], log: log}, id: m.id, device: newPipelineDevice(&m.o, device), pipe: device.pipe,
 		window: inflight.NewOrderedWindow(&device.submitted), owner: &partitionOwner{m.watch, m.members, p}, openCommits: openCommits,
 	}), nil
 }

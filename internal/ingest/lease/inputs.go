@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"millrace/internal/ingest/inflight"
@@ -18,6 +19,7 @@ type inputs struct {
 	o      *Options
 	server leaseServer
 	store  resultStore
+	busy   *atomic.Bool // set while a delivery is taken, so that no message is requested; see stall.Detector.Saw
 	log    *slog.Logger
 
 	pulls pullPolicy
@@ -122,6 +124,8 @@ func (i *inputs) receive(ctx, drainCtx context.Context, msg inflight.Incoming, d
 		i.log.Error("message ignored", "error", err)
 		return nil
 	}
+	i.busy.Store(true)
+	defer i.busy.Store(false)
 	if d.NumDelivered > 1 {
 		i.o.Observer.Redelivered()
 	}

@@ -296,10 +296,8 @@ func (ownPull) Pin() string { return "own" }
 // noOwner is a leaseOwner that ignores all events.
 type noOwner struct{}
 
-func (noOwner) began()         {}
-func (noOwner) ended()         {}
-func (noOwner) handing(bool)   {}
-func (noOwner) pending(uint64) {}
+func (noOwner) began() {}
+func (noOwner) ended() {}
 
 type lostDevice struct {
 	leaseDevice

@@ -140,7 +140,7 @@ func (w *leaseWorker) newLease() *modelLease {
 		o.State = w.states.StateOptions
 	}
 	e.l = newLease(leaseState{
-		inputs: inputs{o: o, server: e, store: e, log: w.m.log}, id: w.id, device: e, pipe: w.device.pipe,
+		inputs: inputs{o: o, server: e, store: e, busy: new(atomic.Bool), log: w.m.log}, id: w.id, device: e, pipe: w.device.pipe,
 		window: inflight.NewOrderedWindow(new(atomic.Int32)), owner: e, openCommits: e.openCommits,
 	})
 	return e

@@ -71,8 +71,6 @@ func (p *partition) keepTurn(ctx context.Context) {
 
 // arrived implements pullPolicy.
 func (p *partition) arrived(ctx, drainCtx context.Context, d *inflight.Delivery) error {
-	p.owner.handing(true)
-	defer p.owner.handing(false)
 	d.Subject = inflight.PartitionSubject(d.Subject)
 	if !p.begun {
 		if err := p.begin(ctx, drainCtx, d); err != nil {
@@ -86,7 +84,6 @@ func (p *partition) arrived(ctx, drainCtx context.Context, d *inflight.Delivery)
 		return errReset
 	}
 	p.number = d.ConsumerSequence
-	p.owner.pending(d.Pending)
 	return p.enter(ctx, drainCtx, d)
 }
 
@@ -219,7 +216,6 @@ func (p *partition) idle(ctx, drainCtx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.owner.pending(info.NumPending)
 	if err := p.keepMarkers(drainCtx); err != nil {
 		return err
 	}

@@ -130,8 +130,6 @@ type leaseDevice interface {
 type leaseOwner interface {
 	began()
 	ended()
-	handing(busy bool)       // whether the reader is busy with a delivery
-	pending(messages uint64) // the consumer's number of undelivered messages
 }
 
 // resultStore stores results and dead letters. *results.Writer implements it.

@@ -47,6 +47,7 @@ func newSharedOn(o Options, server leaseServer, store resultStore, c jetstream.C
 		buffers: inflight.NewFreeList(o.Pool.Size(), func() *results.Buffers { return &results.Buffers{} }),
 	}
 	m.watch = newWatch(&o, func(ctx context.Context, _ int) (*jetstream.ConsumerInfo, error) { return server.Info(ctx) })
+	m.busy = &m.watch.busy[0]
 	m.ends = newEach(&m.inputs)
 	m.ack, m.blame = m.ends, &countedDeliveries{ledger: m.ends.ledger, judge: o.Judge, levels: m.levels, limit: o.Limit, last: c.MaxDeliver}
 	m.devices = sharedPipelines{m}

@@ -65,8 +65,8 @@ func (s *source) run(intake context.Context) (err error) {
 // pullOnce either prefetches or pulls through quarantine. It returns nil when the source must switch between the two.
 func (s *source) pullOnce(intake context.Context) error {
 	if s.mustIsolate() {
-		s.watch.handing[0].Store(true) // cleared only during a fetch
-		defer s.watch.handing[0].Store(false)
+		s.busy.Store(true) // cleared only during a fetch
+		defer s.busy.Store(false)
 		return s.isolated.Run(intake)
 	}
 	err := s.pull(intake, s.drainCtx)
@@ -109,11 +109,6 @@ var errQuarantine = errors.New("payloads come that were delivered before; they a
 
 // arrived implements pullPolicy. Until drainCtx ends, it takes all deliveries.
 func (s *source) arrived(_, drainCtx context.Context, d *inflight.Delivery) error {
-	if !s.fetching {
-		s.watch.handing[0].Store(true)
-		defer s.watch.handing[0].Store(false)
-	}
-	s.o.Observer.Pending(d.Pending)
 	if _, err := s.take(drainCtx, drainCtx, d); err != nil {
 		return err
 	}
@@ -174,9 +169,9 @@ func (s *source) awaitConsumer(ctx context.Context) {
 
 // Fetch implements quarantine.Intake. During quarantine, the source pulls only here.
 func (s *source) Fetch(n int, wait time.Duration) (came int, err error) {
-	s.watch.handing[0].Store(false)
+	s.busy.Store(false)
 	s.fetching = true
-	defer func() { s.fetching = false; s.watch.handing[0].Store(true) }()
+	defer func() { s.fetching = false; s.busy.Store(true) }()
 	return s.server.fetch(n, wait, s.fetched)
 }
 

@@ -15,8 +15,7 @@ import (
 )
 
 const (
-	// Interval is the time between two queries of a consumer's state, which includes the backlog. Every message reports the
-	// backlog too, but no message arrives after a purge, or while results cannot be stored.
+	// Interval is the time between two queries of a consumer's state, which includes the backlog.
 	Interval = 5 * time.Second
 
 	// stalledAfter is the default of Detector.After.
