@@ -98,7 +98,7 @@ faults-ci: ## Inject the faults that CI injects, one or two of each kind (2 minu
 	MILLRACE_FAULTS=ci go test -count=1 -timeout 30m ./internal/faults
 
 mutations: ## Check that the model of the lease finds faults in the lease (an hour; MILLRACE_MUTATIONS is the number of steps for each)
-	MILLRACE_MUTATIONS=$(or $(MILLRACE_MUTATIONS),1000000) go test -count=1 -timeout 4h -run '^TestModelFindsMutations$$' ./internal/ingest/lease
+	MILLRACE_MUTATIONS=$(or $(MILLRACE_MUTATIONS),3000000) go test -count=1 -timeout 4h -run '^TestModelFindsMutations$$' ./internal/ingest/lease
 
 model-spin: ## Check the model of exactly-once delivery with spin (Debian's package spin; about 10 minutes)
 	tools/model-spin

@@ -71,6 +71,17 @@ func (c *modelCommits) Known(ctx context.Context, d *inflight.Delivery) (bool, e
 	if settled {
 		c.e.w.m.did("settled by an earlier lease")
 	}
+	m := c.e.w.m
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for id := range m.server.chains[0].ids {
+		if err != nil || settled || !strings.HasPrefix(id, results.MessageID(d)+"/") {
+			continue
+		}
+		if m.did("part of an earlier lease"); len(d.Parts) == 0 {
+			m.violate("lease %d of %s doesn't know the stored part %s", c.e.n, c.e.w.id, id)
+		}
+	}
 	return settled, err
 }
 
@@ -116,10 +127,7 @@ func (s *modelStore) Write(ctx context.Context, way store.Way, expected uint64, 
 			return c.append(modelStoredMessage{subject: each.Subject, header: each.Header})
 		}})
 	}
-	last := modelBatchMessage{store: func() uint64 {
-		m.wantOwnersInOrder(c, copied.Owner)
-		return c.append(modelStoredMessage{marker: &copied})
-	}}
+	last := modelBatchMessage{store: func() uint64 { return c.append(modelStoredMessage{marker: &copied}) }}
 	if way != store.Fast {
 		return s.send(ctx, way, modelOpenBatch{marker: expected, rest: append(messages, last)})
 	}
@@ -154,9 +162,10 @@ func (s *modelStore) send(ctx context.Context, way store.Way, batch modelOpenBat
 			return &store.WrongLastError{Last: last}
 		}
 		at, err = batch.arrive(m, way)
-		if left := len(batch.rest); err != nil && way == store.Fast && left > 0 && left < all && m.random.IntN(4) > 0 {
-			batch.slow = m.random.IntN(3) == 0
-			c.open = append(c.open, batch)
+		if left := len(batch.rest); err != nil && way == store.Fast && left < all && m.random.IntN(4) > 0 {
+			if batch.slow = m.random.IntN(3) == 0; left > 0 {
+				c.open = append(c.open, batch)
+			}
 			return errModelSilent
 		}
 		return err
@@ -170,8 +179,12 @@ func (s *modelStore) send(ctx context.Context, way store.Way, batch modelOpenBat
 // arrive stores a batch. With a fault it stores only some messages.
 func (b *modelOpenBatch) arrive(m *leaseModel, way store.Way) (at uint64, err error) {
 	maximum, all := len(b.rest), len(b.rest)
+	parts := slices.IndexFunc(b.rest, func(msg modelBatchMessage) bool { return msg.confirm })
 	switch {
 	case !m.faults:
+	case parts > 1 && m.random.IntN(2) == 0:
+		maximum = parts
+		m.did("batch cut before a last part")
 	case m.cutting && all > 2 && m.random.IntN(2) == 0:
 		maximum = 2 + m.random.IntN(all-2)
 		m.did("batch cut")
@@ -221,20 +234,6 @@ func (m *leaseModel) refuses() bool {
 	}
 	m.did("message refused in a batch")
 	return true
-}
-
-// wantOwnersInOrder checks that the dead letters change their owners in the order in which the results do. Otherwise two leases could
-// each own one of the chains.
-func (m *leaseModel) wantOwnersInOrder(c *modelChain, next string) {
-	results := &m.server.chains[0]
-	if at := c.last(); at > 0 && c != results && results.begun(next) < results.begun(c.messages[at-1].marker.Owner) {
-		m.violate("%s takes the dead letters from %s, and took the results before it", next, c.messages[at-1].marker.Owner)
-	}
-}
-
-// begun returns the sequence of an owner's first marker, or 0.
-func (c *modelChain) begun(owner string) uint64 {
-	return uint64(slices.IndexFunc(c.messages, func(m modelStoredMessage) bool { return m.marker != nil && m.marker.Owner == owner }) + 1)
 }
 
 // endBatch ends the batch with the given id, and reports whether that batch existed.

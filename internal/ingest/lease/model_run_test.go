@@ -76,7 +76,7 @@ func runLeaseModel(t *testing.T, m *leaseModel) (happened map[string]int) {
 	synctest.Test(t, func(*testing.T) { m.run() })
 	switch {
 	case m.broken != "":
-		t.Errorf("%s\n%s", m.broken, strings.Join(m.trace[max(len(m.trace)-modelTrace, 0):], "\n"))
+		t.Errorf("BROKEN: %s\n%s", m.broken, strings.Join(m.trace[max(len(m.trace)-modelTrace, 0):], "\n"))
 	case history.Replays():
 		t.Log(strings.Join(m.trace, "\n"))
 	}

@@ -60,6 +60,7 @@ type modelLease struct {
 	repaired   bool   // whether it has repaired an over-acknowledged consumer
 	owner      string // owner in the last consumer info
 	annotated  uint64 // annotated last delivery in the last consumer info before it began
+	floor      uint64 // acknowledgement floor in the same info
 	holds      bool   // whether it has begun; before that, other goroutines write no annotations
 	knowsOther bool   // whether another client's pin was in the last consumer info
 	packs      int    // number of batches; only the submitter uses it
@@ -225,7 +226,7 @@ func (e *modelLease) Info(ctx context.Context) (info *jetstream.ConsumerInfo, er
 	e.w.m.mu.Lock()
 	e.knowsOther, e.owner = pin != "" && pin != own, info.Config.Metadata[annotationOwner]
 	if !e.holds {
-		e.annotated = delivered(info.Config.Metadata)
+		e.annotated, e.floor = delivered(info.Config.Metadata), info.AckFloor.Stream
 	}
 	e.w.m.mu.Unlock()
 	return info, nil
@@ -255,6 +256,9 @@ func (e *modelLease) redeliver(ctx context.Context, sequence, number uint64) err
 func (e *modelLease) Annotate(ctx context.Context, _ jetstream.ConsumerConfig, metadata map[string]string) error {
 	if _, owner := e.known(); e.holds && owner != "" && owner != e.w.id && metadata[annotationOwner] != owner {
 		e.w.m.violate("%s overwrites the annotations of %s", e.w.id, owner)
+	}
+	if at := delivered(metadata); at < e.floor {
+		e.w.m.violate("%s annotates %d as the last delivery, and %d was acknowledged before", e.w.id, at, e.floor)
 	}
 	return e.w.call(ctx, "annotate", false, func() error { e.w.m.server.annotate(metadata); return nil })
 }

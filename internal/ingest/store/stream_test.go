@@ -333,7 +333,8 @@ func deadLetters(t *testing.T, r *chainRig, way Way) {
 	whole, record := Letter{Input: position(12), Record: WholeMessage}, Letter{Input: position(15), Record: 9}
 	first := r.open(way)
 	r.commit(first, 1, 10)
-	natstest.OK(t, first.CommitLetters(t.Context(), batch(11, 12), []Letter{whole, record}, position(10)))
+	natstest.OK(t, first.CommitLetters(t.Context(), batch(11, 11), []Letter{whole}, position(10)))
+	natstest.OK(t, first.CommitLetters(t.Context(), batch(12, 12), []Letter{record}, position(10)))
 	second := r.openAt(way, 10)
 	if got, want := second.Letters(), (Letters{}).add([]Letter{whole, record}); !reflect.DeepEqual(got, want) {
 		t.Errorf("the second owner has the letters %v, want %v", got, want)
