@@ -329,12 +329,14 @@ func poolOptions(t *testing.T) *Options {
 func TestWhatALeaseLeaves(t *testing.T) {
 	t.Parallel()
 	const own = "own-id"
+	const deathInComparison = "a proper end behind a death in a comparison"
 	all := []string{annotationAlone, annotationBeside, annotationOwner}
 	for name, c := range map[string]struct {
 		device lostDevice
 		want   []string // annotations that stay
 	}{
 		"a proper end":              {lostDevice{}, nil},
+		deathInComparison:           {lostDevice{}, []string{annotationBeside}},
 		"another loss":              {lostDevice{err: errors.New("the driver is gone")}, []string{annotationOwner}},
 		"a kernel":                  {lostDevice{err: device.ErrKernelFault}, all},
 		"a kernel that is to blame": {lostDevice{err: device.ErrKernelFault, operator: "crc32c"}, append([]string{annotationBlamed, inflight.FaultNote}, all...)},
@@ -346,7 +348,7 @@ func TestWhatALeaseLeaves(t *testing.T) {
 		l := newLease(leaseState{
 			inputs: inputs{o: poolOptions(t), server: server, log: slog.New(slog.DiscardHandler)}, id: own, device: c.device, owner: noOwner{},
 		})
-		l.begun, l.partition.pulled = true, ownPull{}
+		l.begun, l.partition.pulled, l.caution.comparing = true, ownPull{}, name == deathInComparison
 		l.end(t.Context())
 		left := server.state.Config.Metadata
 		delete(left, topology.MarkDelivered)

@@ -74,7 +74,6 @@ var mutations = []mutation{
 	{"a record that fails alone isn't marked", "../quarantine/rerun.go", "f.Mark(i, record.OperatorError)", "_ = record.OperatorError"},
 	{"a lease that ends well stays annotated", "lease.go", "return l.notes.annotate(ctx, changes)", "return nil"},
 	{"a lease unpins another worker", "lease.go", "if err != nil || !pinnedTo(info, l.partition.pinID()) {", "if err != nil {"},
-	{"a lease that ends leaves its inputs to AckWait", "lease.go", "if info.NumAckPending > 0 {", "if info.NumAckPending > 0 && info.Stream == \"\" && info.Name != \"\" {"},
 
 	{"a dead letter that isn't stored ends its input", "each.go", "why, cause) != nil {\n\t\treturn false", "why, cause) != nil && d == nil {\n\t\treturn false"},
 	{"an input without a dead letter is neither settled nor given back", "each.go", "e.nak(&d, d.NakDelay())", "_ = d"},
@@ -83,7 +82,6 @@ var mutations = []mutation{
 	{"payloads of dead workers aren't isolated", "source.go", "return s.isolated.IsDue()", "return s.isolated == nil"},
 	{"the deaths of a payload that ran alone aren't counted", "../quarantine/attempts.go", "before.begun++", "_ = before"},
 	{"a note stays after the worker has survived", "../quarantine/attempts.go", "err := a.note(context.Background(), d, nothing)", "err := error(nil)"},
-	{"redeliveries don't raise the level", "source.go", "level := d.NumDelivered - 1", "level := 0"},
 	{"payloads without a result are stored", "../quarantine/isolation.go", "t.giveBack(r.Batch, r.Missing(rows), err)", "_ = err"},
 	{"a result without a confirmation ends its input", "../results/store.go", "if answers[k].Err != nil {", "if answers[k].Err != nil && ctx.Err() != nil {"},
 	{"the dead letters of records aren't stored", "../results/store.go", "if d.Frame.Table.Status(r).Failed() && !yield(", "if false && !yield("},
@@ -158,6 +156,7 @@ var tested = map[string]string{
 	"equal consumer sequences don't count as over-acknowledged": "TestIsOverAcknowledged",
 	"a redelivery counts as an input that was read":             "TestFloorMissesNoDelivery",
 	"a caution never ends":                                      "TestALeaseRelaxesAfterItsQuarantinedPayloads",
+	"a comparison that killed a worker is repeated":             "TestWhatALeaseLeaves",
 	"a lease that ends well stays annotated":                    "TestWhatALeaseLeaves",
 	"unread deliveries keep their memory":                       "TestWhatIsNotProcessedHoldsNoMemory",
 	"unread deliveries aren't given back":                       "TestWhatIsNotProcessedHoldsNoMemory",
