@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -15,12 +14,12 @@ import (
 
 // overtaken is a stream that calls then directly after it stores a marker.
 type overtaken struct {
-	*modelStream
+	*keptMarkers
 	then func()
 }
 
 func (o *overtaken) Write(ctx context.Context, way Way, expected uint64, msgs []*nats.Msg, m *Marker) (uint64, error) {
-	at, err := o.modelStream.Write(ctx, way, expected, msgs, m)
+	at, err := o.keptMarkers.Write(ctx, way, expected, msgs, m)
 	if then := o.then; err == nil && then != nil {
 		o.then = nil
 		then()
@@ -28,16 +27,11 @@ func (o *overtaken) Write(ctx context.Context, way Way, expected uint64, msgs []
 	return at, err
 }
 
-// faultless returns a stream without faults.
-func faultless(t *testing.T) *modelStream {
-	return &modelStream{t: t, random: rand.New(rand.NewPCG(1, 1)), way: Atomic, results: map[string]int{}}
-}
-
 // TestTwoWorkersTakeOver lets a second worker take over both chains between the two fences of the first. The first
 // worker then owns neither chain.
 func TestTwoWorkersTakeOver(t *testing.T) {
 	t.Parallel()
-	results, letters := &overtaken{modelStream: faultless(t)}, faultless(t)
+	results, letters := &overtaken{keptMarkers: &keptMarkers{}}, &keptMarkers{}
 	open := func(owner string) (*Chain, *Chain, error) {
 		again := func(_ context.Context, _ Markers, attempts int, _ error) bool { return attempts < 3 }
 		return OpenChains(t.Context(), ChainOptions{Owner: owner, Created: created, Way: Atomic, Again: again}, results, letters)
@@ -63,7 +57,7 @@ func TestTwoWorkersTakeOver(t *testing.T) {
 // looked up by all later owners. Inputs of an owner with markers need no lookup.
 func TestWhatAWorkerWithoutMarkersMayHaveStored(t *testing.T) {
 	t.Parallel()
-	s := faultless(t)
+	s := &keptMarkers{}
 	for _, lease := range []struct {
 		owner     string
 		loose     bool   // whether a worker without markers had the partition before
@@ -141,9 +135,9 @@ func TestLettersAreAddedToACopy(t *testing.T) {
 // begin with the input's id.
 func TestLeftoversOfOneResult(t *testing.T) {
 	t.Parallel()
-	s := &modelStream{t: t}
+	s := &keptMarkers{}
 	for _, id := range []string{"IN:12", "IN:12/1", "IN:3/1", "IN:1/1", "IN:1/2", "IN:4"} {
-		s.stored = append(s.stored, modelMessage{subject: "results.a", header: nats.Header{jetstream.MsgIDHeader: {id}}})
+		s.stored = append(s.stored, keptMessage{subject: "results.a", header: nats.Header{jetstream.MsgIDHeader: {id}}})
 	}
 	l := &Leftovers{readings: readings{stream: s, behind: 1, before: uint64(len(s.stored))}, until: 12}
 	for _, c := range []struct {
@@ -168,8 +162,8 @@ func TestLeftoversOfOneResult(t *testing.T) {
 // changed its copy for the next commit.
 func TestTheStateOfAMarker(t *testing.T) {
 	t.Parallel()
-	s := &modelStream{t: t, random: rand.New(rand.NewPCG(1, 2)), way: Atomic, results: map[string]int{}}
-	c := s.take(t.Context(), "owner")
+	s := &keptMarkers{}
+	c := s.take(t, "owner")
 	state := State{Spec: "spec", Records: 7, Sequence: 1, Record: 3}
 	want := state
 	natstest.Must(c.Commit(t.Context(), Batch{At: position(1), State: &state}))(t)
@@ -183,9 +177,9 @@ func TestTheStateOfAMarker(t *testing.T) {
 // TestAnOwnerWithoutAStateDropsIt: its inputs aren't in the state, so a later owner must not continue it.
 func TestAnOwnerWithoutAStateDropsIt(t *testing.T) {
 	t.Parallel()
-	s := &modelStream{t: t, random: rand.New(rand.NewPCG(1, 2)), way: Atomic, results: map[string]int{}}
-	natstest.Must(s.take(t.Context(), "with").Commit(t.Context(), Batch{At: position(1), State: &State{Spec: "spec", Records: 7}}))(t)
-	if _, state := s.take(t.Context(), "without").Last(); state != nil {
+	s := &keptMarkers{}
+	natstest.Must(s.take(t, "with").Commit(t.Context(), Batch{At: position(1), State: &State{Spec: "spec", Records: 7}}))(t)
+	if _, state := s.take(t, "without").Last(); state != nil {
 		t.Errorf("the owner has the state %+v", state)
 	}
 	if last := natstest.Must(s.Last(t.Context()))(t); last.State != nil {
