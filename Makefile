@@ -23,7 +23,8 @@ TAGGED = $(shell grep -rlE --include='*.go' '^//go:build .*(faults|invariants|no
 # Packages whose tests detect misuse of buffers and events.
 INVARIANTS := ./internal/device/... ./internal/streams/... ./internal/ingest/...
 
-# The files that a GPU machine without Go needs in addition to the sources. See tools/gpu-check.
+# The files that a GPU machine without Go needs in addition to the sources. See tools/gpu-check. The dictionary of the compression holds all
+# programs, which have much code in common.
 BUNDLE       := .gpu
 BUNDLE_TESTS := device/conformance device/cuda operator streams ingest faults
 BUNDLE_MIB   := 44
@@ -146,7 +147,7 @@ gpu-bundle: ## Build everything that a GPU machine without Go needs into .gpu/
 	done
 	if [ -f kernels/build/libmillrace.so ]; then cp kernels/build/libmillrace.so $(wildcard kernels/build/libmillrace-faulty.so kernels/build/above_mean.so kernels/build/yardstick) $(BUNDLE)/; \
 	else echo "kernels/build/libmillrace.so is missing (make kernels): the bundle is built without it" >&2; fi
-	cd $(BUNDLE) && XZ_OPT=-T0 tar -cJf bundle.tar.xz * && find . -type f ! -name bundle.tar.xz -delete
+	cd $(BUNDLE) && XZ_OPT=--lzma2=preset=2,dict=192MiB tar -cJf bundle.tar.xz * && find . -type f ! -name bundle.tar.xz -delete
 	@du -sh $(BUNDLE); test $$(du -sm $(BUNDLE) | cut -f1) -le $(BUNDLE_MIB) || \
 		{ echo "$(BUNDLE) is over $(BUNDLE_MIB) MiB" >&2; exit 1; }
 
