@@ -205,6 +205,13 @@ func (m *leaseModel) count(n int) {
 	m.mu.Unlock()
 }
 
+// isIdle reports whether no lease is active.
+func (m *leaseModel) isIdle() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.active == 0
+}
+
 // held records that a lease has taken an input.
 func (m *leaseModel) held(e *modelLease, d *modelMessage) {
 	m.notes.Lock()

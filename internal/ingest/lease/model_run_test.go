@@ -173,7 +173,7 @@ func (m *leaseModel) handOvers() {
 		m.mu.Lock()
 		m.take(m.workers[slot])
 		m.mu.Unlock()
-		m.until("the lease ends", func() bool { return m.active == 0 && len(m.workers[slot].start) == 0 })
+		m.until("the lease ends", func() bool { return m.isIdle() && len(m.workers[slot].start) == 0 })
 	}
 	if m.broken != "" {
 		return

@@ -106,10 +106,11 @@ func (s *modelServer) isForgotten(e *modelLease, sequence uint64) bool {
 // notice counts a zombie, which is a live worker that stores something although another worker has received the input or
 // the partition since.
 func (s *modelServer) notice(w *leaseWorker, sequence uint64) {
-	owner, is := s.metadata[annotationOwner], false
+	var is bool
 	if s.m.shared {
 		is = s.sentTo[sequence] != nil && s.sentTo[sequence] != w
 	} else {
+		owner := s.metadata[annotationOwner]
 		is = owner != "" && owner != w.id
 	}
 	if is && !w.dead {

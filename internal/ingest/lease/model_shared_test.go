@@ -34,7 +34,7 @@ func (m *leaseModel) share() {
 		m.take(w)
 	}
 	m.mu.Unlock()
-	m.until("all workers end", func() bool { return m.active == 0 })
+	m.until("all workers end", m.isIdle)
 }
 
 // modelShared simulates the server and the device of a Shared.

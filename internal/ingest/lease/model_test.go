@@ -470,7 +470,7 @@ func (m *leaseModel) awaitQuiet() {
 		m.take(w)
 	}
 	m.mu.Unlock()
-	m.until("all leases end", func() bool { return m.active == 0 })
+	m.until("all leases end", m.isIdle)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.acks, m.calls = nil, nil
