@@ -100,7 +100,7 @@ struct RowCursor {
 //
 // All threads of a warp process their slices in step, 16 bytes at a time. If a row ends within these 16 bytes, its
 // thread continues by words, and by bytes in the last word. The other threads wait only during that time. Otherwise,
-// the threads of nearly every warp of a ragged batch would wait as long as a slice takes byte by byte.
+// in nearly every warp of a ragged batch, the threads would wait while one thread processes its whole slice byte by byte.
 __device__ inline Piece crc_of_pieces(const Crc32cTile &tile, const Crc32cTables *tables,
                                       const uint32_t (*slice)[256], const Crc32cRows &rows, uint32_t from, uint32_t to,
                                       uint32_t *result) {

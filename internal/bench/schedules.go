@@ -135,7 +135,7 @@ func timingCases(s *Session, full *load) []*Case {
 	empty.hidden = true
 	timing.later(byClock, func() (report.Spread, bool) {
 		of, ok := stages.clockOverEvents(overhead)
-		// Short stages are not checked, because the cost of waiting is too large in comparison.
+		// Only the largest batches cause this note. In smaller batches, the cost of waiting is too large compared with the stages.
 		if off := math.Abs(of.Median - 1); ok && off > timingTolerance && full.size == slices.Max(s.batchSizes()) {
 			s.Note("event-timing: events and clock differ by %s on %s. Don't rely on stage times.", share(off), s.info.ID)
 		}

@@ -3,9 +3,15 @@
 // result is stored exactly once with exclusive delivery and commit markers, and otherwise once within the result stream's duplicate
 // window.
 //
-// cmd/worker and the benchmarks run a worker. This package only connects the parts of a worker, which are separate packages.
-// Package pull receives messages, inflight packs batches and bounds memory, results encodes results, store stores them, and
-// quarantine isolates payloads that may break the device. Package lease uses them in both delivery modes. Package topology creates the streams and consumers.
+// cmd/worker and the benchmarks run a worker. This package only connects the parts of a worker, which are separate packages:
+//
+//   - pull receives messages.
+//   - inflight packs batches and bounds memory.
+//   - results encodes results.
+//   - store stores them in the streams.
+//   - quarantine isolates payloads that may break the device.
+//   - lease uses these packages in both delivery modes.
+//   - topology creates the streams and consumers.
 //
 // Start reading at Worker.Run, then at package lease.
 package ingest

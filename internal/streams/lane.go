@@ -171,9 +171,9 @@ func (p *Pipeline) notify(b *Batch) (*polled, error) {
 	return nil, err
 }
 
-// endSubmission allows the batch to complete, unless the pipeline is over. alone is true if Submit must poll the batch
-// first (see Options.Spin): the batch is small and no other batch is in flight. If alone is true, the caller must call
-// p.pollers.Done after polling.
+// endSubmission allows the batch to complete, unless the pipeline is over. alone reports whether Submit must poll the batch
+// first. Submit must do so if Options.Spin is set, the batch is small, and no other batch is in flight. If alone is true,
+// the caller must call p.pollers.Done after polling.
 func (p *Pipeline) endSubmission(b *Batch) (token uint64, alone bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

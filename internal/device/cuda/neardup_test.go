@@ -258,16 +258,7 @@ func TestIndexOfNearDuplicates(t *testing.T) {
 
 // The fake library runs the kernels on fibers, so everything but the GPU is tested.
 func TestIndexOfNearDuplicatesOnFibers(t *testing.T) {
-	fakecuda.Set(t, "")
-	d, err := cuda.Open(cuda.Options{Library: fakecuda.Library(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := d.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	d := openFake(t, "")
 	p := neardup.Parameters{Bands: 5, Rows: 2, K: 24, Seed: 42, Records: 60}
 	checkIndex(t, d, p, 50, 170)
 

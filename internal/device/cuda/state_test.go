@@ -130,16 +130,7 @@ func TestState(t *testing.T) {
 
 // The fake library runs the kernels on fibers, so everything but the GPU is tested.
 func TestStateOnFibers(t *testing.T) {
-	fakecuda.Set(t, "")
-	d, err := cuda.Open(cuda.Options{Library: fakecuda.Library(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := d.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	d := openFake(t, "")
 	p := neardup.Parameters{Bands: 5, Rows: 2, K: 24, Seed: 42, Records: 60}
 	checkState(t, d, p, 50, 250)
 
@@ -220,16 +211,7 @@ func TestStateOfALostDevice(t *testing.T) {
 
 // A launch is refused in the middle of a batch. The state is unusable then, and a new one, made from the log, goes on.
 func TestStateWithARefusedLaunch(t *testing.T) {
-	fakecuda.Set(t, "")
-	d, err := cuda.Open(cuda.Options{Library: fakecuda.Library(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := d.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	d := openFake(t, "")
 	const half = 10
 	p := neardup.Parameters{Bands: 5, Rows: 2, K: 24, Seed: 42, Records: 60}
 	newState := func() device.State {

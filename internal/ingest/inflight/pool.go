@@ -387,9 +387,9 @@ func (p *Window) Enter() {
 // StartPublish counts a submitted batch as being published.
 func (p *Window) StartPublish() { p.publishing.Add(1) }
 
-// Leave removes a batch that is settled or refused. stored reports whether StartPublish counted the batch. Leave
+// Leave removes a batch that is stored or refused. stored reports whether StartPublish counted the batch. Leave
 // signals only the channels of this window. A batcher of another partition checks its window when its linger ends or
-// when one of its own batches is settled.
+// when one of its own batches is stored.
 func (p *Window) Leave(stored bool) {
 	p.inFlight.Add(-1)
 	if p.all != nil {

@@ -55,7 +55,7 @@ type Chain struct {
 	state   *State       // state that the last marker describes
 	lookUp  uint64       // see Marker.LookUp
 	number  uint64       // number of the last marker that was sent
-	since   uint64       // stream sequence after which messages may be stored for inputs above at; 0 if there are none
+	since   uint64       // stream sequence after which the stream may already have messages of inputs after the position at; 0 if it has none
 	beyond  uint64       // last input that may have such messages
 	left    Leftovers
 }

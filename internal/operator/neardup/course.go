@@ -19,7 +19,7 @@ type course struct {
 
 // state is the place of an index in the stream.
 type state struct {
-	applied    uint64   // number of records, including those that a trimmed log lacks
+	applied    uint64   // number of records, including those whose entries were trimmed
 	generation uint64   // number of the young generation
 	last       Position // of the last record
 }

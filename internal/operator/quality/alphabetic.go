@@ -14,8 +14,9 @@ import (
 var alphabeticSource string
 
 // AlphabeticTable is the set of code points with the property Alphabetic, in two stages. Equal blocks of 256 code points share their bits.
+// The set has no code points above the last block of Index.
 type AlphabeticTable struct {
-	Index []uint8     // number of the bitmap for each block of 256 code points; no code point above these blocks is in the set
+	Index []uint8     // number of the bitmap for each block of 256 code points
 	Bits  [][8]uint32 // bitmaps: code point u has bit u%32 of word u/32%8
 }
 
