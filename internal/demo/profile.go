@@ -22,8 +22,11 @@ type Profile struct {
 	stages   [inflight.NumStages][]time.Duration
 }
 
-// BatchDone implements inflight.RecordObserver.
+// BatchDone implements inflight.RecordObserver. It counts a batch of several leases once.
 func (p *Profile) BatchDone(r *inflight.Record) {
+	if r.Part > 0 {
+		return
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.batches++

@@ -56,6 +56,7 @@ type Worker struct {
 	judge   *quarantine.Judge
 	stalls  *stall.Detector
 	trimmer *trim.Trimmer
+	devices *lease.Devices
 	mode    lease.Mode
 
 	started  atomic.Bool
@@ -100,10 +101,13 @@ func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, op
 	if err != nil {
 		return nil, err
 	}
+	w.devices = lease.NewDevices(lease.DeviceOptions{
+		Pipes: pipes, Pool: w.pool, Judge: w.judge, Linger: opts.Linger, Spread: opts.Exclusive, Batches: opts.Batches, Records: opts.Records,
+	})
 	w.mode, err = lease.New(lease.Options{
-		Topology: opts.Topology, Pipes: pipes, Conns: w.conns, JS: js, Consumer: consumer, Pool: w.pool, Results: w.results, Judge: w.judge, State: opts.State,
+		Topology: opts.Topology, Pipes: pipes, Conns: w.conns, JS: js, Consumer: consumer, Devices: w.devices, Pool: w.pool, Results: w.results, Judge: w.judge, State: opts.State,
 		Stalls: w.stalls, Size: func(c jetstream.Consumer) pull.Size { return opts.pullSize(nc.MaxPayload(), c.CachedInfo().Config) }, Limit: limit, Linger: opts.Linger,
-		Confirm: opts.ConfirmAcks, Log: w.log, Observer: w.observer, Batches: opts.Batches, Records: opts.Records,
+		Confirm: opts.ConfirmAcks, Log: w.log, Observer: w.observer,
 	})
 	if err != nil {
 		return nil, err
@@ -115,15 +119,15 @@ func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, op
 	return w, nil
 }
 
-// checkPipelines checks that every pipeline has more batches than batchers, because isolated retry needs a separate batch.
+// checkPipelines checks that every pipeline has more batches than packers, because isolated retry needs a separate batch.
 func checkPipelines(pipes []*streams.Pipeline) error {
 	if len(pipes) == 0 {
 		return errors.New("ingest: no pipelines")
 	}
 	for _, p := range pipes {
-		if p.Slots() <= inflight.Batchers(p) {
-			return fmt.Errorf("ingest: the pipeline on %s has %d batches for %d batchers: it needs one more, to try suspects in",
-				p.Device().ID, p.Slots(), inflight.Batchers(p))
+		if p.Slots() <= inflight.Packers(p) {
+			return fmt.Errorf("ingest: the pipeline on %s has %d batches for %d packers: it needs one more, to try suspects in",
+				p.Device().ID, p.Slots(), inflight.Packers(p))
 		}
 	}
 	return nil
@@ -175,7 +179,10 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.endWhenClosed(stop)
 	defer w.pool.StartKeepAlive(w.ackWait)()
 	defer w.startTrimmer(intake)()
+	endDevices := w.devices.Start(drainCtx, stop)
 	w.mode.Run(intake, drainCtx, stop)
+	endDevices()
+	w.mode.Abandon()
 	w.reportFaults()
 	if err := w.conns.Ended(); err != nil {
 		return err

@@ -52,15 +52,18 @@ func (m *Metrics) AddDevice(id string) {
 	}
 }
 
-// BatchDone implements inflight.RecordObserver. It doesn't observe stages that did not happen.
+// BatchDone implements inflight.RecordObserver. It doesn't observe stages that did not happen. It observes the pipeline's stages of a batch
+// once, and the publishing and settling of each lease's part.
 func (m *Metrics) BatchDone(r *inflight.Record) {
 	v := m.batches
-	v.done.WithLabelValues(r.Device).Inc()
-	v.payloads.WithLabelValues(r.Device).Observe(float64(r.Payloads))
-	v.bytes.WithLabelValues(r.Device).Observe(float64(r.Bytes))
-	v.closed.WithLabelValues(r.Device, r.Closed.String()).Inc()
+	if r.Part == 0 {
+		v.done.WithLabelValues(r.Device).Inc()
+		v.payloads.WithLabelValues(r.Device).Observe(float64(r.Payloads))
+		v.bytes.WithLabelValues(r.Device).Observe(float64(r.Bytes))
+		v.closed.WithLabelValues(r.Device, r.Closed.String()).Inc()
+	}
 	for stage, span := range r.Spans() {
-		if span != (streams.Span{}) {
+		if span != (streams.Span{}) && (r.Part == 0 || inflight.Stage(stage) >= inflight.Publish) {
 			v.stages.WithLabelValues(r.Device, inflight.Stage(stage).String()).Observe(span.Duration().Seconds())
 		}
 	}

@@ -67,8 +67,12 @@ func (t *Timeline) device(id string) *trackedDevice {
 	return nil
 }
 
-// BatchDone implements inflight.RecordObserver. It registers an unknown device with the epoch of the first device.
+// BatchDone implements inflight.RecordObserver. It registers an unknown device with the epoch of the first device. A batch of several
+// leases is shown once, with the publishing and settling of its first part.
 func (t *Timeline) BatchDone(r *inflight.Record) {
+	if r.Part > 0 {
+		return
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	d := t.device(r.Device)

@@ -120,7 +120,11 @@ func (m *millrace) batches() int64 { return m.ended.Load() }
 type batchCounter struct{ atomic.Int64 }
 
 // BatchDone implements inflight.RecordObserver.
-func (b *batchCounter) BatchDone(*inflight.Record) { b.Add(1) }
+func (b *batchCounter) BatchDone(r *inflight.Record) {
+	if r.Part == 0 {
+		b.Add(1)
+	}
+}
 
 // tally is an observer that signals the end of a worker's load.
 type tally struct {

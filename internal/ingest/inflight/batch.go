@@ -8,20 +8,24 @@ import (
 	"millrace/internal/streams"
 )
 
-// Batch holds the deliveries of one batch of a pipeline, from its first payload until the last delivery is settled. The
-// pool keeps these deliveries alive, because AckWait applies to each of them.
+// Batch is a group: it holds the deliveries of one queue in one batch of a pipeline, from the first payload until the last delivery is
+// settled. The pool keeps these deliveries alive, because AckWait applies to each of them.
 type Batch struct {
+	Pipe       *streams.Pipeline // pipeline that computes the batch
+	queue      *Queue            // queue of the deliveries; nil for a batch that was never packed
 	mu         sync.Mutex
 	Items      []Delivery
 	settled    []bool
-	spans      []Span        // the rows, in order; nil without frames, because each delivery is then one row
+	spans      []Span        // the rows, in order; nil if each delivery is one row, and the rows follow one another in the pipeline's batch
+	start      int           // row of the first delivery in the pipeline's batch, without spans
 	unended    Delivery      // delivery of the frame that ends in a later batch and is settled there; otherwise zero
 	touched    time.Time     // time when InProgress was last sent for the deliveries
 	headers    int           // bytes of the deliveries' headers
 	cost       int64         // bytes of memory that the deliveries held when they were added
+	payload    int           // bytes in the pipeline's batch
 	bytes      int64         // bytes of headers and payloads, once the batch is submitted; see memory.Budget
 	kept       int64         // bytes of memory that the batch keeps for reuse
-	window     *Window       // window that counts the batch; may be nil
+	counted    bool          // whether the queue's window counts the batch
 	publishing bool          // whether the window counts the batch as being published
 	Bodies     Bodies        // encoded results
 	refused    map[int]error // errors of the deliveries that an operator refused or failed on, by index; may be nil
@@ -32,26 +36,38 @@ type Batch struct {
 	// A goroutine that waits for the batch sets the remaining fields, before it submits the batch.
 	Completed  chan struct{} // closed once Record, Err and Bodies are set; nil if the batch may be settled in any order
 	Finished   chan struct{} // closed when every delivery is settled; nil if no goroutine waits for that
-	OnLeave    func()        // called when the batch has left the device; may be nil
-	OnComplete func()        // called after OnLeave, when Err is set; may be nil
+	OnComplete func()        // called when Err is set; may be nil
 }
 
 // Pack appends a delivery to the pipeline's batch b and to g. If b has too little space for all records of a frame,
 // Pack appends the records that fit and returns false. The caller packs the remaining records into the next batch. Pack
 // panics if a message of one record doesn't fit.
 func (g *Batch) Pack(b *streams.Batch, d Delivery) (whole bool) {
+	row, before := b.Rows(), b.Bytes()
 	if f := d.Frame; f != nil {
-		return g.packFrame(b, d)
+		whole = g.packFrame(b, row, d)
+	} else {
+		if !b.Append(d.Msg.Data()) {
+			panic(fmt.Sprintf("ingest: payload of %d bytes does not fit a batch that it was measured for", len(d.Msg.Data())))
+		}
+		g.add(row, d)
+		whole = true
 	}
-	if !b.Append(d.Msg.Data()) {
-		panic(fmt.Sprintf("ingest: payload of %d bytes does not fit a batch that it was measured for", len(d.Msg.Data())))
-	}
-	g.Add(d)
-	return true
+	g.payload += b.Bytes() - before
+	return whole
 }
 
-// packFrame appends the next records of a frame that fit into b. It returns false if records are left.
-func (g *Batch) packFrame(b *streams.Batch, d Delivery) (whole bool) {
+// PayloadBytes returns the number of bytes of the payloads and records that Pack has appended.
+func (g *Batch) PayloadBytes() int { return g.payload }
+
+// Queue returns the queue of the deliveries.
+func (g *Batch) Queue() *Queue { return g.queue }
+
+// Encode makes the owner of the deliveries encode their results; see Owner.
+func (g *Batch) Encode(completed *streams.Batch) { g.queue.owner.Encode(g, completed) }
+
+// packFrame appends the next records of a frame that fit into b, which has row rows. It returns false if records are left.
+func (g *Batch) packFrame(b *streams.Batch, row int, d Delivery) (whole bool) {
 	f := d.Frame
 	first := f.Cursor.Next()
 	rows := f.pack(b)
@@ -65,19 +81,22 @@ func (g *Batch) packFrame(b *streams.Batch, d Delivery) (whole bool) {
 		g.touched = d.Received
 	}
 	if f.Cursor.Next() < f.Records() {
-		g.addSpan(Span{Frame: f, Item: elsewhere, First: first, Rows: rows})
+		g.addSpan(Span{Row: row, Frame: f, Item: elsewhere, First: first, Rows: rows})
 		g.unended = d
 		return false
 	}
-	g.addSpan(Span{Frame: f, Item: len(g.Items), First: first, Rows: rows})
+	g.addSpan(Span{Row: row, Frame: f, Item: len(g.Items), First: first, Rows: rows})
 	g.append(d)
 	f.settled()
 	return true
 }
 
 // Add appends a delivery whose rows are not in a batch of a pipeline yet.
-func (g *Batch) Add(d Delivery) {
-	span := Span{Item: len(g.Items), Rows: 1}
+func (g *Batch) Add(d Delivery) { g.add(g.end(), d) }
+
+// add appends a delivery whose first row in the pipeline's batch is row.
+func (g *Batch) add(row int, d Delivery) {
+	span := Span{Row: row, Item: len(g.Items), Rows: 1}
 	if f := d.Frame; f != nil {
 		f.Open()
 		span.Frame, span.Rows = f, max(f.Records(), 1)
@@ -104,6 +123,7 @@ func (g *Batch) append(d Delivery) {
 
 // Span is a run of rows of a batch. Its rows are either messages of one record each, or records of one frame.
 type Span struct {
+	Row   int    // index of the first row in the pipeline's batch
 	Frame *Frame // nil if the rows are messages of one record each
 	Item  int    // index in Items of the first message, or of the frame; elsewhere if the frame's delivery is in another batch
 	First int    // index of the first record in the frame
@@ -113,24 +133,36 @@ type Span struct {
 // elsewhere is the Item of a span whose frame's delivery is in another batch.
 const elsewhere = -1
 
-// addSpan appends the rows of the next delivery, which is not in Items yet. Until the first frame, g has no spans.
+// addSpan appends the rows of the next delivery, which is not in Items yet. g has no spans until the first frame, or until the rows of other
+// groups lie between its rows.
 func (g *Batch) addSpan(s Span) {
-	switch last := len(g.spans) - 1; {
-	case last < 0 && s.Frame == nil:
+	last := len(g.spans) - 1
+	switch {
+	case last < 0 && s.Frame == nil && len(g.Items) == 0:
+		g.start = s.Row
+	case last < 0 && s.Frame == nil && s.Row == g.end():
 	case last < 0 && len(g.Items) > 0:
-		g.spans = append(g.spans, Span{Rows: len(g.Items)}, s)
-	case last >= 0 && s.Frame == nil && g.spans[last].Frame == nil:
+		g.spans = append(g.spans, Span{Row: g.start, Rows: len(g.Items)}, s)
+	case last >= 0 && s.Frame == nil && g.spans[last].Frame == nil && s.Row == g.end():
 		g.spans[last].Rows++
 	default:
 		g.spans = append(g.spans, s)
 	}
 }
 
-// Spans yields each span with the index of its first row. A batch without frames has one span.
+// end returns the row of the pipeline's batch after the last row of g.
+func (g *Batch) end() int {
+	if last := len(g.spans) - 1; last >= 0 {
+		return g.spans[last].Row + g.spans[last].Rows
+	}
+	return g.start + len(g.Items)
+}
+
+// Spans yields each span with the number of rows before it. A batch without frames that is alone in a pipeline's batch has one span.
 func (g *Batch) Spans(yield func(row int, s Span) bool) {
 	if len(g.spans) == 0 {
 		if len(g.Items) > 0 {
-			yield(0, Span{Rows: len(g.Items)})
+			yield(0, Span{Row: g.start, Rows: len(g.Items)})
 		}
 		return
 	}
@@ -216,17 +248,17 @@ func (g *Batch) Settle(i int) {
 	g.mu.Unlock()
 }
 
-// enter makes window p count the batch until Clear.
-func (g *Batch) enter(p *Window) {
-	g.window = p
-	p.Enter()
+// enter makes the queue's window count the batch until Clear.
+func (g *Batch) enter() {
+	g.counted = true
+	g.queue.window.Enter()
 }
 
 // StartPublish marks the batch as being published in its window.
 func (g *Batch) StartPublish() {
-	if g.window != nil {
+	if g.counted {
 		g.publishing = true
-		g.window.StartPublish()
+		g.queue.window.StartPublish()
 	}
 }
 
@@ -309,12 +341,9 @@ func (g *Batch) Payloads(yield func(Payload) bool) {
 	}
 }
 
-// Complete sets Record and Err of a batch that has left the device, and closes Completed.
-func (g *Batch) Complete(record streams.Record, err error) {
-	g.Record, g.Err = Record{Record: record, Messages: g.Messages(), Ended: len(g.Items)}, err
-	if g.OnLeave != nil {
-		g.OnLeave()
-	}
+// Complete sets Record and Err of the group with index part in a batch that has left the device, and closes Completed.
+func (g *Batch) Complete(record streams.Record, part int, err error) {
+	g.Record, g.Err = Record{Record: record, Part: part, Messages: g.Messages(), Ended: len(g.Items)}, err
 	if g.OnComplete != nil {
 		g.OnComplete()
 	}
@@ -377,17 +406,18 @@ func (g *Batch) IsSettled(i int) bool { return g.settled[i] }
 
 // Clear empties g so that it can be reused.
 func (g *Batch) Clear() {
-	if g.window != nil {
-		g.window.Leave(g.publishing)
-		g.window, g.publishing = nil, false
+	if g.counted {
+		g.queue.window.Leave(g.publishing)
+		g.counted, g.publishing = false, false
 	}
 	g.mu.Lock()
 	clear(g.Items) // release the messages
 	clear(g.spans)
 	g.Items, g.settled, g.spans, g.headers, g.cost = g.Items[:0], g.settled[:0], g.spans[:0], 0, 0
+	g.start, g.payload = 0, 0
 	g.unended, g.refused = Delivery{}, nil
 	g.Bodies.Clear()
-	g.Err, g.Completed, g.Finished, g.OnLeave, g.OnComplete = nil, nil, nil, nil, nil
+	g.Err, g.Completed, g.Finished, g.OnComplete = nil, nil, nil, nil
 	g.mu.Unlock()
 }
 

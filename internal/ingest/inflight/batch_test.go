@@ -99,39 +99,22 @@ func TestANoteKeepsTheLatestFaults(t *testing.T) {
 	}
 }
 
-// TestShelfGivesWhatCameLast shows that a free list reuses the item that was returned last. Taking one item at a time
-// leaves the other items unused.
-func TestShelfGivesWhatCameLast(t *testing.T) {
-	type thing struct{ used int }
-	var all []*thing
-	s := NewFreeList(3, func() *thing {
-		all = append(all, &thing{})
-		return all[len(all)-1]
-	})
-	if s.size() != 3 || len(s.tokens) != 3 {
-		t.Fatalf("a shelf of 3 has %d, and %d tokens", s.size(), len(s.tokens))
-	}
+// TestFreeListGivesWhatCameLast shows that a free list reuses the item that was returned last. Taking one item at a time
+// makes no other items.
+func TestFreeListGivesWhatCameLast(t *testing.T) {
+	made := 0
+	s := NewFreeList(func() int { made++; return made })
 	for range 10 {
-		<-s.tokens
-		one := s.pop()
-		one.used++
-		s.Put(one)
+		s.Put(s.Take())
 	}
-	if used := []int{all[0].used, all[1].used, all[2].used}; used[0]+used[1]+used[2] != 10 || max(used[0], used[1], used[2]) != 10 {
-		t.Errorf("ten uses are spread as %v, want all of one", used)
+	if made != 1 {
+		t.Errorf("%d items were made for one at a time", made)
 	}
-	seen := map[*thing]bool{}
-	for range 3 {
-		<-s.tokens
-		seen[s.pop()] = true
-	}
-	select {
-	case <-s.tokens:
-		t.Error("there is a token for a fourth")
-	default:
-	}
-	if len(seen) != 3 {
-		t.Errorf("three were taken at once, and %d are different", len(seen))
+	first, second := s.Take(), s.Take()
+	s.Put(first)
+	s.Put(second)
+	if got := s.Take(); got != second || made != 2 {
+		t.Errorf("got item %d of %d, want the one that was returned last, %d", got, made, second)
 	}
 }
 
@@ -150,7 +133,7 @@ func TestCapacityIsWhatAWorkerHolds(t *testing.T) {
 				t.Fatal(err)
 			}
 			requests := memory.PendingRequests * pull.NewSize(jetstream.ConsumerConfig{}).Messages
-			if got := p.Size()*w.BatchPayloads + w.Consumers*(cap(NewQueue(QueueMax).ch)+requests); got != w.InFlight() {
+			if got := p.Size()*w.BatchPayloads + w.Consumers*(QueueMax+requests); got != w.InFlight() {
 				t.Errorf("%s, %+v: its parts hold %d payloads, and InFlight is %d", schedule.Name, c, got, w.InFlight())
 			}
 		}

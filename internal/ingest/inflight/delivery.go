@@ -100,6 +100,14 @@ func PartitionSubject(stored string) string {
 	return subject
 }
 
+// cost returns the bytes of memory that the delivery and its frame hold.
+func (d *Delivery) cost() int64 {
+	if d.Frame == nil {
+		return d.Cost
+	}
+	return d.Cost + d.Frame.Memory.Bytes
+}
+
 // payload describes the message to observers.
 func (d *Delivery) payload() Payload {
 	return Payload{Stream: d.Stream, Sequence: d.Sequence, Header: d.Msg.Headers()}

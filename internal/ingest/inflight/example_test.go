@@ -13,13 +13,13 @@ import (
 	"millrace/internal/streams"
 )
 
-// ExampleBatcher packs three deliveries into a batch, lets the CPU compute it, and settles them.
-func ExampleBatcher() {
+// ExamplePacker packs three deliveries into a batch, lets the CPU compute it, and settles them.
+func ExamplePacker() {
 	if err := packThree(); err != nil {
 		fmt.Println(err)
 	}
 	// Output:
-	// a batch of 3 payloads, closed by count
+	// a batch of 3 payloads
 	// 3 to settle
 	// 0 batches in flight
 }
@@ -47,26 +47,24 @@ func packThree() (err error) {
 	if err != nil {
 		return err
 	}
-	queue := inflight.NewQueue(inflight.QueueMax)
+	feed := inflight.NewFeed()
+	packer := pool.NewPacker(pipe, feed, time.Millisecond)
+	queue := pool.NewQueue(owner{}, inflight.QueueMax, inflight.NewWindow(1))
+	feed.Attach(queue)
 	for i := range 3 {
 		queue.Put(ctx, inflight.Delivery{Msg: text(fmt.Sprintf("payload %d", i)), Sequence: uint64(i + 1), Received: time.Now()})
 	}
 
 	// Fill a batch from the queue and submit it.
-	window := inflight.NewWindow(1)
-	batcher := pool.NewBatcher(pipe, queue, time.Millisecond, window, nil)
-	batch, err := batcher.Reserve(ctx)
+	packed, err := packer.Next(ctx, 0)
 	if err != nil {
 		return err
 	}
-	filled, why, err := batcher.Next(batch, 0)
-	if err != nil {
+	fmt.Println("a batch of", packed.Batch.Rows(), "payloads")
+	if err := pool.Submit(packed); err != nil {
 		return err
 	}
-	fmt.Printf("a batch of %d payloads, closed by %v\n", filled.Rows(), why)
-	if err := pool.Submit(filled, batch, window, why); err != nil {
-		return err
-	}
+	batch := packed.Groups[0]
 
 	// The worker would now publish the results. It then settles each delivery and recycles the batch.
 	(<-pipe.Completed()).Release()
@@ -78,6 +76,11 @@ func packThree() (err error) {
 	fmt.Println(pool.InFlight(), "batches in flight")
 	return nil
 }
+
+// owner implements inflight.Owner.
+type owner struct{ inflight.Owner }
+
+func (owner) Packed(*inflight.Batch) {}
 
 type message struct {
 	inflight.Message

@@ -77,6 +77,11 @@ func TestABatchThatIsCollectedLeavesItsOpenFrame(t *testing.T) {
 	}
 }
 
+// noOwner implements Owner.
+type noOwner struct{ Owner }
+
+func (noOwner) Packed(*Batch) {}
+
 // BenchmarkFrame unpacks a frame of 512 KiB with lines of 256 bytes, packs its records into batches, and recycles the
 // batches.
 func BenchmarkFrame(b *testing.B) {
@@ -96,6 +101,8 @@ func BenchmarkFrame(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
+			f, q := testPacker(b, pool, pipe, time.Minute, NewWindow(1))
+			q.owner = noOwner{}
 			msg := &paperMsg{data: c.body}
 			b.SetBytes(int64(len(body)))
 			b.ReportAllocs()
@@ -103,20 +110,18 @@ func BenchmarkFrame(b *testing.B) {
 				d := Delivery{Msg: msg}
 				pool.Unpack(&d)
 				d.Frame.Open()
-				g, err := pool.reserve(b.Context(), pipe)
+				batch, err := pipe.Acquire(b.Context())
 				if err != nil {
 					b.Fatal(err)
 				}
-				batch, err := pool.begin(g, pipe)
-				if err != nil {
-					b.Fatal(err)
-				}
-				if !g.Pack(batch, d) {
+				p := &Packed{Batch: batch}
+				if g := f.open(p, q); !f.pack(p, g, d) {
 					b.Fatal("the frame does not fit into a batch")
 				}
+				f.close(p, streams.ClosedByBytes)
 				batch.Release()
-				g.Collected()
-				pool.Recycle(g)
+				p.Groups[0].Collected()
+				pool.Recycle(p.Groups[0])
 			}
 		})
 	}

@@ -92,6 +92,9 @@ func (s Stage) String() string {
 type Record struct {
 	streams.Record // Payloads counts rows, which are messages of one record and records of frames
 
+	// Part is the index of the group in the batch. A batch with inputs of several leases has a Record for each lease. They differ in the
+	// fields below.
+	Part     int
 	Messages int // messages with rows in the batch
 	Ended    int // messages that end in the batch; their results are published with the batch
 

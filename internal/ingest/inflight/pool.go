@@ -17,8 +17,9 @@ type Pool struct {
 	*memory.Budget // memory of all deliveries in flight, and of unused batches and settle buffers
 
 	mu            sync.Mutex
-	batches       []*Batch // batches from the free list and from NewBatch; guarded by mu
+	batches       []*Batch // all batches, in use or not; guarded by mu
 	free          *FreeList[*Batch]
+	size          int          // maximum number of batches of a queue in flight
 	inFlightCount atomic.Int32 // batches that are being filled, computed or settled
 	unpacker      *Unpacker
 	plain         bool // whether every message is a single uncompressed record
@@ -37,7 +38,8 @@ func NewPool(pipes []*streams.Pipeline, w memory.Worker) (*Pool, error) {
 		return nil, err
 	}
 	p := &Pool{Budget: budget, refusals: NewRefusals(w.Operators), unpacker: NewUnpacker(budget), plain: !budget.Splits()}
-	p.free = NewFreeList(memory.BatchesPerSlot*w.Slots, p.NewBatch)
+	p.size = memory.BatchesPerSlot * w.Slots
+	p.free = NewFreeList(func() *Batch { return p.NewBatch(nil) })
 	return p, nil
 }
 
@@ -96,9 +98,9 @@ func (p *Pool) Unpack(d *Delivery) {
 	p.unpacker.Start(&f.Unpacked, d.Msg)
 }
 
-// NewBatch returns an additional batch that is not on the free list. The pool also keeps its deliveries alive.
-func (p *Pool) NewBatch() *Batch {
-	g := &Batch{}
+// NewBatch returns an additional batch for deliveries of q. The pool also keeps its deliveries alive.
+func (p *Pool) NewBatch(q *Queue) *Batch {
+	g := &Batch{queue: q}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.batches = append(p.batches, g)
@@ -112,49 +114,17 @@ func (p *Pool) allBatches() []*Batch {
 	return p.batches // the slice only grows, so a copy stays valid
 }
 
-// reserve waits until one more batch of a pipeline may be in flight. It returns an error if ctx or the pipeline ends
-// first.
-func (p *Pool) reserve(ctx context.Context, pipe *streams.Pipeline) (*Batch, error) {
-	select {
-	case <-p.free.tokens:
-		g := p.free.pop()
-		if err := pipe.Reserve(ctx); err != nil {
-			p.free.Put(g)
-			return nil, err
-		}
-		return g, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-pipe.Over():
-		return nil, pipe.Err()
+// Submit submits a batch to the device. The windows count its groups until they are recycled. On an error, the caller still owns p.Batch.
+func (p *Pool) Submit(packed *Packed) error {
+	packed.Batch.Owner = packed
+	total := int64(0)
+	for _, g := range packed.Groups {
+		g.bytes = int64(g.payload + g.headers)
+		total += g.bytes
+		g.enter()
 	}
-}
-
-// unreserve undoes the call of reserve that returned g.
-func (p *Pool) unreserve(g *Batch, pipe *streams.Pipeline) {
-	pipe.Unreserve()
-	p.free.Put(g)
-}
-
-// begin takes the reserved batch from the pipeline. On an error, it returns g to the free list.
-func (p *Pool) begin(g *Batch, pipe *streams.Pipeline) (*streams.Batch, error) {
-	b, err := pipe.Take()
-	if err != nil {
-		p.free.Put(g)
-		return nil, err
-	}
-	p.inFlightCount.Add(1)
-	return b, nil
-}
-
-// Submit submits a filled batch to the device. window counts the batch until g is cleared. On an error, the caller
-// still owns b.
-func (p *Pool) Submit(b *streams.Batch, g *Batch, window *Window, why streams.CloseReason) error {
-	b.Owner = g
-	g.bytes = int64(b.Bytes() + g.headers)
-	p.Add(0, g.bytes)
-	g.enter(window)
-	return b.Submit(why)
+	p.Add(0, total)
+	return packed.Batch.Submit(packed.why)
 }
 
 // Acquire waits for a batch of a pipeline, in addition to the batches from Reserve. Finish ends its use.
@@ -174,7 +144,10 @@ func (p *Pool) Finish() { p.inFlightCount.Add(-1) }
 func (p *Pool) Recycle(g *Batch) {
 	p.Empty(g)
 	p.inFlightCount.Add(-1)
+	q := g.queue
+	g.queue = nil
 	p.free.Put(g)
+	q.hold(-1, 0)
 }
 
 // Empty releases the memory of a batch's deliveries, clears the batch, and bounds the memory that it keeps.
@@ -194,34 +167,27 @@ func (p *Pool) Empty(g *Batch) {
 	}
 }
 
-// Abandon clears every batch after a drain that timed out. Before it clears a batch, it calls giveBack.
-func (p *Pool) Abandon(giveBack func(*Batch)) {
+// Abandon clears every batch of a queue after a drain that timed out. Before it clears a batch, it calls giveBack.
+func (p *Pool) Abandon(q *Queue, giveBack func(*Batch)) {
 	for _, g := range p.allBatches() {
+		if g.queue != q {
+			continue
+		}
 		giveBack(g)
 		p.releaseAll(g)
 		g.Clear()
 	}
-	p.inFlightCount.Store(0)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	p.inFlightCount.Add(-int32(q.groups))
+	q.groups = 0
 }
 
-// Size returns the maximum number of batches in flight.
-func (p *Pool) Size() int { return p.free.size() }
+// Size returns the maximum number of batches of a queue in flight.
+func (p *Pool) Size() int { return p.size }
 
 // InFlight returns the number of batches that are being filled, computed or settled.
 func (p *Pool) InFlight() int { return int(p.inFlightCount.Load()) }
-
-// AwaitIdle waits until every batch is settled or ctx ends.
-func (p *Pool) AwaitIdle(ctx context.Context) {
-	held := 0
-	for held < p.free.size() {
-		select {
-		case <-p.free.tokens:
-			held++
-		case <-ctx.Done():
-			held = p.free.size() // the settlers stop when ctx ends
-		}
-	}
-}
 
 // StartKeepAlive starts a goroutine that sends InProgress for deliveries that are in flight for longer than a third of
 // ackWait. stop ends the goroutine and waits for it.
@@ -275,47 +241,35 @@ func (g *Batch) keepAlive(now time.Time, every time.Duration) int {
 // FreeList holds reusable items that keep their memory. It is last in, first out, so that few items grow to the size of
 // the largest batch.
 type FreeList[T any] struct {
-	tokens chan struct{} // one token per item; receiving a token permits one pop
+	make func() T
 
 	mu    sync.Mutex
 	stack []T
 }
 
-// NewFreeList returns a list of n items from make1.
-func NewFreeList[T any](n int, make1 func() T) *FreeList[T] {
-	s := &FreeList[T]{tokens: make(chan struct{}, n)}
-	for range n {
-		s.Put(make1())
-	}
-	return s
-}
+// NewFreeList returns an empty list. Take calls make1 if the list is empty.
+func NewFreeList[T any](make1 func() T) *FreeList[T] { return &FreeList[T]{make: make1} }
 
-// Put returns an item to the list. It never blocks, because the list has space for all items.
+// Put returns an item to the list.
 func (s *FreeList[T]) Put(t T) {
 	s.mu.Lock()
-	s.stack = append(s.stack, t)
-	s.mu.Unlock()
-	s.tokens <- struct{}{}
-}
-
-// Take waits for an item and removes it from the list.
-func (s *FreeList[T]) Take() T {
-	<-s.tokens
-	return s.pop()
-}
-
-// pop removes an item. The caller must have received a token.
-func (s *FreeList[T]) pop() T {
-	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.stack = append(s.stack, t)
+}
+
+// Take removes an item from the list, or makes one.
+func (s *FreeList[T]) Take() T {
+	s.mu.Lock()
 	last := len(s.stack) - 1
+	if last < 0 {
+		s.mu.Unlock()
+		return s.make()
+	}
+	defer s.mu.Unlock()
 	t := s.stack[last]
 	s.stack = s.stack[:last]
 	return t
 }
-
-// size returns the number of items, taken or not.
-func (s *FreeList[T]) size() int { return cap(s.tokens) }
 
 // Window is the publish window. It counts batches in flight and decides whether a partly filled batch should wait. The
 // server stores a thousand results in about the same time as ten. An early submission therefore gains nothing while the
@@ -327,7 +281,7 @@ type Window struct {
 	all        *atomic.Int32 // batches in flight of all partitions on a device; nil if results are stored in any order
 
 	mu      sync.Mutex
-	waiters []chan struct{} // one channel per Join
+	waiters []chan struct{} // of the packers
 }
 
 const (
@@ -351,13 +305,11 @@ func NewWindow(links int) *Window { return &Window{size: int32(batchesPerConnect
 // NewOrderedWindow returns a partition's window. The windows of all partitions on a device share the counter all.
 func NewOrderedWindow(all *atomic.Int32) *Window { return &Window{size: batchesInOrder, all: all} }
 
-// Join returns a channel that is signalled when the window may have space again.
-func (p *Window) Join() (eased <-chan struct{}) {
-	c := make(chan struct{}, 1)
+// notifies makes the window signal the given channels when it may have space again.
+func (p *Window) notifies(waiters []chan struct{}) {
 	p.mu.Lock()
-	p.waiters = append(p.waiters, c)
-	p.mu.Unlock()
-	return c
+	defer p.mu.Unlock()
+	p.waiters = waiters
 }
 
 // IsFull reports whether enough batches are in flight.
@@ -388,8 +340,7 @@ func (p *Window) Enter() {
 func (p *Window) StartPublish() { p.publishing.Add(1) }
 
 // Leave removes a batch that is stored or refused. stored reports whether StartPublish counted the batch. Leave
-// signals only the channels of this window. A batcher of another partition checks its window when its linger ends or
-// when one of its own batches is stored.
+// signals the packers of the window's queue.
 func (p *Window) Leave(stored bool) {
 	p.inFlight.Add(-1)
 	if p.all != nil {
@@ -404,10 +355,7 @@ func (p *Window) Leave(stored bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, c := range p.waiters {
-		select {
-		case c <- struct{}{}:
-		default: // the last signal was not received yet
-		}
+		notify(c)
 	}
 }
 

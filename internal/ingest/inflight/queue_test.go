@@ -25,12 +25,11 @@ func waiting(t *testing.T, q *Queue, sizes ...int) (in func() int) {
 	}
 }
 
-func (q *Queue) take(t *testing.T) {
+func testQueue(limit int) *Queue { return new(Pool).NewQueue(nil, limit, nil) }
+
+func getOne(t *testing.T, q *Queue) {
 	t.Helper()
-	select {
-	case d := <-q.ch:
-		q.took(d)
-	default:
+	if _, ok := q.Get(); !ok {
 		t.Fatal("nothing waits")
 	}
 }
@@ -50,13 +49,13 @@ func TestQueueIsBounded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				q := NewQueue(4)
+				q := testQueue(4)
 				in := waiting(t, q, c.sizes...)
 				for taken, want := range c.want {
 					if got := in(); got != want {
 						t.Errorf("%d were put when %d had been taken, want %d", got, taken, want)
 					}
-					q.take(t)
+					getOne(t, q)
 				}
 			})
 		})
@@ -66,7 +65,7 @@ func TestQueueIsBounded(t *testing.T) {
 // TestQueueCountsHeaders shows that headers count like payloads, because the queue holds both in memory.
 func TestQueueCountsHeaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q, put := NewQueue(4), 0
+		q, put := testQueue(4), 0
 		go func() {
 			for range 3 {
 				if q.Put(t.Context(), Delivery{Msg: &paperMsg{}, HeaderBytes: queueBytes / 2}) {
@@ -77,7 +76,7 @@ func TestQueueCountsHeaders(t *testing.T) {
 		if synctest.Wait(); put != 2 {
 			t.Errorf("%d were put, want 2", put)
 		}
-		q.take(t)
+		getOne(t, q)
 		if synctest.Wait(); put != 3 {
 			t.Errorf("%d were put after one was taken, want 3", put)
 		}
@@ -89,7 +88,7 @@ func TestQueueLetsGo(t *testing.T) {
 	for name, size := range map[string]int{"for bytes": queueBytes, "for a place": 1} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				q := NewQueue(1)
+				q := testQueue(1)
 				d := Delivery{Msg: &paperMsg{data: make([]byte, size)}}
 				if !q.Put(t.Context(), d) {
 					t.Fatal("there was room")
@@ -102,8 +101,8 @@ func TestQueueLetsGo(t *testing.T) {
 				if <-put {
 					t.Error("it was put")
 				}
-				q.take(t)
-				if held := q.bytes.Load(); held != 0 {
+				getOne(t, q)
+				if held := q.bytes; held != 0 {
 					t.Errorf("%d bytes are held in an empty queue", held)
 				}
 			})

@@ -55,6 +55,9 @@ func (g *Batch) Unfinished(rows []int) (left []int) {
 	return left
 }
 
+// NewPart returns an empty batch for rows of g.
+func (g *Batch) NewPart() *Batch { return &Batch{queue: g.queue, Completed: make(chan struct{})} }
+
 // PackRows appends rows to b and to part, until one doesn't fit. It returns the number of appended rows. The deliveries stay in g.
 func (g *Batch) PackRows(b *streams.Batch, part *Batch, rows []int) (n int) {
 	for _, row := range rows {
@@ -94,7 +97,7 @@ func (g *Batch) addRecord(f *Frame, i int) {
 	f.missing.Add(1)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.addSpan(Span{Frame: f, Item: elsewhere, First: i, Rows: 1})
+	g.addSpan(Span{Row: g.end(), Frame: f, Item: elsewhere, First: i, Rows: 1})
 	g.unended = f.d
 }
 

@@ -2,6 +2,7 @@ package inflight
 
 import (
 	"testing"
+	"time"
 
 	"millrace/internal/device"
 	"millrace/internal/device/host"
@@ -73,4 +74,24 @@ func testPipeline(t testing.TB, d device.Device, o streams.Options) *streams.Pip
 		}
 	})
 	return p
+}
+
+// testOwner implements Owner.
+type testOwner struct {
+	packed []*Batch
+	unread []Delivery
+}
+
+func (o *testOwner) Packed(g *Batch)               { o.packed = append(o.packed, g) }
+func (o *testOwner) Encode(*Batch, *streams.Batch) {}
+func (o *testOwner) Unread(d Delivery)             { o.unread = append(o.unread, d) }
+
+// testPacker returns a packer with one queue.
+func testPacker(t testing.TB, pool *Pool, pipe *streams.Pipeline, linger time.Duration, window *Window) (*Packer, *Queue) {
+	t.Helper()
+	feed := NewFeed()
+	f := pool.NewPacker(pipe, feed, linger)
+	q := pool.NewQueue(&testOwner{}, QueueMax, window)
+	feed.Attach(q)
+	return f, q
 }

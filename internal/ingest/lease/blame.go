@@ -16,7 +16,7 @@ var errHeldBack = errors.New("an operator fails on the first payload alone, and 
 // rescue computes the payloads of a failed batch again. Afterwards g has the results of all payloads except the failing
 // ones, which become dead letters. If rescue returns an error, the lease ends and no payload becomes a dead letter.
 func (s *storer) rescue(ctx context.Context, g *inflight.Batch) error {
-	g.Report(s.o.Batches, s.o.Records)
+	s.o.Devices.report(g)
 	failure := fmt.Errorf("a batch of %d payloads from sequence %d on failed: %w", g.Messages(), g.Source(0).Sequence, g.Err)
 	if !quarantine.OperatorFailed(g.Err) {
 		return failure
@@ -85,7 +85,7 @@ func (s *storer) compare(ctx context.Context, g *inflight.Batch, since uint64) (
 		found++
 		d := s.stored.delivery(raw, 0)
 		s.o.Pool.Unpack(&d)
-		beside := &inflight.Batch{}
+		beside := g.NewPart()
 		beside.Add(d)
 		err = s.rerun(beside).Run(ctx, []int{0})
 		s.o.Pool.Release(&d)

@@ -27,16 +27,15 @@ type Exclusive struct {
 	id      string
 	members *members.Members
 	watch   *watch
-	devices []*sharedDevice
 	states  *states // nil without a stateful operator
+
+	mu        sync.Mutex
+	abandoned []*inflight.Queue // queues of leases that ended while batches were on a device
 }
 
 // newExclusive joins the group of workers that share the partitions. Call Run afterwards.
 func newExclusive(o Options) (*Exclusive, error) {
 	m := &Exclusive{o: o, id: nuid.Next()}
-	for _, p := range o.Pipes {
-		m.devices = append(m.devices, &sharedDevice{pipe: p})
-	}
 	var err error
 	if m.states, err = newStates(&m.o); err != nil {
 		return nil, err
@@ -85,11 +84,6 @@ func (m *Exclusive) Run(intake, drainCtx context.Context, stop context.CancelCau
 		stop(err)
 	}
 	var keepers, helpers sync.WaitGroup
-	completed, finish := context.WithCancel(context.WithoutCancel(intake))
-	for _, p := range m.o.Pipes {
-		c := &collector{o: &m.o, pipe: p, buffers: inflight.NewFreeList(inflight.Batchers(p), func() *results.Buffers { return &results.Buffers{} })}
-		c.start(&helpers, inflight.Batchers(p), completed.Done(), stop)
-	}
 	membership, leave := context.WithCancel(context.WithoutCancel(intake))
 	helpers.Go(func() { m.members.Run(membership) })
 	helpers.Go(func() { m.watch.run(membership) })
@@ -105,10 +99,17 @@ func (m *Exclusive) Run(intake, drainCtx context.Context, stop context.CancelCau
 	}
 	keepers.Wait()
 	leave()
-	finish()
 	helpers.Wait()
 	m.states.closeAll()
-	m.o.Pool.Abandon(func(*inflight.Batch) {}) // batches that were on a device when drainCtx ended
+}
+
+// Abandon implements Mode. The server redelivers the inputs.
+func (m *Exclusive) Abandon() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, q := range m.abandoned {
+		m.o.Pool.Abandon(q, func(*inflight.Batch) {})
+	}
 }
 
 // keep holds leases on partition p while this worker should own p, until ctx is done.
@@ -137,7 +138,7 @@ func (m *Exclusive) keep(ctx, drainCtx context.Context, p int) error {
 
 // hold holds leases on partition p, one after another, until ctx is done. It returns an error only if the worker must end.
 func (m *Exclusive) hold(ctx, drainCtx context.Context, p int) error {
-	device := m.devices[p%len(m.devices)]
+	device := m.o.Devices.all[p%len(m.o.Devices.all)]
 	log := m.o.Log.With("partition", p)
 	var often restarts
 	for attempt, n := 1, 0; ctx.Err() == nil; attempt, n = attempt+1, n+1 {
@@ -150,6 +151,11 @@ func (m *Exclusive) hold(ctx, drainCtx context.Context, p int) error {
 		if err == nil {
 			err = l.run(ctx, drainCtx)
 			progressed = l.acks.progressed
+			if drainCtx.Err() != nil {
+				m.mu.Lock()
+				m.abandoned = append(m.abandoned, l.out)
+				m.mu.Unlock()
+			}
 		}
 		switch {
 		case device.pipe.Err() != nil:
@@ -234,7 +240,7 @@ func (m *Exclusive) newLease(ctx context.Context, p int, nc *nats.Conn, device *
 		return c, nil
 	}
 	return newLease(leaseState{
-		inputs: inputs{o: &m.o, server: server, store: m.o.Results, busy: &m.watch.busy[p], log: log}, id: m.id, device: newPipelineDevice(&m.o, device), pipe: device.pipe,
+		inputs: inputs{o: &m.o, server: server, store: m.o.Results, busy: &m.watch.busy[p], log: log}, id: m.id, device: newPipelineDevice(device), pipe: device.pipe,
 		window: inflight.NewOrderedWindow(&device.submitted), owner: &partitionOwner{m.watch, m.members, p}, openCommits: openCommits,
 	}), nil
 }

@@ -184,9 +184,17 @@ func (i *inputs) skip(drainCtx context.Context, d *inflight.Delivery) error {
 	return i.ack.done(drainCtx, d)
 }
 
-// finish stores the results of a batch that has left the device, and acknowledges its inputs. It records the stages since start on the
-// clock of pipe.
-func (i *inputs) finish(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, s *results.Buffers, start time.Duration) error {
+// Encode implements inflight.Owner.
+func (i *inputs) Encode(g *inflight.Batch, completed *streams.Batch) {
+	s := i.o.Devices.take()
+	defer i.o.Devices.put(s)
+	i.o.Results.Encode(g, completed, s)
+}
+
+// finish stores the results of a batch that has left the device, and acknowledges its inputs.
+func (i *inputs) finish(ctx context.Context, g *inflight.Batch, s *results.Buffers) error {
+	pipe := g.Pipe
+	start := pipe.Now()
 	err := i.store.Store(ctx, g, s, i.ack)
 	published := pipe.Now() - s.Settling
 	if err == nil {

@@ -46,7 +46,7 @@ func (l *lease) run(ctx, drainCtx context.Context) error {
 	})
 	working.Go(func() {
 		defer close(l.order)
-		if err := newSubmitter(l.leaseState).run(reading); err != nil {
+		if err := (&submitter{l.leaseState}).run(reading); err != nil {
 			l.fail(err)
 		}
 	})

@@ -32,7 +32,7 @@ type idleLease struct {
 func (r *rig) idleLease() *idleLease {
 	r.Helper()
 	m := r.mode(r.hostPipeline())
-	l, err := m.newLease(r.Ctx(), 0, m.o.Conns[0], m.devices[0], r.Log.Logger())
+	l, err := m.newLease(r.Ctx(), 0, m.o.Conns[0], m.o.Devices.all[0], r.Log.Logger())
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -233,7 +233,7 @@ func TestInputsAreReadSinglyAndInBulk(t *testing.T) {
 	<-r.JS.PublishAsyncComplete()
 	m, seen := r.mode(r.hostPipeline()), 0
 	for p := range 3 {
-		l, err := m.newLease(r.Ctx(), p, m.o.Conns[0], m.devices[0], r.Log.Logger())
+		l, err := m.newLease(r.Ctx(), p, m.o.Conns[0], m.o.Devices.all[0], r.Log.Logger())
 		if err != nil {
 			t.Fatal(err)
 		}

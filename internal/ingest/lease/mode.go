@@ -26,6 +26,9 @@ type Mode interface {
 	// cause to stop, which must end intake. Run may be called only once.
 	Run(intake, drainCtx context.Context, stop context.CancelCauseFunc)
 
+	// Abandon gives back the inputs that are still in flight after Run, because the drain timed out. No batch may be computed any more.
+	Abandon()
+
 	// Owned returns the number of partitions that this worker owns. It is 0 with shared delivery.
 	Owned() int
 

@@ -24,15 +24,33 @@ func (e *modelLease) limit() int {
 	return 1 + random.IntN(e.w.device.pipe.BatchPayloads())
 }
 
+// serve packs and submits the batches of the lease. The model has one lease per device.
+func (e *modelLease) serve(q *inflight.Queue) (stop func()) { return e.w.serve(q, e) }
+
+// serve packs the deliveries of a queue into batches, and submits them to d.
+func (w *leaseWorker) serve(q *inflight.Queue, d batchDevice) (stop func()) {
+	feed := inflight.NewFeed()
+	packer := w.pool.NewPacker(w.device.pipe, feed, 0)
+	feed.Attach(q)
+	ctx, end := context.WithCancel(context.Background())
+	var packing sync.WaitGroup
+	packing.Go(func() { _ = packAll(ctx, packer, d) })
+	return func() {
+		q.Detach()
+		end()
+		packing.Wait()
+	}
+}
+
 // submit computes a batch at once. The scheduler determines its outcome.
-func (e *modelLease) submit(b *leaseBatch) bool {
-	g, device := b.group, e.w.device
+func (e *modelLease) submit(p *inflight.Packed) {
+	g, device := p.Groups[0], e.w.device
 	e.w.m.submits(e, g)
 	if g.Open() != nil {
 		e.w.m.did("spread over batches")
 	}
 	device.mu.Lock()
-	computed := modelResults(device.compute(b.batch))
+	computed := modelResults(device.compute(p.Batch))
 	device.mu.Unlock()
 	go func() {
 		err := e.w.outcome(e.w.drain, computed)
@@ -42,10 +60,9 @@ func (e *modelLease) submit(b *leaseBatch) bool {
 			e.w.judge.CameRight(device.pipe, g)
 		}
 		if !errors.Is(err, context.Canceled) {
-			g.Complete(streams.Record{}, err)
+			p.Complete(streams.Record{}, err)
 		}
 	}()
-	return true
 }
 
 // outcome waits until the scheduler ends a batch on the device.
@@ -88,7 +105,7 @@ type modelApart struct {
 
 func (a modelApart) Run(ctx context.Context, g *inflight.Batch, rows []int) (part *inflight.Batch, n int, ran bool, err error) {
 	w := a.w
-	part = &inflight.Batch{}
+	part = g.NewPart()
 	n, computed, err := w.device.computeApart(ctx, w.pool, g, part, rows)
 	if err == nil {
 		err = w.outcome(ctx, computed)
@@ -140,7 +157,6 @@ func (m *leaseModel) collect(g *inflight.Batch, computed modelResults) {
 	}
 }
 
-func (e *modelLease) share() func()   { return func() {} }
 func (e *modelLease) isolate() func() { return func() {} }
 
 func (e *modelLease) fault() (f inflight.OperatorFault, known bool) { return f, false }

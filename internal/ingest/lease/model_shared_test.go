@@ -12,7 +12,7 @@ import (
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/natsconn"
 	"millrace/internal/ingest/pull"
-	"millrace/internal/ingest/results"
+	"millrace/internal/ingest/quarantine"
 	"millrace/internal/ingest/retry"
 	"millrace/internal/ingest/stall"
 	"millrace/internal/streams"
@@ -43,7 +43,7 @@ type modelShared struct {
 	modelApart
 	s        *Shared
 	stop     context.CancelCauseFunc
-	settlers *sync.WaitGroup
+	settlers sync.WaitGroup
 }
 
 // holdShared runs shared delivery until ctx is done.
@@ -52,14 +52,17 @@ func (w *leaseWorker) holdShared(ctx context.Context) {
 	e := &modelShared{modelApart: modelApart{w: w}}
 	e.lose = func(err error) { e.stop(err) }
 	e.s = newSharedOn(Options{
-		Pipes: []*streams.Pipeline{w.device.pipe}, Conns: natsconn.Connections{nil}, Pool: w.pool, Judge: w.judge, Limit: modelLimit,
+		Pipes: []*streams.Pipeline{w.device.pipe}, Conns: natsconn.Connections{nil}, Devices: NewDevices(DeviceOptions{Pool: w.pool}), Pool: w.pool, Judge: w.judge, Limit: modelLimit,
 		Stalls: stall.NewDetector(1, w.m.log, e), Confirm: w.m.confirms, Log: w.m.log, Observer: e,
 	}, e, w.newWriter(nil), jetstream.ConsumerConfig{AckWait: modelAckWait})
 	e.s.devices = e
 	intake, stop := context.WithCancelCause(ctx)
+	e.stop = stop
 	w.leases++
 	w.m.note("%s begins", w.id)
 	e.s.Run(intake, w.drain, stop)
+	e.settlers.Wait()
+	e.s.Abandon()
 	stop(nil)
 	w.m.note("%s ends: %v", w.id, context.Cause(intake))
 	if w.isGone() || w.drain.Err() != nil {
@@ -204,22 +207,20 @@ func (p sharedPull) leave(context.Context, uint64) {
 
 // The following methods implement sharedDevices.
 
-func (e *modelShared) collect(wg *sync.WaitGroup, _ <-chan struct{}, _ context.Context, stop context.CancelCauseFunc) {
-	e.settlers, e.stop = wg, stop
-}
+func (e *modelShared) serve(q *inflight.Queue) (stop func()) { return e.w.serve(q, e) }
 
-func (e *modelShared) of(*streams.Pipeline) batchDevice { return e }
+func (e *modelShared) of(*streams.Pipeline) quarantine.Device { return e }
 
 func (e *modelShared) limit() int { return 1 + e.w.m.batchSize(e.w, e.w.device.pipe.BatchPayloads()) }
 
 // submit computes a batch at once. The scheduler determines its outcome.
-func (e *modelShared) submit(b *leaseBatch) bool {
-	g, device, m := b.group, e.w.device, e.w.m
+func (e *modelShared) submit(p *inflight.Packed) {
+	g, device, m := p.Groups[0], e.w.device, e.w.m
 	if g.Open() != nil {
 		m.did("spread over batches")
 	}
 	device.mu.Lock()
-	computed := modelResults(device.compute(b.batch))
+	computed := modelResults(device.compute(p.Batch))
 	device.mu.Unlock()
 	e.settlers.Go(func() {
 		err := e.w.outcome(e.w.drain, computed)
@@ -233,10 +234,8 @@ func (e *modelShared) submit(b *leaseBatch) bool {
 		case streams.Ended(err):
 			e.stop(err)
 		}
-		g.Complete(streams.Record{}, err)
-		e.s.storeBatch(e.w.drain, device.pipe, g, &results.Buffers{}, device.pipe.Now())
+		p.Complete(streams.Record{}, err)
 	})
-	return true
 }
 
 // batchSize returns a random number below limit for the next batch of w.

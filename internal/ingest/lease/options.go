@@ -29,6 +29,7 @@ type Options struct {
 	Consumer jetstream.Consumer                 // the worker's consumer; with exclusive delivery, that of partition 0
 	Size     func(jetstream.Consumer) pull.Size // size of a pull request
 
+	Devices *Devices
 	Pool    *inflight.Pool
 	Results *results.Writer
 	Judge   *quarantine.Judge
@@ -37,13 +38,11 @@ type Options struct {
 	State *StateOptions // nil without a stateful operator
 
 	Limit   int           // number of deliveries after which a payload is tried alone; only for shared delivery
-	Linger  time.Duration // maximum time that the oldest payload of a batch waits for more payloads
+	Linger  time.Duration // see DeviceOptions
 	Confirm bool          // whether the server confirms every acknowledgement
 
 	Log      *slog.Logger
 	Observer Observer
-	Records  inflight.RecordObserver // may be nil
-	Batches  inflight.BatchObserver  // may be nil
 }
 
 // StateOptions configures the states of a stateful operator.

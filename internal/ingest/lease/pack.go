@@ -2,6 +2,7 @@ package lease
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,178 +13,158 @@ import (
 	"millrace/internal/streams"
 )
 
-// In this file, the submitter packs a lease's inputs into batches and submits them. The collector encodes the results
-// of each batch that the device has completed, in any order and for both delivery modes. The storer stores the
-// results in the order of the inputs.
+// In this file, packers pack the inputs of all leases into batches and submit them. Collectors complete the batches that have left the
+// device, in any order.
 
-// leaseBatch is a batch that is packed but not submitted.
-type leaseBatch struct {
-	group  *inflight.Batch
-	batch  *streams.Batch
-	why    streams.CloseReason
-	window *inflight.Window
+// DeviceOptions configures Devices. The caller keeps ownership of everything in it.
+type DeviceOptions struct {
+	Pipes   []*streams.Pipeline
+	Pool    *inflight.Pool
+	Judge   *quarantine.Judge
+	Linger  time.Duration // maximum time that the oldest payload of a batch waits for more payloads
+	Spread  bool          // whether each lease has one device, because its results are stored in order; otherwise every device serves all leases
+	Batches inflight.BatchObserver
+	Records inflight.RecordObserver
 }
 
-// pack fills the next batch with up to the given number of payloads. It returns nil if there are no more inputs or ctx is done, and also if the
-// pipeline has ended, with an error.
-func pack(ctx context.Context, f *inflight.Batcher, payloads int) (*leaseBatch, error) {
-	g, err := f.Reserve(ctx)
-	if err != nil {
-		if ctx.Err() != nil {
-			err = nil
+// Devices computes the inputs of all leases of a worker. A batch may have inputs of many leases.
+type Devices struct {
+	o       DeviceOptions
+	all     []*sharedDevice
+	buffers *inflight.FreeList[*results.Buffers] // for encoding and storing
+}
+
+// NewDevices returns Devices that do nothing until Start.
+func NewDevices(o DeviceOptions) *Devices {
+	d := &Devices{o: o, buffers: inflight.NewFreeList(func() *results.Buffers { return &results.Buffers{} })}
+	feed := inflight.NewFeed()
+	for _, p := range o.Pipes {
+		if o.Spread {
+			feed = inflight.NewFeed()
 		}
-		return nil, err
+		d.all = append(d.all, &sharedDevice{Devices: d, pipe: p, feed: feed, packer: o.Pool.NewPacker(p, feed, o.Linger)})
 	}
-	batch, why, err := f.Next(g, payloads)
-	if batch == nil {
-		return nil, err
-	}
-	return &leaseBatch{group: g, batch: batch, why: why, window: f.Window}, nil
+	return d
 }
 
-// submitter submits a lease's inputs to the device.
-type submitter struct {
-	*leaseState
-	batcher *inflight.Batcher
-}
-
-func newSubmitter(l *leaseState) *submitter {
-	return &submitter{l, l.o.Pool.NewBatcher(l.pipe, l.out, l.o.Linger, l.window, l.ack.leave)}
-}
-
-// run packs inputs into batches and submits them, until there are no more inputs. While precaution.bound limits the
-// batches, run submits one batch at a time and waits for its acknowledgement.
-func (s *submitter) run(ctx context.Context) error {
-	defer s.batcher.Drop()
-	for s.batcher.Await() {
-		if ctx.Err() != nil {
-			return nil
+// Start starts the goroutines that pack and complete batches. When a device is lost, they call stop. Once drainCtx ends, inputs that are
+// not packed are returned to their leases. The returned function ends the goroutines and waits for them.
+func (d *Devices) Start(drainCtx context.Context, stop context.CancelCauseFunc) (end func()) {
+	var running sync.WaitGroup
+	life, finish := context.WithCancel(context.WithoutCancel(drainCtx))
+	for _, s := range d.all {
+		device := newPipelineDevice(s)
+		packing, over := context.WithCancel(drainCtx)
+		for range inflight.Packers(s.pipe) {
+			running.Go(func() {
+				if err := packAll(packing, s.packer, device); err != nil {
+					stop(err)
+				}
+				s.packer.Leave(life)
+			})
+			running.Go(func() { s.collectAll(life.Done()) })
 		}
-		cautious, bound := s.caution.bound(s.pipe.BatchPayloads())
-		if cautious && s.caution.isAlone() {
-			// Otherwise the death of the worker would prove nothing about the payload. The probe runs before pack reserves a batch, so that
-			// probes don't wait for each other's batches.
-			if err := s.device.Probe(ctx); err != nil {
-				return err
+		running.Go(func() {
+			defer over()
+			select {
+			case <-s.pipe.Over():
+				stop(s.pipe.Err())
+			case <-life.Done():
 			}
-		}
-		b, err := pack(ctx, s.batcher, min(bound, s.device.limit()))
-		if b == nil {
-			return err // if there is none, the server redelivers the inputs that were not submitted
-		}
-		if cautious {
-			err = s.submitCautiously(ctx, b)
-		} else {
-			s.submitAmongOthers(b)
-		}
-		if err != nil {
+		})
+	}
+	return func() { finish(); running.Wait() }
+}
+
+// packAll packs and submits batches until ctx is done. It returns an error if the pipeline has ended.
+func packAll(ctx context.Context, packer *inflight.Packer, device batchDevice) error {
+	for {
+		p, err := packer.Next(ctx, device.limit())
+		if p == nil {
 			return err
 		}
+		device.submit(p)
 	}
-	return nil
 }
 
-// submitAmongOthers submits a batch to the device, where other batches may run too.
-func (s *submitter) submitAmongOthers(b *leaseBatch) {
-	b.group.OnLeave = s.device.share()
-	s.submit(b)
+// report passes the record of a batch that was computed to the observers.
+func (d *Devices) report(g *inflight.Batch) { g.Report(d.o.Batches, d.o.Records) }
+
+// take returns unused buffers. put frees them again.
+func (d *Devices) take() *results.Buffers { return d.buffers.Take() }
+
+func (d *Devices) put(s *results.Buffers) {
+	s.Tidy(d.o.Pool)
+	d.buffers.Put(s)
 }
 
-// submitCautiously submits a batch that may kill the worker, and waits until it is acknowledged.
-func (s *submitter) submitCautiously(ctx context.Context, b *leaseBatch) error {
-	g := b.group
-	n, last := len(g.Items), uint64(0) // n is 0 if the batch's only frame ends in a later batch
-	if n > 0 {
-		last = g.Items[n-1].Sequence
-	}
-	over := make(chan struct{})
-	g.Finished = over
-	if !s.caution.isAlone() {
-		s.submitAmongOthers(b)
-	} else if err := s.computeAlone(ctx, b); err != nil {
-		return err
-	}
-	select {
-	case <-over:
-	case <-ctx.Done():
-	}
-	if s.acks.acknowledged() < last || ctx.Err() != nil {
-		return nil // the batch failed, which ends the lease
-	}
-	return s.caution.relax(ctx, n, s.pipe.BatchPayloads())
-}
-
-// computeAlone computes a payload with nothing else on the device. If the worker dies during the computation, the payload
-// is the cause. An annotation names the payload while it is on the device.
-func (s *submitter) computeAlone(ctx context.Context, b *leaseBatch) error {
-	defer s.device.isolate()()
-	g := b.group
-	g.OnLeave = func() {}
-	if err := s.notes.annotate(ctx, map[string]string{annotationAlone: s.caution.trial(g)}); err != nil {
-		b.batch.Release()
-		s.o.Pool.Recycle(g)
-		return err
-	}
-	completed, failed := make(chan struct{}), false
-	g.OnComplete = func() { failed = g.Err != nil; close(completed) }
-	s.submit(b)
-	select {
-	case <-completed:
-	case <-ctx.Done():
-		return nil // the annotation stays, because the outcome for the payload is unknown
-	}
-	if failed && s.device.lost() != nil {
-		return nil // lease.end handles the annotation
-	}
-	return s.notes.annotate(ctx, map[string]string{annotationAlone: ""})
-}
-
-// submit submits a batch to the device, and passes its group to the storer, which then owns it.
-func (s *submitter) submit(b *leaseBatch) {
-	g := b.group
-	g.Completed = make(chan struct{})
-	s.device.submit(b) // if the device refuses it, the storer searches for the failing payload
-	s.order <- g       // the channel has space for every group
-}
-
-// sharedDevice is the state that the leases of all partitions on one device share.
+// sharedDevice is the state that all leases on one device share.
 type sharedDevice struct {
+	*Devices
 	pipe      *streams.Pipeline
+	feed      *inflight.Feed // inputs for the device
+	packer    *inflight.Packer
 	gate      sync.RWMutex // read-locked by batches on the device, write-locked by a payload that must run alone
-	submitted atomic.Int32 // number of batches that are submitted and not settled
+	submitted atomic.Int32 // number of groups that are submitted and not recycled, for ordered windows
+}
+
+// collectAll completes batches until done is closed.
+func (s *sharedDevice) collectAll(done <-chan struct{}) {
+	for {
+		select {
+		case b := <-s.pipe.Completed():
+			s.collect(b)
+		case <-done:
+			return
+		}
+	}
+}
+
+// collect encodes the results of a batch, releases the device buffers, and completes the batch.
+func (s *sharedDevice) collect(b *streams.Batch) {
+	p := b.Owner.(*inflight.Packed)
+	record, err := *b.ReadRecord(), b.Err()
+	if err == nil {
+		for _, g := range p.Groups {
+			s.o.Judge.CameRight(s.pipe, g)
+			g.StartPublish()
+			g.Encode(b)
+		}
+	}
+	b.Release()
+	p.Complete(record, err)
 }
 
 // pipelineDevice implements leaseDevice with a real pipeline.
 type pipelineDevice struct {
 	quarantine.Pipeline
-	shared   *sharedDevice // nil with shared delivery, which has no use for its gate
-	isolated atomic.Bool   // whether the next batch runs alone on the device
+	shared   *sharedDevice
+	isolated atomic.Bool // whether the next batch runs alone on the device
 }
 
-func newPipelineDevice(o *Options, shared *sharedDevice) *pipelineDevice {
-	return &pipelineDevice{shared: shared, Pipeline: quarantine.Pipeline{
-		Pipe: shared.pipe, Pool: o.Pool, Gate: shared.gate.RLocker(), Observe: func(g *inflight.Batch) { g.Report(o.Batches, o.Records) },
-	}}
+func newPipelineDevice(s *sharedDevice) *pipelineDevice {
+	return &pipelineDevice{shared: s, Pipeline: quarantine.Pipeline{Pipe: s.pipe, Pool: s.o.Pool, Gate: s.gate.RLocker(), Observe: s.report}}
 }
 
 func (d *pipelineDevice) limit() int { return d.Pipe.BatchPayloads() }
 
-func (d *pipelineDevice) submit(b *leaseBatch) bool {
-	if d.isolated.Load() {
-		b.batch.StepThrough(nil)
-	}
-	err := d.Pool.Submit(b.batch, b.group, b.window, b.why)
-	if err != nil {
-		record := *b.batch.ReadRecord()
-		b.batch.Release()
-		b.group.Complete(record, err)
-	}
-	return err == nil
+func (d *pipelineDevice) serve(q *inflight.Queue) (stop func()) {
+	d.shared.feed.Attach(q)
+	return q.Detach
 }
 
-func (d *pipelineDevice) share() (leave func()) {
-	d.shared.gate.RLock()
-	return d.shared.gate.RUnlock
+func (d *pipelineDevice) submit(p *inflight.Packed) {
+	if d.isolated.Load() {
+		p.Batch.StepThrough(nil)
+	} else {
+		d.shared.gate.RLock()
+		p.OnLeave = d.shared.gate.RUnlock
+	}
+	if err := d.Pool.Submit(p); err != nil {
+		record := *p.Batch.ReadRecord()
+		p.Batch.Release()
+		p.Complete(record, err)
+	}
 }
 
 func (d *pipelineDevice) isolate() (leave func()) {
@@ -201,61 +182,118 @@ func (d *pipelineDevice) fault() (f inflight.OperatorFault, known bool) {
 	return inflight.FaultOf(d.Pipe)
 }
 
-// collector receives the completed batches of a pipeline, in any order.
-type collector struct {
-	o       *Options
-	pipe    *streams.Pipeline
-	buffers *inflight.FreeList[*results.Buffers] // at least one item per goroutine
-	// store stores a batch that no goroutine waits for (see inflight.Batch.Completed) since start. It is nil if there are no such batches.
-	store func(g *inflight.Batch, s *results.Buffers, start time.Duration)
+// submitter passes a lease's inputs to the device. While precaution.bound limits the batches, it packs and submits them itself, one at a
+// time, without inputs of other leases.
+type submitter struct{ *leaseState }
+
+// run passes inputs to the device until ctx ends.
+func (s *submitter) run(ctx context.Context) error {
+	if err := s.runCautiously(ctx); err != nil {
+		return err
+	}
+	defer s.device.serve(s.out)()
+	<-ctx.Done()
+	return nil
 }
 
-// start starts n goroutines that receive batches until done is closed. When the device is lost, stop is called.
-func (c *collector) start(wg *sync.WaitGroup, n int, done <-chan struct{}, stop context.CancelCauseFunc) {
-	for range n {
-		wg.Go(func() { c.run(done) })
-	}
-	wg.Go(func() {
-		select {
-		case <-c.pipe.Over():
-			stop(c.pipe.Err())
-		case <-done:
+// runCautiously submits batches while the lease must be cautious, and waits for the acknowledgement of each.
+func (s *submitter) runCautiously(ctx context.Context) (err error) {
+	var packer *inflight.Packer
+	for packer != nil && packer.Carries() || s.out.Await(ctx) {
+		cautious, bound := s.caution.bound(s.pipe.BatchPayloads())
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case packer == nil && !cautious:
+			return nil
+		case packer == nil:
+			feed := inflight.NewFeed()
+			packer = s.o.Pool.NewPacker(s.pipe, feed, s.o.Linger)
+			feed.Attach(s.out)
+			defer s.out.Detach()
+			defer packer.Drop()
+		case !cautious && !packer.IsMidFrame():
+			packer.Return()
+			return nil
 		}
-	})
-}
-
-// run receives batches until done is closed.
-func (c *collector) run(done <-chan struct{}) {
-	for {
-		select {
-		case b := <-c.pipe.Completed():
-			s := c.buffers.Take()
-			c.collect(b, s)
-			s.Tidy(c.o.Pool)
-			c.buffers.Put(s)
-		case <-done:
-			return
+		if err := s.submitCautiously(ctx, packer, bound); err != nil {
+			return err
 		}
 	}
+	return nil
 }
 
-// collect encodes the results of a batch, releases the device buffers, and completes the batch.
-func (c *collector) collect(b *streams.Batch, s *results.Buffers) {
-	g := b.Owner.(*inflight.Batch)
-	awaited := g.Completed != nil
-	start := c.pipe.Now()
-	record, err := *b.ReadRecord(), b.Err()
-	if err == nil {
-		c.o.Judge.CameRight(c.pipe, g)
-		g.StartPublish()
-		c.o.Results.Encode(g, b, s)
+// submitCautiously packs and submits a batch that may kill the worker, and waits until it is acknowledged.
+func (s *submitter) submitCautiously(ctx context.Context, packer *inflight.Packer, bound int) error {
+	alone := s.caution.isAlone()
+	if alone {
+		// Otherwise the death of the worker would prove nothing about the payload. The probe runs before Next reserves a batch, so that
+		// probes don't wait for each other's batches.
+		if err := s.device.Probe(ctx); err != nil {
+			return err
+		}
 	}
-	b.Release()
-	g.Complete(record, err)
-	if !awaited {
-		c.store(g, s, start)
+	p, err := packer.Next(ctx, min(bound, s.device.limit()))
+	if p == nil {
+		return err // if there is none, the server redelivers the inputs that were not submitted
 	}
+	g := p.Groups[0]
+	n, last := len(g.Items), uint64(0) // n is 0 if the batch's only frame ends in a later batch
+	if n > 0 {
+		last = g.Items[n-1].Sequence
+	}
+	over := make(chan struct{})
+	g.Finished = over
+	if !alone {
+		s.device.submit(p)
+	} else if err := s.computeAlone(ctx, p); err != nil {
+		return err
+	}
+	select {
+	case <-over:
+	case <-ctx.Done():
+	}
+	if s.acks.acknowledged() < last || ctx.Err() != nil {
+		return nil // the batch failed, which ends the lease
+	}
+	return s.caution.relax(ctx, n, s.pipe.BatchPayloads())
 }
+
+// computeAlone computes a payload with nothing else on the device. If the worker dies during the computation, the payload
+// is the cause. An annotation names the payload while it is on the device.
+func (s *submitter) computeAlone(ctx context.Context, p *inflight.Packed) error {
+	defer s.device.isolate()()
+	g := p.Groups[0]
+	if err := s.notes.annotate(ctx, map[string]string{annotationAlone: s.caution.trial(g)}); err != nil {
+		p.Batch.Release()
+		p.Complete(streams.Record{}, errWithdrawn)
+		return err
+	}
+	completed, failed := make(chan struct{}), false
+	g.OnComplete = func() { failed = g.Err != nil; close(completed) }
+	s.device.submit(p)
+	select {
+	case <-completed:
+	case <-ctx.Done():
+		return nil // the annotation stays, because the outcome for the payload is unknown
+	}
+	if failed && s.device.lost() != nil {
+		return nil // lease.end handles the annotation
+	}
+	return s.notes.annotate(ctx, map[string]string{annotationAlone: ""})
+}
+
+// errWithdrawn is the error of a batch that is not submitted, because the lease fails.
+var errWithdrawn = errors.New("the batch was not submitted")
+
+// Packed implements inflight.Owner. It passes the group to the storer, which then owns it.
+func (l *leaseState) Packed(g *inflight.Batch) {
+	g.Completed = make(chan struct{})
+	l.order <- g // the channel has space for every group
+}
+
+// Unread implements inflight.Owner.
+func (l *leaseState) Unread(d inflight.Delivery) { l.ack.leave(d) }
 
 // storer stores the results of a lease's batches and acknowledges its inputs.
 type storer struct {
@@ -276,6 +314,7 @@ func (s *storer) run(drainCtx context.Context) {
 			broken = true // the batch is still on the device and uses g
 			continue
 		}
+		broken = broken || errors.Is(g.Err, errWithdrawn)
 		if !broken {
 			if err := s.storeBatch(drainCtx, g); err != nil {
 				s.fail(err)
@@ -299,9 +338,9 @@ func (s *storer) storeBatch(drainCtx context.Context, g *inflight.Batch) error {
 			return err
 		}
 	}
-	err := s.finish(drainCtx, s.pipe, g, &s.buffers, s.pipe.Now())
+	err := s.finish(drainCtx, g, &s.buffers)
 	if !failed { // after a failure, the batch has already been reported
-		g.Report(s.o.Batches, s.o.Records)
+		s.o.Devices.report(g)
 	}
 	return err
 }

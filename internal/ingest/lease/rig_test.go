@@ -149,10 +149,12 @@ func (r *rig) options(nc *nats.Conn, pipe *streams.Pipeline) Options {
 		Log: log, Observer: r.events, Progress: &inflight.Progress{},
 	}))(r)
 	pool := natstest.Must(inflight.NewPool(pipes, memory.Worker{Messages: memory.Messages{Format: operator.JSON, Operators: r.ops}, MaxPayload: nc.MaxPayload()}))(r)
+	judge := quarantine.NewJudge(pipes, r.topology.MaxDeliver, &inflight.Progress{}, log)
+	devices := NewDevices(DeviceOptions{Pipes: pipes, Pool: pool, Judge: judge, Linger: time.Millisecond, Spread: r.topology.Exclusive})
 	return Options{
-		Topology: r.topology, Pipes: pipes, Conns: conns, JS: r.JetStream(nc),
+		Topology: r.topology, Devices: devices, Pipes: pipes, Conns: conns, JS: r.JetStream(nc),
 		Size: func(c jetstream.Consumer) pull.Size { return pull.NewSize(c.CachedInfo().Config) },
-		Pool: pool, Results: written, Judge: quarantine.NewJudge(pipes, r.topology.MaxDeliver, &inflight.Progress{}, log), Limit: r.topology.MaxDeliver,
+		Pool: pool, Results: written, Judge: judge, Limit: r.topology.MaxDeliver,
 		Linger: time.Millisecond, Log: log, Observer: r.events, Stalls: stall.NewDetector(max(r.topology.Partitions, 1), log, r.events),
 	}
 }
@@ -189,7 +191,10 @@ func (r *rig) start(m Mode, o *Options) *running {
 	run.giveUp = giveUp
 	go func() {
 		defer close(run.done)
+		end := o.Devices.Start(drainCtx, run.stop)
 		m.Run(run.intake, drainCtx, run.stop)
+		end()
+		m.Abandon()
 	}()
 	r.Cleanup(run.drain)
 	return run

@@ -108,18 +108,19 @@ type batchDevice interface {
 	// limit returns the maximum number of payloads in the next batch.
 	limit() int
 
-	// submit submits a batch. Once the batch has left the device, its group is completed. If the device refuses the batch, submit
-	// completes the group at once and returns false.
-	submit(b *leaseBatch) bool
+	// submit submits a batch. Once the batch has left the device, its groups are completed. If the device refuses the batch, submit completes
+	// them at once.
+	submit(p *inflight.Packed)
+
+	// serve computes the deliveries of a queue, until stop returns.
+	serve(q *inflight.Queue) (stop func())
 }
 
 // leaseDevice is a batchDevice that several partitions share.
 type leaseDevice interface {
 	batchDevice
 
-	// Every batch on the device holds a lock. share takes a shared lock. isolate takes an exclusive lock, so its batch
-	// runs alone. leave releases the lock.
-	share() (leave func())
+	// isolate waits until no batch is on the device. Until leave, only the batches of this lease get there.
 	isolate() (leave func())
 
 	lost() error                                   // cause of the device's loss, or nil

@@ -10,8 +10,6 @@ import (
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/lease/members"
 	"millrace/internal/ingest/quarantine"
-	"millrace/internal/ingest/results"
-	"millrace/internal/memory"
 	"millrace/internal/streams"
 )
 
@@ -19,13 +17,14 @@ import (
 type Shared struct {
 	inputs
 	devices  sharedDevices
-	ends     *each // the inputs' acknowledger
+	out      *inflight.Queue // deliveries from the source to the packers
+	ends     *each           // the inputs' acknowledger
 	levels   quarantine.Levels
 	bisector *quarantine.Bisector
-	window   *inflight.Window
-	buffers  *inflight.FreeList[*results.Buffers]
 	watch    *watch
-	ackWait  time.Duration // the consumer's AckWait
+	ackWait  time.Duration   // the consumer's AckWait
+	drainCtx context.Context // argument of Run
+	storing  sync.WaitGroup  // counts the batches that have left the device and are not stored
 }
 
 // newShared returns a Shared with the settings o.
@@ -43,14 +42,14 @@ func newSharedOn(o Options, server leaseServer, store resultStore, c jetstream.C
 	}
 	m := &Shared{
 		inputs: inputs{o: &o, server: server, store: store, log: o.Log}, levels: quarantine.Levels{Full: fullBatch(o.Pipes), Limit: o.Limit},
-		ackWait: c.AckWait, window: inflight.NewWindow(len(o.Conns.ForResults(false))),
-		buffers: inflight.NewFreeList(o.Pool.Size(), func() *results.Buffers { return &results.Buffers{} }),
+		ackWait: c.AckWait,
 	}
+	m.out = o.Pool.NewQueue(m, inflight.QueueMax, inflight.NewWindow(len(o.Conns.ForResults(false))))
 	m.watch = newWatch(&o, func(ctx context.Context, _ int) (*jetstream.ConsumerInfo, error) { return server.Info(ctx) })
 	m.busy = &m.watch.busy[0]
 	m.ends = newEach(&m.inputs)
 	m.ack, m.blame = m.ends, &countedDeliveries{ledger: m.ends.ledger, judge: o.Judge, levels: m.levels, limit: o.Limit, last: c.MaxDeliver}
-	m.devices = sharedPipelines{m}
+	m.devices = sharedPipelines{o.Devices}
 	m.bisector = quarantine.NewBisector(m.isolation(), slots)
 	return m
 }
@@ -66,7 +65,7 @@ func fullBatch(pipes []*streams.Pipeline) int {
 
 func (m *Shared) isolation() quarantine.Isolation {
 	return quarantine.Isolation{
-		Pool: m.o.Pool, Judge: m.o.Judge, Ends: m.ends, Levels: m.levels, Limit: m.o.Limit, Log: m.o.Log,
+		Pool: m.o.Pool, Queue: m.out, Judge: m.o.Judge, Ends: m.ends, Levels: m.levels, Limit: m.o.Limit, Log: m.o.Log,
 		Device:   func(p *streams.Pipeline) quarantine.Device { return m.devices.of(p) },
 		Attempts: &quarantine.Attempts{Consumer: m.server, Log: m.o.Log},
 	}
@@ -75,36 +74,31 @@ func (m *Shared) isolation() quarantine.Isolation {
 // Run pulls until intake ends. Then it finishes the received deliveries, until drainCtx ends. On a failure, it passes
 // the error to stop, which must end intake.
 func (m *Shared) Run(intake, drainCtx context.Context, stop context.CancelCauseFunc) {
-	var helpers, intakers sync.WaitGroup
+	m.drainCtx = drainCtx
+	var helpers sync.WaitGroup
 	completed, finish := context.WithCancel(context.WithoutCancel(intake))
-	m.devices.collect(&helpers, completed.Done(), drainCtx, stop)
 	helpers.Go(func() { m.bisector.Run(completed.Done(), drainCtx) })
 	helpers.Go(func() { m.watch.run(completed) })
-	src := m.newSource(drainCtx)
-	intakers.Go(func() {
-		if err := src.run(intake); err != nil {
-			stop(err)
-		}
-	})
-	for _, p := range m.o.Pipes {
-		device, batcher := m.devices.of(p), m.o.Pool.NewBatcher(p, src.out, m.o.Linger, m.window, m.ends.leave)
-		for range inflight.Batchers(p) {
-			intakers.Go(func() {
-				defer batcher.Leave()
-				if err := m.submitAll(drainCtx, device, batcher); err != nil {
-					stop(err)
-				}
-			})
-		}
+	detach := m.devices.serve(m.out)
+	if err := m.newSource(drainCtx).run(intake); err != nil {
+		stop(err)
 	}
-	intakers.Wait()
+	m.out.AwaitIdle(drainCtx)
+	detach()
+	for d, ok := m.out.Get(); ok; d, ok = m.out.Get() {
+		m.ends.leave(d)
+	}
 	m.ends.giveBackUnread()
-	m.o.Pool.AwaitIdle(drainCtx)
 	finish()
 	helpers.Wait()
 	m.ends.publishing.Wait()
-	m.o.Pool.Abandon(func(b *inflight.Batch) { m.ends.giveBackAll(b, context.Canceled) })
 	m.noteFaults(drainCtx)
+}
+
+// Abandon implements Mode.
+func (m *Shared) Abandon() {
+	m.storing.Wait()
+	m.o.Pool.Abandon(m.out, func(b *inflight.Batch) { m.ends.giveBackAll(b, context.Canceled) })
 }
 
 // noteFaults writes the operators that have lost a device to the consumer's metadata.
@@ -116,37 +110,30 @@ func (m *Shared) noteFaults(ctx context.Context) {
 	}
 }
 
-// submitAll packs and submits batches, until there are no more deliveries or drainCtx is done. It returns an error only if the pipeline has
-// ended. A batch that the device refuses goes to the bisector.
-func (m *Shared) submitAll(drainCtx context.Context, device batchDevice, batcher *inflight.Batcher) error {
-	for {
-		b, err := pack(drainCtx, batcher, device.limit())
-		if b == nil {
-			return err
-		}
-		if !device.submit(b) {
-			m.storeBatch(drainCtx, batcher.Pipe, b.group, nil, 0)
-		}
-	}
+// Packed implements inflight.Owner. Each batch is stored by a goroutine of its own, so a batch that can't be stored holds up no other.
+func (m *Shared) Packed(g *inflight.Batch) {
+	g.OnComplete = func() { m.storing.Go(func() { m.storeBatch(g) }) }
 }
 
-// storeBatch stores the results of a completed batch since start, and acknowledges its inputs. It passes a failed batch to the bisector. If
-// drainCtx ends, it gives back the inputs without a stored result.
-func (m *Shared) storeBatch(drainCtx context.Context, pipe *streams.Pipeline, g *inflight.Batch, s *results.Buffers, start time.Duration) {
+// Unread implements inflight.Owner.
+func (m *Shared) Unread(d inflight.Delivery) { m.ends.leave(d) }
+
+// storeBatch stores the results of a completed batch, and acknowledges its inputs. It passes a failed batch to the bisector. If the drain
+// ends first, it gives back the inputs without a stored result.
+func (m *Shared) storeBatch(g *inflight.Batch) {
 	if g.Err != nil {
-		m.observe(g)
-		m.bisector.Refused(pipe, g, g.Err)
+		m.o.Devices.report(g)
+		m.bisector.Refused(g.Pipe, g, g.Err)
 		return
 	}
-	if m.finish(drainCtx, pipe, g, s, start) != nil {
+	s := m.o.Devices.take()
+	defer m.o.Devices.put(s)
+	if m.finish(m.drainCtx, g, s) != nil {
 		m.ends.giveBackAll(g, context.Canceled)
 	}
-	m.observe(g)
+	m.o.Devices.report(g)
 	m.o.Pool.Recycle(g)
 }
-
-// observe reports a batch that was computed.
-func (m *Shared) observe(g *inflight.Batch) { g.Report(m.o.Batches, m.o.Records) }
 
 // InFlight returns the number of unsettled deliveries.
 func (m *Shared) InFlight() int { return m.ends.ledger.size() }
@@ -162,26 +149,25 @@ func (m *Shared) States() StateFigures { return StateFigures{} }
 
 // sharedDevices has the devices of a Shared. sharedPipelines implements it, and the model test simulates it.
 type sharedDevices interface {
-	// collect starts goroutines that pass completed batches to Shared.storeBatch until done is closed. When a device is lost, it calls stop.
-	collect(wg *sync.WaitGroup, done <-chan struct{}, drainCtx context.Context, stop context.CancelCauseFunc)
+	// serve computes the deliveries of a queue, until stop returns.
+	serve(q *inflight.Queue) (stop func())
 
-	of(p *streams.Pipeline) batchDevice
+	of(p *streams.Pipeline) quarantine.Device
 }
 
 // sharedPipelines implements sharedDevices with real pipelines.
-type sharedPipelines struct{ *Shared }
+type sharedPipelines struct{ *Devices }
 
-// collect starts one collector for each batch that a pipeline can have in flight. With fewer collectors, a completed batch could
-// keep its buffers while other results wait for the server.
-func (m sharedPipelines) collect(wg *sync.WaitGroup, done <-chan struct{}, drainCtx context.Context, stop context.CancelCauseFunc) {
-	for _, p := range m.o.Pipes {
-		c := &collector{o: m.o, pipe: p, buffers: m.buffers, store: func(g *inflight.Batch, s *results.Buffers, start time.Duration) {
-			m.storeBatch(drainCtx, p, g, s, start)
-		}}
-		c.start(wg, memory.BatchesPerSlot*p.Slots(), done, stop)
-	}
+func (d sharedPipelines) serve(q *inflight.Queue) (stop func()) {
+	d.all[0].feed.Attach(q) // all devices share it
+	return q.Detach
 }
 
-func (m sharedPipelines) of(p *streams.Pipeline) batchDevice {
-	return &pipelineDevice{Pipeline: quarantine.Pipeline{Pipe: p, Pool: m.o.Pool, Observe: m.observe}}
+func (d sharedPipelines) of(p *streams.Pipeline) quarantine.Device {
+	for _, s := range d.all {
+		if s.pipe == p {
+			return newPipelineDevice(s)
+		}
+	}
+	panic("ingest: a worker has no such pipeline")
 }

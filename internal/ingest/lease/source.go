@@ -21,14 +21,13 @@ import (
 // deliveries leave the queue, which bounds the messages and bytes that wait in the client.
 type source struct {
 	*Shared
-	drainCtx context.Context // limits the processing of received messages
-	out      *inflight.Queue
+	drainCtx context.Context        // limits the processing of received messages
 	isolated *quarantine.Controller // pulls while quarantined payloads may arrive
 	fetching bool                   // whether Fetch pulls
 }
 
 func (m *Shared) newSource(drainCtx context.Context) *source {
-	s := &source{Shared: m, drainCtx: drainCtx, out: inflight.NewQueue(inflight.QueueMax)}
+	s := &source{Shared: m, drainCtx: drainCtx}
 	s.isolated = quarantine.NewController(drainCtx, s, m.o.Pipes, m.o.Pool.Split.MaxRecord, m.ackWait, m.isolation())
 	m.pulls, m.queue = s, s
 	return s

@@ -43,7 +43,7 @@ func (r *rig) pull(url string, size pull.Size, beat time.Duration) *pulling {
 	drainCtx, endDrain := context.WithCancel(r.Ctx())
 	p := &pulling{nc: r.open(url), stop: stop, endDrain: endDrain, done: make(chan error, 1)}
 	p.source = r.sharedOf(p.nc, size).newSource(drainCtx)
-	p.source.out = inflight.NewQueue(0)
+	p.source.out = p.o.Pool.NewQueue(p.Shared, 1, nil)
 	go func() { p.done <- p.run(intake) }()
 	r.Cleanup(func() {
 		stop()
@@ -59,6 +59,7 @@ func (p *pulling) next(t *testing.T) inflight.Delivery {
 	t.Helper()
 	got := make(chan inflight.Delivery, 1)
 	go func() {
+		p.out.Await(t.Context())
 		d, _ := p.out.Get()
 		got <- d
 	}()
@@ -124,11 +125,11 @@ func TestStoppedSourceHandsOnWhatTheClientHolds(t *testing.T) {
 		seen[p.next(t).Sequence] = true
 	}
 	p.endDrain()
+	err := <-p.done
+	p.done <- err
 	for d, ok := p.out.Get(); ok; d, ok = p.out.Get() { // the source may hand on one more delivery
 		seen[d.Sequence] = true
 	}
-	err := <-p.done
-	p.done <- err
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -231,7 +232,7 @@ func TestADisconnectionDoesNotEndASource(t *testing.T) {
 func TestASourcePassesMessagesOnWhileItStops(t *testing.T) {
 	t.Parallel()
 	const n = 100
-	src := &source{Shared: &Shared{ends: &each{}}, out: inflight.NewQueue(n), drainCtx: t.Context()}
+	src := &source{Shared: &Shared{ends: &each{}, out: new(inflight.Pool).NewQueue(nil, n, nil)}, drainCtx: t.Context()}
 	for i := range uint64(n) {
 		src.HandOn(inflight.Delivery{Msg: &paperMsg{}, Sequence: i + 1})
 	}

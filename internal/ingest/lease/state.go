@@ -44,11 +44,12 @@ type leaseState struct {
 // newLeaseState returns l with all remaining fields. l has the fields up to openCommits, and the options, the server, the store and the log
 // of its inputs.
 func newLeaseState(l leaseState) *leaseState {
-	l.out, l.order, l.failed = inflight.NewQueue(inflight.QueueMax), make(chan *inflight.Batch, l.o.Pool.Size()), make(chan error, 1)
+	l.order, l.failed = make(chan *inflight.Batch, l.o.Pool.Size()+2), make(chan error, 1) // a packer may add a group for a carried delivery
 	l.stored = &storedInputs{server: l.server, stream: l.o.Topology.Stream, subjects: l.o.Topology.Subjects}
 	l.acks = newUpTo(&l.inputs)
 	l.notes = newAnnotations(l.id, l.server, l.acks)
 	l.caution = &precaution{id: l.id, acks: l.acks, notes: l.notes, log: l.log}
+	l.out = l.o.Pool.NewQueue(&l, inflight.QueueMax, l.window)
 	l.ack, l.blame, l.queue = l.acks, l.caution, plainQueue{l.o.Pool, l.out}
 	return &l
 }

@@ -51,7 +51,7 @@ type Controller struct {
 // finish until drainCtx ends. Only the goroutine that pulls may use the Controller.
 func NewController(drainCtx context.Context, in Intake, pipes []*streams.Pipeline, limit int, ackWait time.Duration, i Isolation) *Controller {
 	return &Controller{
-		in: in, pipes: pipes, trier: newTester(i), drainCtx: drainCtx, max: limit, held: heldSet{g: i.Pool.NewBatch()},
+		in: in, pipes: pipes, trier: newTester(i), drainCtx: drainCtx, max: limit, held: heldSet{g: i.Pool.NewBatch(i.Queue)},
 		caution: caution{horizon: ackWait + inflight.MaxNakDelay},
 	}
 }

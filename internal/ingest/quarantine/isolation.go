@@ -31,6 +31,7 @@ type Deliveries interface {
 // Isolation contains the dependencies and settings of a Controller or a Bisector.
 type Isolation struct {
 	Pool     *inflight.Pool
+	Queue    *inflight.Queue // queue of the deliveries
 	Judge    *Judge
 	Ends     Deliveries
 	Attempts *Attempts
@@ -49,7 +50,7 @@ type tester struct {
 	deaths int             // number of processes that died while the payload ran alone, from the consumer's metadata; -1 if unknown
 }
 
-func newTester(i Isolation) *tester { return &tester{Isolation: i, part: i.Pool.NewBatch()} }
+func newTester(i Isolation) *tester { return &tester{Isolation: i, part: i.Pool.NewBatch(i.Queue)} }
 
 func (t *tester) rerun(pipe *streams.Pipeline, g *inflight.Batch) *Rerun {
 	return &Rerun{Batch: g, Pipe: pipe, Device: t.Device(pipe), Judge: t.Judge, Policy: t}

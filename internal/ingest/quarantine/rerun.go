@@ -175,7 +175,7 @@ func (p *Pipeline) Run(ctx context.Context, g *inflight.Batch, rows []int) (part
 		return nil, 0, false, err
 	}
 	defer p.Pool.Finish()
-	part = &inflight.Batch{Completed: make(chan struct{})}
+	part = g.NewPart()
 	if n = g.PackRows(b, part, rows); n == 0 {
 		b.Release()
 		return nil, 0, false, errors.New("a payload of a batch does not fit into an empty batch")
@@ -189,16 +189,17 @@ func (p *Pipeline) Run(ctx context.Context, g *inflight.Batch, rows []int) (part
 
 // submit submits b, which has the rows of part, and waits until part is complete.
 func (p *Pipeline) submit(ctx context.Context, b *streams.Batch, part *inflight.Batch) error {
+	packed := &inflight.Packed{Batch: b, Groups: []*inflight.Batch{part}}
 	if p.Gate != nil {
 		p.Gate.Lock()
-		part.OnLeave = p.Gate.Unlock
+		packed.OnLeave = p.Gate.Unlock
 	}
-	b.Owner = part
+	b.Owner = packed
 	b.StepThrough(ctx.Done())
 	if err := b.Submit(streams.ClosedByCount); err != nil {
 		record := *b.ReadRecord()
 		b.Release()
-		part.Complete(record, err)
+		packed.Complete(record, err)
 	}
 	select {
 	case <-part.Completed:

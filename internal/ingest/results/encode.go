@@ -111,13 +111,13 @@ func (s *Buffers) reset() { s.Settling, s.left, s.partial = 0, s.left[:0], nil }
 // Encode writes the results of completed into b, and into the tables of its frames. The buffers of completed may be released
 // afterwards.
 func (e *encoder) Encode(b *inflight.Batch, completed *streams.Batch, s *Buffers) {
-	b.Bodies.Reserve(e.maxBodies(b, completed))
+	b.Bodies.Reserve(e.maxBodies(b))
 	compress, done := e.compressor()
 	defer done()
-	for row, span := range b.Spans {
+	for _, span := range b.Spans {
 		if span.Frame != nil {
 			if span.Frame.Records() > 0 {
-				span.Frame.Put(completed, row, span.First, span.Rows, e.refused)
+				span.Frame.Put(completed, span.Row, span.First, span.Rows, e.refused)
 			}
 			if span.Item >= 0 {
 				b.Bodies.Add(b.Bodies.Data) // the frame has the body
@@ -125,16 +125,16 @@ func (e *encoder) Encode(b *inflight.Batch, completed *streams.Batch, s *Buffers
 			continue
 		}
 		for i := range span.Rows {
-			e.encodeRow(b, span.Item+i, completed, row+i, s, compress)
+			e.encodeRow(b, span.Item+i, completed, span.Row+i, s, compress)
 		}
 	}
 	b.Collected()
 }
 
 // maxBodies returns the maximum total size of the results of b's messages that aren't frames, in bytes.
-func (e *encoder) maxBodies(b *inflight.Batch, completed *streams.Batch) int {
+func (e *encoder) maxBodies(b *inflight.Batch) int {
 	f, ops, n := e.o.Format, e.o.Operators, len(b.Items)
-	limit, strings := n*f.MaxBytes(ops, 0), operator.StringBytes(ops, n, completed.Bytes())
+	limit, strings := n*f.MaxBytes(ops, 0), operator.StringBytes(ops, n, b.PayloadBytes())
 	if strings > 0 {
 		limit += f.MaxBytes(ops, strings) - f.MaxBytes(ops, 0)
 	}

@@ -51,7 +51,7 @@ const (
 var modelMustHappen = []string{
 	"settled", "dead letter", "given back", "batch refused", "batch failed", "incomplete", "publish lost", "confirmation lost",
 	"stored", "stored again", "part", "part of another cut", "record letter", "too large", "payload apart", "input apart",
-	"payload left out", "unread", "drain ended", "died", "spread over batches", "ends in a later batch",
+	"payload left out", "unread", "drain ended", "died", "spread over batches", "ends in a later batch", "several queues in a batch",
 }
 
 const (
@@ -74,14 +74,13 @@ type model struct {
 	stream modelStream
 	inputs []*modelInput // input i has stream sequence i+1
 
-	mu       sync.Mutex // guards all fields below
-	random   *rand.Rand
-	calm     bool // whether no more faults happen
-	counts   map[string]int
-	number   uint64   // consumer sequence of the last delivery
-	ended    []string // outcome of each delivery, by consumer sequence
-	waiting  []int    // inputs to deliver next
-	released sync.WaitGroup
+	mu      sync.Mutex // guards all fields below
+	random  *rand.Rand
+	calm    bool // whether no more faults happen
+	counts  map[string]int
+	number  uint64   // consumer sequence of the last delivery
+	ended   []string // outcome of each delivery, by consumer sequence
+	waiting []int    // inputs to deliver next
 }
 
 // oneOf returns one of several values.
@@ -126,9 +125,7 @@ func newModel(t *testing.T, h *history.History, d device.Device) *model {
 func (m *model) run() {
 	over := make(chan struct{})
 	var settlers sync.WaitGroup
-	for range m.pool.Size() { // one per batch, because a batch may wait for another one
-		settlers.Go(func() { m.settleBatches(over) })
-	}
+	settlers.Go(func() { m.settleBatches(&settlers, over) })
 	rounds := 0
 	for ; len(m.waiting) > 0 && rounds < modelRounds && !m.t.Failed(); rounds++ {
 		m.calm = rounds >= modelTrouble
@@ -185,18 +182,21 @@ func (m *model) round() {
 	defer cancel()
 	inputs := m.waiting
 	m.waiting = nil
-	queue := inflight.NewQueue(oneOf(m.random, 0, 3, inflight.QueueMax))
-	batcher := m.pool.NewBatcher(m.pipe, queue, time.Millisecond, inflight.NewWindow(1), func(d inflight.Delivery) {
-		m.did("unread")
-		m.giveBack(&d)
-		m.pool.Release(&d)
-	})
+	feed := inflight.NewFeed()
+	packer := m.pool.NewPacker(m.pipe, feed, time.Millisecond)
+	var queues []*inflight.Queue
+	for range 1 + m.pick(3) {
+		q := m.pool.NewQueue(m, oneOf(m.random, 1, 3, inflight.QueueMax), inflight.NewWindow(1))
+		feed.Attach(q)
+		queues = append(queues, q)
+	}
+	packing, stop := context.WithCancel(ctx)
 	var packers sync.WaitGroup
 	for range 1 + m.random.IntN(2) {
 		packers.Go(func() {
-			for !m.chance(300) && m.pack(ctx, batcher) {
+			for !m.chance(300) && m.pack(packing, packer) {
 			}
-			batcher.Leave()
+			packer.Leave(packing)
 		})
 	}
 	for _, i := range inputs {
@@ -205,18 +205,38 @@ func (m *model) round() {
 			m.t.Fatalf("seed %d: there is no memory for message %d: %+v", m.seed, i+1, m.pool.Memory())
 		}
 		m.pool.Unpack(&d)
-		queue.Put(ctx, d)
+		queues[m.pick(len(queues))].Put(ctx, d)
 	}
-	queue.Close()
-	packers.Wait()
-	settled := make(chan struct{})
-	go func() { m.released.Wait(); close(settled) }()
-	select {
-	case <-settled:
-	case <-ctx.Done():
+	for _, q := range queues {
+		q.Close()
+		q.AwaitIdle(ctx)
+	}
+	if ctx.Err() != nil {
 		m.t.Fatalf("seed %d: %d batches are not settled: %+v", m.seed, m.pool.InFlight(), m.pool.Memory())
 	}
+	stop()
+	packers.Wait()
 }
+
+// Packed implements inflight.Owner.
+func (m *model) Packed(g *inflight.Batch) {
+	if g.Open() != nil {
+		m.did("spread over batches")
+	}
+	if len(g.Items) == 0 {
+		m.did("ends in a later batch")
+	}
+}
+
+// Unread implements inflight.Owner.
+func (m *model) Unread(d inflight.Delivery) {
+	m.did("unread")
+	m.giveBack(&d)
+	m.pool.Release(&d)
+}
+
+// Encode implements inflight.Owner. The model encodes itself.
+func (m *model) Encode(*inflight.Batch, *streams.Batch) { panic("the model has no collector") }
 
 // delivery returns the next delivery of message i.
 func (m *model) delivery(i int) inflight.Delivery {
@@ -234,32 +254,23 @@ func (m *model) delivery(i int) inflight.Delivery {
 }
 
 // pack fills and submits one batch. It returns false if there is none.
-func (m *model) pack(ctx context.Context, batcher *inflight.Batcher) bool {
-	g, err := batcher.Reserve(ctx)
-	if err != nil {
-		m.errorf("no batch becomes free: %v; %d in flight", err, m.pool.InFlight())
-		return false
-	}
-	b, why, err := batcher.Next(g, 0)
-	if b == nil {
+func (m *model) pack(ctx context.Context, packer *inflight.Packer) bool {
+	p, err := packer.Next(ctx, 0)
+	if p == nil {
 		if err != nil {
 			m.t.Error(err)
 		}
 		return false
 	}
-	if g.Open() != nil {
-		m.did("spread over batches")
+	if len(p.Groups) > 1 {
+		m.did("several queues in a batch")
 	}
-	if len(g.Items) == 0 {
-		m.did("ends in a later batch")
-	}
-	m.released.Add(1)
 	if !m.chance(80) {
-		if err := m.pool.Submit(b, g, batcher.Window, why); err == nil {
+		if err := m.pool.Submit(p); err == nil {
 			return true
 		}
 	}
-	m.fail(b, g, "batch refused")
+	m.fail(p, "batch refused")
 	return true
 }
 
@@ -267,28 +278,22 @@ func (m *model) pack(ctx context.Context, batcher *inflight.Batcher) bool {
 var errModelBatch = errors.New("the batch failed")
 
 // fail gives back the deliveries of a batch that has no results.
-func (m *model) fail(b *streams.Batch, g *inflight.Batch, what string) {
+func (m *model) fail(p *inflight.Packed, what string) {
 	m.did(what)
-	b.Release()
-	m.giveBackAll(g)
-	g.FailOpen(errModelBatch)
-	m.recycle(g)
+	p.Batch.Release()
+	for _, g := range p.Groups {
+		m.giveBackAll(g)
+		g.FailOpen(errModelBatch)
+		m.pool.Recycle(g)
+	}
 }
 
-func (m *model) recycle(g *inflight.Batch) {
-	m.pool.Recycle(g)
-	m.released.Done()
-}
-
-// settleBatches settles completed batches until over is closed.
-func (m *model) settleBatches(over chan struct{}) {
-	var buffers Buffers
-	defer buffers.Free(m.pool)
+// settleBatches settles completed batches until over is closed. Each batch has its own goroutine, because it may wait for another one.
+func (m *model) settleBatches(settlers *sync.WaitGroup, over chan struct{}) {
 	for {
 		select {
 		case b := <-m.pipe.Completed():
-			m.settle(b, &buffers)
-			buffers.Tidy(m.pool)
+			settlers.Go(func() { m.settle(b) })
 		case <-over:
 			return
 		}
@@ -296,20 +301,31 @@ func (m *model) settleBatches(over chan struct{}) {
 }
 
 // settle stores the results of a completed batch, or makes it fail.
-func (m *model) settle(b *streams.Batch, buffers *Buffers) {
-	g := b.Owner.(*inflight.Batch)
+func (m *model) settle(b *streams.Batch) {
+	p := b.Owner.(*inflight.Packed)
 	if err := b.Err(); err != nil {
 		m.errorf("%v", err)
 	}
 	if m.chance(50) {
-		m.fail(b, g, "batch failed")
+		m.fail(p, "batch failed")
 		return
 	}
-	m.markFailing(g)
-	g.StartPublish()
+	var buffers Buffers
+	defer buffers.Free(m.pool)
 	w := m.w[m.pick(len(m.w))]
-	w.Encode(g, b, buffers)
+	for _, g := range p.Groups {
+		m.markFailing(g)
+		g.StartPublish()
+		w.Encode(g, b, &buffers)
+	}
 	b.Release()
+	for _, g := range p.Groups {
+		m.store(w, g, &buffers)
+	}
+}
+
+// store stores the results of a group.
+func (m *model) store(w *Writer, g *inflight.Batch, buffers *Buffers) {
 	ctx, die := context.WithCancel(m.t.Context())
 	defer die()
 	ctx = context.WithValue(ctx, dying{}, die)
@@ -322,7 +338,8 @@ func (m *model) settle(b *streams.Batch, buffers *Buffers) {
 		m.did("drain ended")
 		m.giveBackAll(g)
 	}
-	m.recycle(g)
+	m.pool.Recycle(g)
+	buffers.Tidy(m.pool)
 }
 
 // dying is the context key of a function that ends a Settle, as if the worker died.

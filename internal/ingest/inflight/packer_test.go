@@ -1,6 +1,7 @@
 package inflight
 
 import (
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -21,12 +22,10 @@ func (m *paperMsg) Data() []byte { return m.data }
 
 func (m *paperMsg) Headers() nats.Header { return nil }
 
-func TestBatcherDoesNotAllocate(t *testing.T) {
+func TestPackerDoesNotAllocate(t *testing.T) {
 	const payloads = 4000
 	p := testPipeline(t, hostDevice(t), streams.Options{Lanes: 1, BatchPayloads: 2 * payloads})
-	in := NewQueue(1)
-	f := plenty(t, p).NewBatcher(p, in, time.Minute, NewWindow(1), nil)
-	g := &Batch{}
+	f, q := testPacker(t, plenty(t, p), p, time.Minute, NewWindow(1))
 	d := Delivery{Msg: &paperMsg{data: make([]byte, 100)}, Received: time.Now()}
 	fill := func() float64 {
 		b, err := p.Acquire(t.Context())
@@ -34,19 +33,22 @@ func TestBatcherDoesNotAllocate(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer b.Release()
-		defer g.Clear()
-		g.Pack(b, d)
+		packed := &Packed{Batch: b}
+		g := f.open(packed, q)
+		defer f.pool.Recycle(g)
+		f.pack(packed, g, d)
 		allocs := testing.AllocsPerRun(payloads, func() {
-			if !in.Put(t.Context(), d) {
+			if !q.Put(t.Context(), d) {
 				t.Fatal("there was no room")
 			}
-			if why, closed := f.place(b, g, <-in.ch, true); closed {
+			if why, closed := f.enter(packed, <-f.feed.ready); closed {
 				t.Fatalf("the batch closed by %v", why)
 			}
 		})
 		if b.Rows() != payloads+2 { // AllocsPerRun makes one more run to warm up
 			t.Fatalf("%d payloads in the batch, want %d", b.Rows(), payloads+2)
 		}
+		f.close(packed, streams.ClosedByBytes)
 		return allocs
 	}
 	fill() // grows the group once
@@ -80,7 +82,7 @@ func TestSmallBatchWaitsWhileEnoughAreOnTheirWay(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) { // the clock stops while any goroutine can run
 			p := testPipeline(t, hostDevice(t), streams.Options{Lanes: 1, BatchPayloads: 10})
-			in, others, enough := NewQueue(0), NewOrderedWindow(&atomic.Int32{}), 2
+			others, enough := NewOrderedWindow(&atomic.Int32{}), 2
 			if c.shared {
 				others, enough = NewWindow(1), 4
 			}
@@ -93,20 +95,19 @@ func TestSmallBatchWaitsWhileEnoughAreOnTheirWay(t *testing.T) {
 			if c.stored {
 				others.Enter()
 			}
-			f := plenty(t, p).NewBatcher(p, in, c.linger, others, nil)
+			f, q := testPacker(t, plenty(t, p), p, c.linger, others)
 			b, err := p.Acquire(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
 			start := time.Now()
 			payload := Delivery{Msg: &paperMsg{data: make([]byte, 10)}, Received: start}
-			g, closed := &Batch{}, make(chan streams.CloseReason, 1)
-			g.Pack(b, payload)
-			go func() { closed <- f.fill(b, g) }()
+			packed, closed := &Packed{Batch: b}, make(chan streams.CloseReason, 1)
+			f.pack(packed, f.open(packed, q), payload)
+			go func() { closed <- f.fill(packed) }()
 			for range c.more {
-				select {
-				case in.ch <- payload: // the batch is still open
-				case <-time.After(patience):
+				q.Put(t.Context(), payload)
+				if synctest.Wait(); len(q.waiting) > 0 {
 					t.Fatalf("%s: the batch takes no more", c.name)
 				}
 			}
@@ -145,38 +146,29 @@ func TestOneBatchFillsAtATime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	in, others := NewQueue(0), NewWindow(1)
+	others := NewWindow(1)
 	for range 4 { // keeps batches open until they are full
 		others.Enter()
 	}
-	f := all.NewBatcher(pipe, in, 2*patience, others, nil)
+	f, q := testPacker(t, all, pipe, 2*patience, others)
 	ready, filled := make(chan struct{}), make(chan int, 2)
 	for range 2 {
 		go func() {
-			g, err := f.Reserve(t.Context())
-			if err != nil {
-				t.Error(err)
-				return
-			}
 			ready <- struct{}{}
-			b, _, err := f.Next(g, 0)
+			p, err := f.Next(t.Context(), 0)
 			if err != nil {
 				t.Error(err)
 				return
 			}
-			filled <- b.Rows()
-			b.Release()
+			filled <- p.Batch.Rows()
+			p.Batch.Release()
 		}()
 	}
 	<-ready
 	<-ready
 	for batch := range 2 {
 		for range 3 {
-			select {
-			case in.ch <- Delivery{Msg: &paperMsg{data: make([]byte, 10)}, Received: time.Now()}:
-			case <-time.After(patience):
-				t.Fatal("nobody takes a payload")
-			}
+			q.Put(t.Context(), Delivery{Msg: &paperMsg{data: make([]byte, 10)}, Received: time.Now()})
 		}
 		select {
 		case rows := <-filled:
@@ -208,23 +200,23 @@ func TestLingerCountsFromTheOldestPayload(t *testing.T) {
 		others.Enter() // an idle lane must not close the batch
 	}
 	const linger = 2 * patience
-	f := plenty(t, p).NewBatcher(p, NewQueue(0), linger, others, nil)
+	f, q := testPacker(t, plenty(t, p), p, linger, others)
 	b, err := p.Acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer b.Release()
-	g, closed := &Batch{}, make(chan streams.CloseReason, 1)
-	g.Pack(b, Delivery{Msg: &paperMsg{data: make([]byte, 10)}, Received: time.Now()})
+	packed, closed := &Packed{Batch: b}, make(chan streams.CloseReason, 1)
+	f.pack(packed, f.open(packed, q), Delivery{Msg: &paperMsg{data: make([]byte, 10)}, Received: time.Now()})
 	d.late = linger
-	go func() { closed <- f.fill(b, g) }()
+	go func() { closed <- f.fill(packed) }()
 	select {
 	case why := <-closed:
 		if why != streams.ClosedByLinger {
 			t.Errorf("closed by %v", why)
 		}
 	case <-time.After(patience / 2):
-		f.in.Close() // ends Fill
+		q.Close() // ends fill
 		<-closed
 		t.Error("the linger begins with the first look at the batch")
 	}
@@ -239,7 +231,8 @@ func of(enough int32) *Window {
 
 func TestPaceTellsEveryWaiter(t *testing.T) {
 	p := of(2)
-	waiters := []<-chan struct{}{p.Join(), p.Join(), p.Join()}
+	waiters := []chan struct{}{make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)}
+	p.notifies(waiters)
 	told := func() (n int) {
 		for _, eased := range waiters {
 			select {
@@ -280,7 +273,8 @@ func TestPaceTellsEveryWaiter(t *testing.T) {
 // computed concurrently, but is submitted at once only if few batches are in flight.
 func TestPaceCountsWhatTheDeviceIsDoneWith(t *testing.T) {
 	p := of(2)
-	eased := p.Join()
+	eased := make(chan struct{}, 1)
+	p.notifies([]chan struct{}{eased})
 	for range 4 {
 		p.Enter()
 	}
@@ -323,5 +317,149 @@ func TestPaceOfAPartitionCountsTheOthers(t *testing.T) {
 		if a.IsFull() != step.a || b.IsFull() != step.b || a.PublishFull() != step.a || (all.Load() > 0) != step.n {
 			t.Errorf("%s: kept %v and %v with %d under way, want %v and %v", step.what, a.IsFull(), b.IsFull(), all.Load(), step.a, step.b)
 		}
+	}
+}
+
+// TestSharesAreEqual packs the deliveries of queues whose payloads have different sizes. As long as all queues have deliveries, each gets
+// an equal share of the bytes, whatever the size of its payloads.
+func TestSharesAreEqual(t *testing.T) {
+	t.Parallel()
+	pipe := testPipeline(t, hostDevice(t), streams.Options{Lanes: 1, BatchPayloads: 1 << 16})
+	pool := plenty(t, pipe)
+	feed := NewFeed()
+	f := pool.NewPacker(pipe, feed, time.Minute)
+	sizes := []int{1 << 10, 4 << 10, 100 << 10, 300 << 10}
+	queues, bytes := make([]*Queue, len(sizes)), make([]int, len(sizes))
+	for i, size := range sizes {
+		queues[i] = pool.NewQueue(&testOwner{}, 1<<14, NewWindow(1))
+		feed.Attach(queues[i])
+		go func() {
+			d := Delivery{Msg: &paperMsg{data: make([]byte, size)}, Received: time.Now()}
+			for queues[i].Put(t.Context(), d) {
+			}
+		}()
+	}
+	for range 40 {
+		for _, q := range queues { // no queue becomes empty
+			q.wait(t.Context(), func() bool { return q.bytes > queueBytes/2 })
+		}
+		p, err := f.Next(t.Context(), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, g := range p.Groups {
+			for i, q := range queues {
+				if g.queue == q {
+					bytes[i] += g.PayloadBytes()
+				}
+			}
+			pool.Recycle(g)
+		}
+		p.Batch.Release()
+	}
+	total := 0
+	for _, n := range bytes {
+		total += n
+	}
+	for i, n := range bytes {
+		if fair := total / len(bytes); n < fair*8/10 || n > fair*12/10 {
+			t.Errorf("the queue of payloads of %d bytes got %d bytes of %d, and a fair share is %d", sizes[i], n, total, fair)
+		}
+	}
+}
+
+// TestGroupsOfABatch packs the deliveries of three queues into one batch, in turn. Each queue gets one group, whose spans name the rows of
+// its deliveries.
+func TestGroupsOfABatch(t *testing.T) {
+	t.Parallel()
+	pipe := testPipeline(t, hostDevice(t), streams.Options{Lanes: 1, BatchPayloads: 12})
+	pool := plenty(t, pipe)
+	feed := NewFeed()
+	f := pool.NewPacker(pipe, feed, time.Minute)
+	owners, queues := make([]*testOwner, 3), make([]*Queue, 3)
+	for i := range queues {
+		owners[i] = &testOwner{}
+		queues[i] = pool.NewQueue(owners[i], QueueMax, NewWindow(1))
+		feed.Attach(queues[i])
+	}
+	b, err := pipe.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Release()
+	p := &Packed{Batch: b}
+	for n := range 12 { // queue 0 has rows 0, 1, 4, 5, 8, 9
+		q := []int{0, 0, 1, 2}[n%4]
+		queues[q].Put(t.Context(), Delivery{Sequence: uint64(n), Msg: &paperMsg{data: make([]byte, 10)}})
+		f.enter(p, <-feed.ready)
+	}
+	f.close(p, streams.ClosedByCount)
+	for i, want := range [][]int{{0, 1, 4, 5, 8, 9}, {2, 6, 10}, {3, 7, 11}} {
+		if len(owners[i].packed) != 1 {
+			t.Fatalf("owner %d got %d groups", i, len(owners[i].packed))
+		}
+		g, rows := owners[i].packed[0], []int(nil)
+		for first, s := range g.Spans {
+			for k := range s.Rows {
+				rows = append(rows, s.Row+k)
+				if at := g.Source(first + k).Sequence; at != uint64(s.Row+k) {
+					t.Errorf("row %d of group %d is delivery %d", s.Row+k, i, at)
+				}
+			}
+		}
+		if !slices.Equal(rows, want) || g.PayloadBytes() != 10*len(want) {
+			t.Errorf("group %d has the rows %v and %d bytes, want %v", i, rows, g.PayloadBytes(), want)
+		}
+		pool.Recycle(g)
+	}
+	for _, q := range queues {
+		q.Detach()
+		q.AwaitIdle(t.Context())
+	}
+}
+
+// TestAStalledQueueHoldsUpNoOther lets no group of one queue be recycled. The packer stops taking its deliveries once it has the maximum
+// number of groups, and goes on with the other queue.
+func TestAStalledQueueHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	pipe := testPipeline(t, hostDevice(t), streams.Options{Lanes: 1, BatchPayloads: 2})
+	pool := plenty(t, pipe)
+	feed := NewFeed()
+	f := pool.NewPacker(pipe, feed, time.Millisecond)
+	stalled, other := pool.NewQueue(&testOwner{}, 1<<10, NewWindow(1)), pool.NewQueue(&testOwner{}, 1<<10, NewWindow(1))
+	feed.Attach(stalled)
+	feed.Attach(other)
+	d := Delivery{Msg: &paperMsg{data: make([]byte, 10)}}
+	for range 200 {
+		stalled.Put(t.Context(), d)
+		other.Put(t.Context(), d)
+	}
+	var kept []*Batch
+	for done := 0; done < 30; {
+		p, err := f.Next(t.Context(), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, g := range p.Groups {
+			if g.queue == stalled {
+				kept = append(kept, g)
+				continue
+			}
+			done += len(g.Items)
+			pool.Recycle(g)
+			if done < 30 {
+				other.Put(t.Context(), d)
+			}
+		}
+		p.Batch.Release()
+	}
+	if len(kept) > pool.Size()+1 {
+		t.Errorf("the stalled queue has %d groups, and %d are allowed", len(kept), pool.Size())
+	}
+	for _, g := range kept {
+		pool.Recycle(g)
+	}
+	if p, err := f.Next(t.Context(), 0); err != nil || p.find(stalled) == nil {
+		t.Errorf("the queue that can store again isn't served: %v", err)
 	}
 }

@@ -1,0 +1,254 @@
+package inflight
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"millrace/internal/memory"
+	"millrace/internal/streams"
+)
+
+// Owner is the lease to which the deliveries of a queue belong.
+type Owner interface {
+	// Packed receives each group of the lease's deliveries when the group's batch is full, before the batch is submitted. The groups arrive
+	// in the order of their deliveries. Packed must not block.
+	Packed(g *Batch)
+
+	// Encode encodes the results of a group. The buffers of completed are released afterwards.
+	Encode(g *Batch, completed *streams.Batch)
+
+	// Unread receives a delivery that will not be packed.
+	Unread(d Delivery)
+}
+
+// Queue holds the deliveries of one lease between the pull and the packers, so that neither has to wake the other for each delivery. It
+// limits the number of deliveries and their bytes, because QueueMax payloads of the largest size would take most of a worker's memory. A
+// single delivery may exceed the byte limit. Only one goroutine may call Put.
+type Queue struct {
+	owner  Owner
+	window *Window
+	limit  int // maximum number of waiting deliveries
+	size   int // maximum number of groups
+	closed atomic.Bool
+	space  chan struct{} // signalled when a delivery has left the queue
+
+	mu        sync.Mutex
+	waiting   []Delivery // the deliveries from first on wait
+	first     int
+	bytes     int64 // bytes of the waiting deliveries, including headers
+	feed      *Feed // nil while no packer takes deliveries
+	scheduled bool  // whether feed.ready has the queue, or a packer visits it
+	visited   bool  // whether a packer visits the queue
+	share     int64 // bytes that the packer may still take in this round
+	groups    int   // groups that are not recycled yet
+	held      int   // groups in batches that are being filled, and deliveries that didn't fit into the last batch
+	changed   chan struct{}
+}
+
+const (
+	// QueueMax is the maximum number of queued deliveries.
+	QueueMax = memory.Queued
+
+	// queueBytes is the maximum number of queued bytes, including headers. It equals the byte limit of a pull request.
+	queueBytes = memory.RequestBytes
+
+	// quantum is the number of bytes that a visit of a packer adds to a queue's share.
+	quantum = 64 << 10
+)
+
+// NewQueue returns a queue for up to limit deliveries of owner. window counts the batches of these deliveries. No packer takes deliveries
+// until Feed.Attach.
+func (p *Pool) NewQueue(owner Owner, limit int, window *Window) *Queue {
+	return &Queue{owner: owner, window: window, limit: limit, size: p.Size(), space: make(chan struct{}, 1)}
+}
+
+func queuedBytes(d *Delivery) int64 { return int64(len(d.Msg.Data()) + d.HeaderBytes) }
+
+// Put waits for space and appends d. It returns false if ctx ends first.
+func (q *Queue) Put(ctx context.Context, d Delivery) bool {
+	for !q.append(&d) {
+		select {
+		case <-q.space:
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return true
+}
+
+// append appends d if there is space.
+func (q *Queue) append(d *Delivery) bool {
+	n := queuedBytes(d)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.waiting)-q.first >= q.limit || q.bytes > 0 && q.bytes+n > queueBytes {
+		return false
+	}
+	if q.first > 0 && len(q.waiting) == cap(q.waiting) {
+		q.waiting = q.waiting[:copy(q.waiting, q.waiting[q.first:])]
+		q.first = 0
+	}
+	q.waiting = append(q.waiting, *d)
+	q.bytes += n
+	q.schedule()
+	q.notify()
+	return true
+}
+
+// schedule makes a packer visit the queue if it has deliveries that may be packed. The caller holds q.mu.
+func (q *Queue) schedule() {
+	if q.feed != nil && !q.scheduled && q.first < len(q.waiting) && (q.groups < q.size || q.held > 0) {
+		q.scheduled = true
+		q.feed.ready <- q // the channel has space for every queue
+	}
+}
+
+// begin begins a packer's visit to a queue that was in feed.ready. It returns false if the queue was detached.
+func (q *Queue) begin(feed *Feed) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.feed != feed || q.visited {
+		return false
+	}
+	q.visited = true
+	q.share += quantum
+	return true
+}
+
+// take removes the first delivery. If there is none, the queue's share is used up, or the queue may begin no further group, take ends the
+// visit and returns false. alone reports whether no other queue waits for the packer. joins reports whether the packer's batch has a group
+// of the queue.
+func (q *Queue) take(alone, joins bool) (d Delivery, ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch {
+	case q.feed == nil || q.first == len(q.waiting) || !joins && q.groups >= q.size:
+		q.share = 0
+		q.leave(false)
+		return d, false
+	case !alone && queuedBytes(&q.waiting[q.first]) > q.share:
+		q.leave(true)
+		return d, false
+	}
+	return q.pop(), true
+}
+
+// pop removes the first delivery. The caller holds q.mu.
+func (q *Queue) pop() Delivery {
+	d := q.waiting[q.first]
+	q.waiting[q.first] = Delivery{} // release the message
+	if q.first++; q.first == len(q.waiting) {
+		q.waiting, q.first = q.waiting[:0], 0
+	}
+	n := queuedBytes(&d)
+	q.bytes -= n
+	q.share = max(q.share-n, 0)
+	notify(q.space)
+	return d
+}
+
+// unpop puts a delivery back at the front.
+func (q *Queue) unpop(d Delivery) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.waiting = slices.Insert(q.waiting, q.first, d)
+	q.bytes += queuedBytes(&d)
+}
+
+// leave ends a visit. again reports whether the queue may have more deliveries to pack. The caller holds q.mu.
+func (q *Queue) leave(again bool) {
+	q.visited, q.scheduled = false, false
+	if again {
+		q.schedule()
+	}
+	q.notify()
+}
+
+// end ends a visit because the packer's batch is full.
+func (q *Queue) end() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.leave(true)
+}
+
+// hold changes the number of groups by groups, and that of held groups and deliveries by held.
+func (q *Queue) hold(groups, held int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.groups += groups
+	q.held += held
+	q.schedule()
+	q.notify()
+}
+
+// Get removes the first delivery. It returns false if there is none.
+func (q *Queue) Get() (d Delivery, ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.first == len(q.waiting) {
+		return d, false
+	}
+	return q.pop(), true
+}
+
+// Close makes packers close batches that have deliveries of the queue, because no more deliveries follow.
+func (q *Queue) Close() {
+	q.closed.Store(true)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.notify()
+	if q.feed != nil {
+		q.feed.signal()
+	}
+}
+
+// Await waits for a delivery. It returns false if the queue is closed and empty, or ctx ends first.
+func (q *Queue) Await(ctx context.Context) bool {
+	q.wait(ctx, func() bool { return q.first < len(q.waiting) || q.closed.Load() })
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return ctx.Err() == nil && q.first < len(q.waiting)
+}
+
+// AwaitIdle waits until every delivery is packed and every group is recycled, or ctx ends.
+func (q *Queue) AwaitIdle(ctx context.Context) {
+	q.wait(ctx, func() bool { return q.first == len(q.waiting) && !q.visited && q.held == 0 && q.groups == 0 })
+}
+
+// Detach makes packers take no more deliveries. It waits until all deliveries that they have taken are packed. Afterwards, Get returns the
+// remaining deliveries.
+func (q *Queue) Detach() {
+	q.mu.Lock()
+	q.feed = nil
+	q.mu.Unlock()
+	q.wait(context.Background(), func() bool { return !q.visited && q.held == 0 })
+}
+
+// wait waits until done returns true, or ctx ends. done is called with q.mu locked.
+func (q *Queue) wait(ctx context.Context, done func() bool) {
+	q.mu.Lock()
+	for !done() {
+		if q.changed == nil {
+			q.changed = make(chan struct{})
+		}
+		changed := q.changed
+		q.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+		q.mu.Lock()
+	}
+	q.mu.Unlock()
+}
+
+// notify wakes the goroutines in wait. The caller holds q.mu.
+func (q *Queue) notify() {
+	if q.changed != nil {
+		close(q.changed)
+		q.changed = nil
+	}
+}
