@@ -4,8 +4,8 @@
 // Three devices implement the interface and pass one conformance suite (package conformance). Package cuda drives a GPU
 // through libmillrace.so, package host runs on CPU cores, and package sim runs on a virtual clock with injected faults.
 //
-// Package streams is the main user of this package. Start reading with this file, then stream.go for the rules of streams and events, and
-// memory.go for memory.
+// Package streams is the main user of this package. Start reading with this file, then stream.go for streams and events, and memory.go for
+// memory.
 package device
 
 import (
@@ -59,12 +59,12 @@ type Device interface {
 	// ErrNotFound for an unknown name and with ErrInvalid for an invalid block.
 	Kernel(name string, params []byte) (Kernel, error)
 
-	// NewState creates an empty state of the named stateful operator, whose kernel has the given parameter block. It allocates all of the
-	// state's memory. It fails like Kernel, with ErrNotFound also for an operator without a state, with ErrInvalid also for an
-	// invalid size, and with ErrOutOfMemory. The caller must close the state before the device.
+	// NewState creates an empty state of the named stateful operator and allocates all of the state's memory. params is the parameter block
+	// of the operator's kernel. NewState fails like Kernel. It also fails with ErrNotFound for an operator without a state, with ErrInvalid
+	// for an invalid size, and with ErrOutOfMemory. The caller must close the state before the device.
 	NewState(name string, params []byte, size StateSize) (State, error)
 
-	// StateBytes returns the memory that NewState allocates. It fails like NewState, except for ErrOutOfMemory.
+	// StateBytes returns the size of the memory that NewState allocates. It fails like NewState, but not with ErrOutOfMemory.
 	StateBytes(name string, params []byte, size StateSize) (StateMemory, error)
 
 	// WaitCompletion waits until a stream has reached a Notify call, and returns the call's token. It returns tokens in

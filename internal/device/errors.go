@@ -93,7 +93,7 @@ func Errorf(op, device string, kind error, format string, args ...any) *Error {
 // Attribute returns a copy of err with the name of the operator whose kernel failed. If err isn't an *Error, Attribute
 // wraps it in one.
 func Attribute(err error, operator string) error {
-	e, ok := err.(*Error) //nolint:errorlint // an Error inside another one would lose the text around it
+	e, ok := err.(*Error) //nolint:errorlint // unwrapping would lose the outer error's text
 	if !ok {
 		return &Error{Operator: operator, Kind: err}
 	}
@@ -104,7 +104,7 @@ func Attribute(err error, operator string) error {
 
 // FailedOperator returns the first operator name in err's tree of errors, or "" if there is none.
 func FailedOperator(err error) string {
-	switch e := err.(type) { //nolint:errorlint // it walks the tree of errors itself: errors.As stops at the first Error
+	switch e := err.(type) { //nolint:errorlint // errors.As would stop at the first Error
 	case *Error:
 		if e.Operator != "" {
 			return e.Operator

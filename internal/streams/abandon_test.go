@@ -33,8 +33,8 @@ func (m muteStream) Notify(uint64) error {
 	return errMute
 }
 
-// TestBatchWhoseEndIsNeverToldComesBackWhenItsStreamIsDone checks that a batch without a notification comes back only
-// after its stream is done. Until then the device accesses the batch's buffers.
+// TestBatchWhoseEndIsNeverToldComesBackWhenItsStreamIsDone checks a batch without a notification. It must come back
+// only after its stream is done, because the device accesses its buffers until then.
 func TestBatchWhoseEndIsNeverToldComesBackWhenItsStreamIsDone(t *testing.T) {
 	d := &mute{spyOn(openHost(t)), make(chan struct{}, 1)}
 	p := newPipeline(t, d, streams.Options{Lanes: 1, Spin: 1, Operators: operators(t, "crc32c")})
@@ -56,7 +56,7 @@ func TestBatchWhoseEndIsNeverToldComesBackWhenItsStreamIsDone(t *testing.T) {
 	opened.Store(true)
 	open()
 	if <-early {
-		t.Error("the batch came back with its stream still at work")
+		t.Error("the batch came back while its stream was still busy")
 	}
 	if err := <-said; err != nil {
 		t.Errorf("Submit: %v", err)

@@ -9,7 +9,7 @@ import (
 func TestPausesFollowThePace(t *testing.T) {
 	var n adaptivePoll
 	if got := n.next(); got != shortestPause {
-		t.Errorf("with nothing known a pause is %v, want %v", got, shortestPause)
+		t.Errorf("before the first batch, the pause is %v, want %v", got, shortestPause)
 	}
 	for _, c := range []struct{ pace, min, max time.Duration }{
 		{time.Microsecond, shortestPause, shortestPause},
@@ -21,7 +21,7 @@ func TestPausesFollowThePace(t *testing.T) {
 			n.learn(c.pace)
 		}
 		if got := n.next(); got < c.min || got > c.max {
-			t.Errorf("a batch each %v: pauses of %v, want %v to %v", c.pace, got, c.min, c.max)
+			t.Errorf("with a batch every %v: pause %v, want %v to %v", c.pace, got, c.min, c.max)
 		}
 	}
 }

@@ -18,7 +18,7 @@ func TestNoAllocationsAPayloadOnceWarm(t *testing.T) {
 	p := newPipeline(t, openHost(t), streams.Options{Lanes: 2, Operators: operators(t, "crc32c")})
 	one, thousand := allocationsABatch(t, p, 1), allocationsABatch(t, p, 1000)
 	if more := thousand - one; more >= 1 {
-		t.Errorf("a batch of 1000 payloads makes %.1f allocations more than a batch of one, want none", more)
+		t.Errorf("a batch of 1000 payloads makes %.1f more allocations than a batch of one, want none", more)
 	}
 }
 

@@ -19,7 +19,7 @@ type Options struct {
 	BatchPayloads int   // maximum payloads per batch; from 1 to 2^30 - 1
 	ScratchLimit  int64 // maximum size of the device's scratch pool, in bytes
 
-	Operators []operator.Operator // operators to run on every batch, in this order; at least one. For a Stateful, its kernel runs
+	Operators []operator.Operator // operators to run on every batch, in this order; at least one. A Stateful runs its kernel
 	Schedule  Schedule            // the zero Schedule means Overlapped
 	Observer  Observer            // receiver of device errors; nil means none
 

@@ -81,7 +81,7 @@ func TestCloseWaitsForASubmission(t *testing.T) {
 		go func() {
 			err := p.Close()
 			if !resumed.Load() {
-				err = errors.Join(err, errors.New("it came back in the middle of a submission"))
+				err = errors.Join(err, errors.New("Close returned during a submission"))
 			}
 			closed <- err
 		}()
@@ -165,14 +165,14 @@ func closeOnAStalledStream(t *testing.T, on device.Device, d *spy) {
 	go func() {
 		err := p.Close()
 		if !opened.Load() {
-			err = errors.Join(err, errors.New("it came back with a stream still at work"))
+			err = errors.Join(err, errors.New("Close returned while a stream was still busy"))
 		}
 		closed <- err
 	}()
 	<-p.Over()
 	s, err := p.Stats()
 	if err != nil || s.Pageable == 0 || s.Lanes.InFlight == 0 {
-		t.Errorf("while it closes: %+v, %v; want the memory still held and a lane in flight", s, err)
+		t.Errorf("during Close: %+v, %v; want the memory still allocated and a lane in flight", s, err)
 	}
 	opened.Store(true)
 	open()
@@ -184,7 +184,7 @@ func closeOnAStalledStream(t *testing.T, on device.Device, d *spy) {
 		t.Errorf("Stats of a closed pipeline: %v, want its pool closed", err)
 	}
 	if s.Pinned != 0 || s.Pageable != 0 {
-		t.Errorf("a closed pipeline holds %d bytes pinned and %d pageable", s.Pinned, s.Pageable)
+		t.Errorf("a closed pipeline holds %d pinned and %d pageable bytes", s.Pinned, s.Pageable)
 	}
 }
 
@@ -203,7 +203,7 @@ func TestDrainWaitsForAStalledStream(t *testing.T) {
 		synctest.Wait()
 		select {
 		case err := <-drained:
-			t.Fatalf("Drain = %v with a batch on a stalled stream", err)
+			t.Fatalf("Drain = %v while a batch was on a stalled stream", err)
 		default:
 		}
 		open()
@@ -329,8 +329,8 @@ func plausible(s streams.Stats, slots int) error {
 	return nil
 }
 
-// Close waits for a submission that polls its batch. It doesn't close the batch's event before, because that would look
-// like a device error.
+// Close waits for a submission that polls its batch. It doesn't close the batch's event earlier, because that would
+// look like a device error.
 func TestCloseWaitsForASubmissionThatAsks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := &recorder{}

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Only the time in which the process runs is counted. Time is not counted while the process is stopped, suspended with
-// the machine, or without a processor.
+// The clock counts only the time in which the process runs. It doesn't count while the process is stopped, suspended
+// with the machine, or without a processor.
 func TestOnlyTimeThatTheProcessRanCounts(t *testing.T) {
 	const every = 500 * time.Millisecond
 	now := time.Now()
@@ -52,7 +52,7 @@ func TestBounds(t *testing.T) {
 		t.Errorf("after a full batch in 1s the bound of another is %v, want 32s", got)
 	}
 	if got := bound(1 << 20); got != 32*time.Second {
-		t.Errorf("a smaller one of a size not seen: %v, want that of the larger", got)
+		t.Errorf("a smaller batch of a new size: bound %v, want the larger batch's bound", got)
 	}
 	for range 1000 {
 		u.learn(4<<20, 10*time.Millisecond)
@@ -69,7 +69,7 @@ func TestALongPayloadHasMoreTime(t *testing.T) {
 	many := workOf(1<<20, 512, 2<<10, units)
 	one := workOf(1<<20, 1, 1<<20, units)
 	if one < many*(units-1) {
-		t.Errorf("one payload of 1 MiB is work of %d, 512 of 2 KiB %d: want about %d times as much", one, many, units)
+		t.Errorf("one payload of 1 MiB is work of %d, and 512 payloads of 2 KiB are work of %d: want a factor of about %d", one, many, units)
 	}
 }
 

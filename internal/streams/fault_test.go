@@ -39,7 +39,7 @@ func TestRefusedLaunchLeavesTheBatchToTheCaller(t *testing.T) {
 		t.Fatalf("Submit = %v, want a refused launch", err)
 	}
 	if b.Rows() != len(rows) {
-		t.Errorf("%d rows after the failure, want the %d that were filled", b.Rows(), len(rows))
+		t.Errorf("%d rows after the failure, want %d, as filled", b.Rows(), len(rows))
 	}
 	if err := b.Submit(streams.ClosedByBytes); err != nil {
 		t.Fatalf("the second try: %v", err)
@@ -70,12 +70,12 @@ func TestLostDeviceGivesEveryBatchBack(t *testing.T) {
 		case errors.Is(b.Err(), device.ErrLost):
 			failed++
 		default:
-			t.Errorf("batch came back with %v", b.Err())
+			t.Errorf("a batch came back with %v", b.Err())
 		}
 		b.Release()
 	}
 	if good+failed != 4 || failed < 3 {
-		t.Errorf("%d good and %d failed of 4, with the loss at the second launch", good, failed)
+		t.Errorf("%d batches succeeded and %d failed of 4, with the loss at the second launch", good, failed)
 	}
 	<-p.Over()
 	if !errors.Is(p.Err(), device.ErrLost) {
@@ -152,7 +152,7 @@ func TestLostCompletionShowsAsNoProgress(t *testing.T) {
 	submit(t, p, someRows(1, 3, 10))
 	other := submit(t, p, someRows(2, 3, 10))
 	if got := <-p.Completed(); got != other {
-		t.Fatal("the batch whose completion never comes came back")
+		t.Fatal("the batch with the lost completion came back")
 	}
 	other.Release()
 	s, err := p.Stats()

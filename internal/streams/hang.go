@@ -12,7 +12,8 @@ import (
 )
 
 // This file detects hung devices. On a hung device, a kernel doesn't end or its completion doesn't arrive. Each batch
-// in flight has its own clock, because other batches may progress while one is stuck. A call of a state has one too.
+// in flight has its own clock, because other batches may progress while one is stuck. Each call of a state also has a
+// clock.
 
 // flightClock measures the time that a batch has spent at the head of its streams. Pipeline.mu guards it.
 type flightClock struct {
@@ -191,7 +192,7 @@ func (p *Pipeline) hang(f InFlightBatch) bool {
 		which, f.Age.Round(time.Millisecond), f.Bound), "", func() bool { return f.batch.phase == inFlight && f.batch.token == f.token })
 }
 
-// hangCall is like hang for a call of a state.
+// hangCall does the same as hang for a call of a state.
 func (p *Pipeline) hangCall(c *stateCall) bool {
 	return p.endHung(c.name, fmt.Sprintf("the state of %s has not answered for longer than the bound of %v (MILLRACE_BATCH_DEADLINE_MAX)",
 		c.of.operator, p.o.Deadline.Max), c.of.operator, func() bool {
@@ -200,8 +201,8 @@ func (p *Pipeline) hangCall(c *stateCall) bool {
 	})
 }
 
-// endHung checks the device and ends the pipeline, unless lasts returns false after the check. lasts runs under p.mu. call is the call that
-// doesn't end, what describes it, and operator is the name of the operator to blame, if it is known.
+// endHung checks the device and then ends the pipeline, unless lasts returns false. lasts runs under p.mu. call is the name of the call
+// that doesn't end, and what describes it. operator is the operator to blame, or "" if it is unknown.
 func (p *Pipeline) endHung(call, what, operator string, lasts func() bool) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), checkTimeout)
 	defer cancel()
@@ -226,8 +227,8 @@ func (p *Pipeline) endHung(call, what, operator string, lasts func() bool) bool 
 	return true
 }
 
-// hangError returns the error for a call that doesn't end. answer is the result of the device check. The result wraps answer if answer is
-// a loss of the device, and device.ErrHung otherwise.
+// hangError returns the error for a call that doesn't end. answer is the result of the device check. The error wraps answer if answer is a
+// loss of the device. Otherwise it wraps device.ErrHung.
 func (p *Pipeline) hangError(call, what string, answer error) error {
 	diagnosis := "the device answers, so a kernel is stuck or its completion was lost"
 	if answer != nil {
@@ -239,7 +240,7 @@ func (p *Pipeline) hangError(call, what string, answer error) error {
 	return device.Errorf(call, p.info.ID, device.ErrHung, "%s; %s", what, diagnosis)
 }
 
-// Hung returns the error of the batch or the call of a state that exceeded its Deadline, or nil if the device doesn't hang. A hung device may
+// Hung returns the error of the batch or state call that exceeded its bound. It returns nil if the device doesn't hang. A hung device may
 // still write to the pipeline's memory, so the pipeline never frees that memory.
 func (p *Pipeline) Hung() error {
 	p.mu.Lock()

@@ -51,12 +51,12 @@ func hangingPipeline(t *testing.T, d device.Device, o streams.Options) *streams.
 func wantHung(t *testing.T, err error, texts ...string) {
 	t.Helper()
 	if !errors.Is(err, device.ErrHung) || !errors.Is(err, device.ErrKernelFault) || !errors.Is(err, device.ErrLost) {
-		t.Errorf("%v: want an error that says that the device is lost, maybe by a kernel, and hangs", err)
+		t.Errorf("%v: want an error that wraps ErrHung", err)
 		return
 	}
 	for _, text := range texts {
 		if !strings.Contains(err.Error(), text) {
-			t.Errorf("%v: want it to say %q", err, text)
+			t.Errorf("%v: want %q in it", err, text)
 		}
 	}
 }
@@ -241,16 +241,16 @@ func kernelThatDoesNotEnd(t *testing.T, s streams.Schedule) {
 		b.Release()
 	}
 	if _, err := p.Acquire(t.Context()); !errors.Is(err, device.ErrHung) {
-		t.Errorf("Acquire = %v: a batch that the kernel may still write to was to be filled again", err)
+		t.Errorf("Acquire = %v, want an error, because the kernel may still write to every batch", err)
 	}
 	if s, err := p.Stats(); s.Pinned+s.Pageable == 0 || !errors.Is(err, device.ErrHung) {
-		t.Errorf("figures of a device that hangs: %+v, %v", s, err)
+		t.Errorf("Stats of a hung device: %+v, %v", s, err)
 	}
 	if err := p.Close(); err != nil {
 		t.Errorf("Close: %v", err)
 	}
 	if s, _ := p.Stats(); s.Pinned+s.Pageable == 0 {
-		t.Error("Close gave memory back that a kernel still writes to")
+		t.Error("Close freed memory that a kernel still writes to")
 	}
 }
 
@@ -285,7 +285,7 @@ func TestASubmissionThatDoesNotReturn(t *testing.T) {
 	})
 }
 
-// If the device hangs during Close, Close returns an error when the bound has passed. It doesn't wait forever.
+// If the device hangs during Close, Close returns an error once the bound has passed.
 func TestCloseOfADeviceThatHangs(t *testing.T) {
 	seen := &recorder{}
 	d, ops := hangingHost(t, "crc32c")
@@ -385,7 +385,7 @@ func TestALossThatTheDeviceKnowsIsNoHang(t *testing.T) {
 		b := submit(t, p, [][]byte{{1}})
 		<-p.Completed()
 		if err := b.Err(); errors.Is(err, device.ErrKernelFault) || !errors.Is(err, device.ErrLost) || !strings.Contains(err.Error(), "bus") {
-			t.Errorf("%v: want the loss that the device knows", err)
+			t.Errorf("%v: want the device's own loss", err)
 		}
 		if err := p.Close(); err != nil {
 			t.Errorf("Close: %v", err)
@@ -447,7 +447,7 @@ func TestABatchInStepsTeachesNoBound(t *testing.T) {
 				t.Fatal(err)
 			}
 			if f := p.Oldest(); f.Batch == 0 || f.Bound < deadline.Max != c.bounded {
-				t.Errorf("batch %d of 4 has the bound %v, and the largest is %v", f.Batch, f.Bound, deadline.Max)
+				t.Errorf("batch %d of 4 has the bound %v, want the largest, %v", f.Batch, f.Bound, deadline.Max)
 			}
 			release()
 			(<-p.Completed()).Release()

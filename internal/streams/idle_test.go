@@ -15,11 +15,11 @@ func TestFillingBatchIsToldThatItsLaneIsIdle(t *testing.T) {
 	submit(t, p, someRows(1, 3, 100))
 	filling := acquire(t, p, someRows(2, 3, 100))
 	if filling.LaneIdle() {
-		t.Error("the lane is idle with a batch in flight")
+		t.Error("LaneIdle is true with a batch in flight")
 	}
 	select {
 	case <-filling.Idle():
-		t.Error("told of an idle lane with a batch in flight")
+		t.Error("Idle received a value with a batch in flight")
 	default:
 	}
 	open()
@@ -27,10 +27,10 @@ func TestFillingBatchIsToldThatItsLaneIsIdle(t *testing.T) {
 	select {
 	case <-filling.Idle():
 	default:
-		t.Error("not told that the lane is idle")
+		t.Error("Idle received no value for an idle lane")
 	}
 	if !filling.LaneIdle() {
-		t.Error("the lane is busy with nothing in flight")
+		t.Error("LaneIdle is false with no batch in flight")
 	}
 	filling.Release()
 }

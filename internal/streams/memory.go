@@ -142,9 +142,9 @@ type ScratchPool struct {
 	held  int64 // bytes whose Free has not been enqueued yet
 }
 
-// countPool wraps pool. The wrapper refuses an allocation after which callers would hold more than limit bytes,
-// and then doesn't call the device. PoolOptions.Limit instead bounds the memory that the pool takes from the device. A
-// pool needs both limits.
+// countPool wraps pool. The wrapper refuses an allocation after which callers would hold more than limit bytes, without
+// calling the device. PoolOptions.Limit instead bounds the memory that the pool takes from the device. A pool needs
+// both limits.
 func countPool(pool device.Pool, limit int64) *ScratchPool {
 	return &ScratchPool{Pool: pool, limit: limit}
 }
@@ -282,7 +282,7 @@ func (p *preallocated) Stats() (device.PoolStats, error) {
 	return p.stats, nil
 }
 
-// close frees the pieces. No piece may be in use.
+// Close frees the pieces. No piece may be in use.
 func (p *preallocated) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -49,7 +49,7 @@ func TestScratchKeepsWhatItHolds(t *testing.T) {
 			t.Fatal(err)
 		}
 		if now := poolStats(t, p); now.Reserved != kept.Reserved {
-			t.Errorf("the same again took %d bytes more from the device", now.Reserved-kept.Reserved)
+			t.Errorf("the second allocation took %d more bytes from the device", now.Reserved-kept.Reserved)
 		}
 		ok(t, p.Free(s, m))
 		ok(t, s.Synchronize())
@@ -71,7 +71,7 @@ func TestScratchIsCapped(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := p.Alloc(s, 1<<20+1); !errors.Is(err, device.ErrOutOfMemory) {
-			t.Errorf("Alloc past what is left = %v, want out of memory", err)
+			t.Errorf("Alloc beyond the remaining bytes = %v, want out of memory", err)
 		}
 		ok(t, p.Free(s, m))
 		m, err = p.Alloc(s, 4<<20) // the stream that freed memory reuses it at once
@@ -114,7 +114,7 @@ func (l *ledger) Alloc(_ device.Stream, bytes int) (device.Memory, error) {
 		return device.Memory{}, errWill
 	}
 	if l.held += int64(bytes); l.held > l.limit {
-		l.t.Errorf("%d bytes are held past the limit of %d", l.held, l.limit)
+		l.t.Errorf("%d bytes are held, beyond the limit of %d", l.held, l.limit)
 	}
 	l.next += 1 << 32
 	return device.Memory{Addr: l.next, Bytes: bytes}, nil
@@ -132,7 +132,7 @@ func (l *ledger) Free(_ device.Stream, m device.Memory) error {
 	return nil
 }
 
-// Many streams allocate and free at random through Counted, on a pool that fails at random. The limit is never
+// Many streams allocate and free at random through a ScratchPool on a pool that fails at random. The limit is never
 // exceeded, failed calls change nothing, and all memory is available at the end.
 func TestLimitAndCountUnderLoad(t *testing.T) {
 	for seed := range uint64(8) {

@@ -35,7 +35,7 @@ func TestScratchIsMemory(t *testing.T) {
 					ok(t, s.Fill(m, byte(i+1)))
 					ok(t, s.CopyOut(b, m.Slice(bytes-b.Len(), b.Len())))
 					if used := poolStats(t, p).Used; used < int64(bytes) {
-						t.Errorf("%d bytes used with %d handed out", used, bytes)
+						t.Errorf("%d bytes used with %d allocated", used, bytes)
 					}
 					ok(t, p.Free(s, m))
 					ok(t, s.Synchronize())
@@ -114,7 +114,7 @@ func TestScratchWithoutPools(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !errors.Is(p.Instead(), device.ErrUnavailable) {
-		t.Errorf("it says %v of why it is preallocated", p.Instead())
+		t.Errorf("Instead returns %v, want an error that wraps ErrUnavailable", p.Instead())
 	}
 	s := newStream(t, d)
 	m, err := p.Alloc(s, 1<<10)

@@ -77,7 +77,7 @@ func TestSlabThatCannotBePinned(t *testing.T) {
 	l := layout{Buffers: 4, InBytes: 1 << 20, OutBytes: 1 << 20}
 	_, err := newSlab(d, l)
 	if !errors.Is(err, device.ErrOutOfMemory) || !strings.Contains(err.Error(), "8 MiB") || !strings.Contains(err.Error(), "MILLRACE_LANES") {
-		t.Errorf("NewSlab = %v, want out of memory, the size and what to do", err)
+		t.Errorf("newSlab = %v, want out of memory, the size and the setting to lower", err)
 	}
 	s, err := newSlab(d, l)
 	if err != nil {
@@ -125,7 +125,7 @@ func TestBufferThatTheLayoutDoesNotHave(t *testing.T) {
 		func() {
 			defer func() {
 				if recover() == nil {
-					t.Errorf("%s gave somebody else's memory", name)
+					t.Errorf("%s returned memory outside the layout", name)
 				}
 			}()
 			take()

@@ -100,7 +100,7 @@ func (m *model) acquire() {
 	b := acquire(m.t, m.pipe, nil)
 	for lane, n := range busy {
 		if n < m.pipe.Slots()/m.lanes && n < busy[b.ReadRecord().Lane] {
-			m.t.Errorf("a batch of lane %d with %d out was given, and lane %d has %d", b.ReadRecord().Lane, busy[b.ReadRecord().Lane], lane, n)
+			m.t.Errorf("Acquire chose lane %d with %d batches out, although lane %d has %d", b.ReadRecord().Lane, busy[b.ReadRecord().Lane], lane, n)
 		}
 	}
 	rows := someRows(m.random.Uint64(), 1+m.random.IntN(5), m.random.IntN(200))
@@ -150,7 +150,7 @@ func (m *model) receive() {
 		m.t.Fatalf("batch %d on lane %d came back, which was not submitted or is stalled", got.ReadRecord().Batch, got.ReadRecord().Lane)
 	default:
 		if waiting > 0 {
-			m.t.Fatalf("%d batches are done and none came back", waiting)
+			m.t.Fatalf("%d batches are done, but none came back", waiting)
 		}
 	}
 }

@@ -91,8 +91,8 @@ func TestFourBatchesOfThreeUnitStages(t *testing.T) {
 	}
 }
 
-// TestStatsCoverTheTimeBeforeABatchInFlight: the figures end at the start of a batch in flight, because its stages may
-// still add busy time.
+// TestStatsCoverTheTimeBeforeABatchInFlight: Stats cover the time up to the start of a batch in flight, because its
+// stages may still add busy time.
 func TestStatsCoverTheTimeBeforeABatchInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := spyOn(openSim(t, sim.Options{Cost: sim.Units(unit)}))
@@ -117,8 +117,7 @@ func TestStatsCoverTheTimeBeforeABatchInFlight(t *testing.T) {
 	})
 }
 
-// TestStatsCoverIdleTime: with no batch in flight, the figures cover all of the time. The clock of a host device
-// continues.
+// TestStatsCoverIdleTime: with no batch in flight, Stats cover the whole time. The clock of a host device continues.
 func TestStatsCoverIdleTime(t *testing.T) {
 	p := newPipeline(t, openHost(t), streams.Options{Operators: operators(t, "crc32c")})
 	submit(t, p, someRows(1, 5, 100))
@@ -133,7 +132,7 @@ func TestDoubleBufferedOverlapsCopyWithCompute(t *testing.T) {
 	p := newPipeline(t, d, streams.Options{Schedule: streams.DoubleBuffered, Operators: operators(t, "crc32c")})
 	records := runBatches(t, d, p, 2)
 	if a, b := records[0].Stages[streams.Compute], records[1].Stages[streams.CopyIn]; a != b {
-		t.Errorf("copy in of batch 2 ran %v, want it beside the kernel of batch 1 at %v", b, a)
+		t.Errorf("copy in of batch 2 ran at %v, want it at the same time as the kernel of batch 1, at %v", b, a)
 	}
 	if got := makespan(records); got != 4*unit {
 		t.Errorf("two batches took %v, want %v", got, 4*unit)

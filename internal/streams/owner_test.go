@@ -65,7 +65,7 @@ func newTraffic(t *testing.T, p *streams.Pipeline, ops []operator.Operator, tota
 
 func (t *traffic) hand(b *streams.Batch, from, to int32) {
 	if !t.owner[b.Slot()].CompareAndSwap(from, to) {
-		t.t.Errorf("the batch in slot %d goes from owner %d to %d, but %d has it", b.Slot(), from, to, t.owner[b.Slot()].Load())
+		t.t.Errorf("the batch in slot %d goes from owner %d to %d, but its owner is %d", b.Slot(), from, to, t.owner[b.Slot()].Load())
 	}
 }
 
@@ -118,7 +118,7 @@ func (t *traffic) submit(b *streams.Batch) bool {
 		}
 		t.hand(b, ownedByDevice, ownedByFiller)
 		if b.Rows() != rows {
-			t.t.Errorf("a refused batch has %d rows, it had %d", b.Rows(), rows)
+			t.t.Errorf("a refused batch has %d rows, and had %d before", b.Rows(), rows)
 		}
 		if !errors.Is(err, device.ErrLaunch) && !errors.Is(err, device.ErrOutOfMemory) && !errors.Is(err, streams.ErrEmpty) {
 			t.mustBeOver(err)
@@ -130,7 +130,7 @@ func (t *traffic) submit(b *streams.Batch) bool {
 
 func (t *traffic) mustBeOver(err error) {
 	if !errors.Is(err, device.ErrLost) && !errors.Is(err, streams.ErrClosed) {
-		t.t.Errorf("refused with %v", err)
+		t.t.Errorf("Submit: %v", err)
 	}
 }
 
@@ -266,8 +266,8 @@ func ownerSeeds(t *testing.T) int {
 	return n
 }
 
-// A batch has one owner at any time and comes back once, with the reference's results or an error. Nothing leaks. This
-// is true for every schedule, every fault and every way to end.
+// A batch has one owner at any time and comes back once, with the reference's results or an error. Nothing leaks. The
+// test covers every schedule, every fault and every way to end.
 func TestEveryBatchHasOneOwner(t *testing.T) {
 	ops := operators(t, "crc32c,minhash?k=3&hashes=2")
 	shared := streams.Schedule{Name: "shared", Lanes: 3, Buffers: 2, Topology: streams.StreamPerStage}
@@ -293,8 +293,8 @@ func TestEveryBatchHasOneOwner(t *testing.T) {
 	}
 }
 
-// The same is true on a GPU. The stages of its batches are in order, and the figures add up, whatever times its clock
-// returns.
+// The same is true on a GPU. The stages of its batches are in order and the Stats are consistent, whatever times its
+// clock returns.
 func TestEveryBatchHasOneOwnerOnAGPU(t *testing.T) {
 	ops := operators(t, "crc32c,minhash?k=3&hashes=2")
 	shared := streams.Schedule{Name: "shared", Lanes: 3, Buffers: 2, Topology: streams.StreamPerStage}

@@ -21,7 +21,7 @@ func onEachDevice(t *testing.T, test func(t *testing.T, d device.Device)) {
 }
 
 func TestEveryScheduleGivesTheReferencesResults(t *testing.T) {
-	maximum, ops := 3000, operators(t, "crc32c,minhash?k=5&hashes=7") // maximum bytes of a random payload; sets have larger ones
+	maximum, ops := 3000, operators(t, "crc32c,minhash?k=5&hashes=7") // maximum is for random payloads, in bytes; the sets have larger payloads
 	if testing.Short() {
 		maximum, ops = 300, operators(t, "crc32c,minhash?k=5&hashes=1")
 	}
@@ -76,13 +76,13 @@ func TestBatchBounds(t *testing.T) {
 	p := newPipeline(t, openHost(t), streams.Options{BatchBytes: 100, BatchPayloads: 3})
 	b := acquire(t, p, [][]byte{make([]byte, 60)})
 	if b.Append(make([]byte, 41)) {
-		t.Error("a payload past the byte bound was taken")
+		t.Error("a payload beyond the byte bound was accepted")
 	}
 	if b.Rows() != 1 || b.Bytes() != 60 {
 		t.Errorf("a refused payload left %d rows and %d bytes, want 1 and 60", b.Rows(), b.Bytes())
 	}
 	if _, full := b.IsFull(); full {
-		t.Error("full with room left")
+		t.Error("IsFull is true although space is left")
 	}
 	if !b.Append(make([]byte, 40)) {
 		t.Error("a payload that fits exactly was refused")
@@ -94,7 +94,7 @@ func TestBatchBounds(t *testing.T) {
 
 	b = acquire(t, p, [][]byte{{}, {1}, {}})
 	if b.Append(nil) {
-		t.Error("a payload past the count bound was taken")
+		t.Error("a payload beyond the count bound was accepted")
 	}
 	if why, full := b.IsFull(); !full || why != streams.ClosedByCount {
 		t.Errorf("Full() = %v, %v, want count", why, full)
@@ -138,7 +138,7 @@ func TestAcquirePrefersAnIdleLane(t *testing.T) {
 	p := newPipeline(t, d, streams.Options{Lanes: 2})
 	first, second := acquire(t, p, nil), acquire(t, p, nil)
 	if a, b := first.ReadRecord().Lane, second.ReadRecord().Lane; a == b {
-		t.Errorf("both batches are on lane %d while the other is free", a)
+		t.Errorf("both batches are on lane %d while the other lane is free", a)
 	}
 	first.Release()
 	second.Release()
@@ -180,7 +180,7 @@ func TestDrainWaitsForEveryBatch(t *testing.T) {
 	}
 	select {
 	case err := <-drained:
-		t.Errorf("drained with a batch in the caller's hand (error %v)", err)
+		t.Errorf("Drain returned while the caller owned a batch (error %v)", err)
 	default:
 	}
 	b.Release()
@@ -193,7 +193,7 @@ func TestDrainWaitsForEveryBatch(t *testing.T) {
 func TestBadConfigNamesEveryProblem(t *testing.T) {
 	_, err := streams.New(openHost(t), streams.Options{})
 	if err == nil {
-		t.Fatal("an empty configuration was taken")
+		t.Fatal("New accepted empty options")
 	}
 	for _, want := range []string{"0 lanes", "batch of 0 bytes", "batch of 0 payloads", "no operators"} {
 		if !contains(err.Error(), want) {

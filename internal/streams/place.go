@@ -10,7 +10,7 @@ import (
 	"millrace/internal/device"
 )
 
-// This file derives stage times from event timestamps, which the end of this file reads.
+// This file derives stage times from event timestamps. The end of the file reads the timestamps.
 //
 // Each stage ends with an event. All of a batch's work goes to the device in one call, so a stage starts when the
 // previous stage ends, without an event at its start. If the host waits between stages, each stage also starts with an

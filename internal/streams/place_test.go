@@ -13,7 +13,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// The stages in the records are compared with the activity of the simulated engines. Batches are random, and their
+// The test compares the stages in the records with the activity of the simulated engines. Batches are random, and their
 // copies and kernels take random times, so batches overtake each other.
 func TestStagesAreWhenTheEnginesWorked(t *testing.T) {
 	perStage := streams.DoubleBuffered
@@ -59,7 +59,7 @@ func TestStagesAreWhenTheEnginesWorked(t *testing.T) {
 }
 
 // If the host waits between stages, it may wait for a long time, like a goroutine without a processor. The device then
-// has nothing to do and must not be reported as computing.
+// has no work and must not appear busy with computing.
 func TestAStageBeginsNoSoonerThanTheHostAsks(t *testing.T) {
 	d := openSim(t, sim.Options{Cost: sim.Units(unit)})
 	spied := spyOn(d)
@@ -89,11 +89,11 @@ func TestAStageBeginsNoSoonerThanTheHostAsks(t *testing.T) {
 	b := <-p.Completed()
 	defer b.Release()
 	if back <= away {
-		t.Fatalf("no time passed while the host was away: from %v to %v", away, back)
+		t.Fatalf("no time passed while the host waited: from %v to %v", away, back)
 	}
 	compute := b.ReadRecord().Stages[streams.Compute]
 	if want := (streams.Span{Start: back, End: back + unit}); compute != want {
-		t.Errorf("computing was placed at %v, want %v: the host was away until then", compute, want)
+		t.Errorf("computing was placed at %v, want %v: the host waited until then", compute, want)
 	}
 	if busy := stats(t, p).Busy; busy != 3*unit {
 		t.Errorf("the device was busy for %v, want %v", busy, 3*unit)
@@ -184,7 +184,7 @@ func compareStages(t *testing.T, records []streams.Record, trace []sim.Span, sch
 			streams.CopyOut: {Start: out[i].Start, End: out[i].End},
 		} {
 			if got := r.Stages[stage]; got != want {
-				t.Errorf("batch %d on lane %d, %d bytes: %v was %v, the engine worked on it %v", r.Batch, r.Lane, r.Bytes, stage, got, want)
+				t.Errorf("batch %d on lane %d, %d bytes: stage %v is %v, but the engine worked on it at %v", r.Batch, r.Lane, r.Bytes, stage, got, want)
 			}
 		}
 		for s := streams.CopyIn; s <= streams.CopyOut && !r.InPlace; s++ {
@@ -196,8 +196,8 @@ func compareStages(t *testing.T, records []streams.Record, trace []sim.Span, sch
 }
 
 // An engine that runs one copy at a time is busy until the end of its latest known copy, even if an earlier copy
-// becomes known later. Three copies out of 3 units follow each other from time 2 on. The first batch's completion
-// arrives after the second's.
+// becomes known later. In this test, three copies out of 3 units follow each other from time 2 on. The first batch's
+// completion arrives after the second's.
 func TestAnEngineIsNeverFreeSoonerThanWasKnown(t *testing.T) {
 	stage := sim.Cost{Latency: unit}
 	d := openSim(t, sim.Options{
@@ -212,7 +212,7 @@ func TestAnEngineIsNeverFreeSoonerThanWasKnown(t *testing.T) {
 		}
 	}
 	if got, want := records[2].Stages[streams.CopyOut], (streams.Span{Start: 8 * unit, End: 11 * unit}); got != want {
-		t.Errorf("the third copy out was %v, want %v: the second kept the engine until then", got, want)
+		t.Errorf("the third copy out was %v, want %v, because the second copy occupied the engine before", got, want)
 	}
 }
 
@@ -248,7 +248,7 @@ func compareFigures(t *testing.T, got streams.Stats, trace []sim.Span) {
 		}
 	}
 	if got.Engines != engines || got.Busy != busy || got.Overlap != overlap {
-		t.Errorf("engines %v, busy %v, overlap %v; the trace says %v, %v, %v",
+		t.Errorf("engines %v, busy %v, overlap %v; the trace has %v, %v, %v",
 			got.Engines, got.Busy, got.Overlap, engines, busy, overlap)
 	}
 	if got.Busy > got.Uptime {

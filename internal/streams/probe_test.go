@@ -93,11 +93,11 @@ func TestProbePassesOnADeviceThatIsWell(t *testing.T) {
 					t.Fatal(err)
 				}
 				if n := b.ReadRecord().Batch; n != 1 {
-					t.Errorf("the first batch of payloads has number %d, want 1: probes are not counted", n)
+					t.Errorf("the first batch of payloads has number %d, want 1, because probes have no numbers", n)
 				}
 				b.Release()
 				if len(seen.kinds) > 0 {
-					t.Errorf("an observer saw errors %v of probes that passed", seen.kinds)
+					t.Errorf("the observer received errors %v from successful probes", seen.kinds)
 				}
 				if len(p.Completed()) > 0 {
 					t.Error("the batch of a probe came back through Completed")
@@ -143,7 +143,7 @@ func TestProbeThatFailsLosesTheDevice(t *testing.T) {
 				t.Error("the pipeline is not over")
 			}
 			if again := p.Probe(t.Context()); !errors.Is(again, device.ErrLost) {
-				t.Errorf("the next probe says %v", again)
+				t.Errorf("the next probe returned %v", again)
 			}
 			if err := p.Close(); err != nil { // Close waits for the observer's notification
 				t.Error(err)
@@ -209,7 +209,7 @@ func TestProbeWithoutAVerdict(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
 		if err := p.Probe(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Probe = %v, want the end of its time", err)
+			t.Errorf("Probe = %v, want a timeout", err)
 		}
 		if p.Err() != nil {
 			t.Errorf("the pipeline is over: %v", p.Err())
@@ -241,7 +241,7 @@ func TestLoseGivesBackWhatIsInFlight(t *testing.T) {
 	}
 	said := p.Lose("test", errors.New("nothing comes right"))
 	if !errors.Is(said, device.ErrLost) || errors.Is(said, device.ErrKernelFault) {
-		t.Errorf("Lose = %v, want a lost device that no kernel lost", said)
+		t.Errorf("Lose = %v, want a loss without ErrKernelFault", said)
 	}
 	b = <-p.Completed()
 	if !errors.Is(b.Err(), device.ErrLost) {

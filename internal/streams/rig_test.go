@@ -36,8 +36,7 @@ func openHost(t testing.TB) device.Device {
 	return d
 }
 
-// openCopyingHost opens a host device that must copy batches, like a GPU. Unlike sim, its tracker tracks the order of
-// streams, and its streams are goroutines.
+// openCopyingHost opens a host device that must copy batches, like a GPU. Unlike sim, it runs streams on goroutines.
 func openCopyingHost(t testing.TB) device.Device {
 	t.Helper()
 	d := openHost(t)

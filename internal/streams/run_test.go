@@ -17,8 +17,8 @@ func pack(rows [][]byte, origin uint32) (values []byte, ends []uint32) {
 	return values, ends
 }
 
-// A run fills a batch as its payloads would one by one. The same rows fit, and the results are the same. Origins near
-// the largest uint32 wrap around.
+// A run fills a batch like its payloads one by one. The same rows fit, and the results are the same. Origins near the
+// largest uint32 wrap around.
 func TestARunFillsABatchAsItsPayloadsDo(t *testing.T) {
 	ops := operators(t, "crc32c,minhash?hashes=4")
 	p := newPipeline(t, openHost(t), streams.Options{BatchBytes: 4096, BatchPayloads: 40, Operators: ops})
@@ -41,7 +41,7 @@ func TestARunFillsABatchAsItsPayloadsDo(t *testing.T) {
 			t.Fatalf("the run gives %d rows and %d bytes, one by one there are %d and %d", run.Rows(), run.Bytes(), single.Rows(), single.Bytes())
 		}
 		if (run.Oldest() > 0) != (run.Rows() > 0) {
-			t.Fatalf("a batch of %d rows is %v old", run.Rows(), run.Oldest())
+			t.Fatalf("a batch of %d rows has the age %v", run.Rows(), run.Oldest())
 		}
 		single.Release()
 		if run.Rows() == 0 {
@@ -63,11 +63,11 @@ func TestARunThatDoesNotFitChangesNothing(t *testing.T) {
 	defer b.Release()
 	values, ends := pack([][]byte{make([]byte, 41), nil}, 0)
 	if n := b.AppendRun(values, ends); n != 0 || b.Rows() != 1 || b.Bytes() != 60 {
-		t.Errorf("a run past the byte bound appended %d rows: the batch has %d rows and %d bytes, want 1 and 60", n, b.Rows(), b.Bytes())
+		t.Errorf("a run beyond the byte bound appended %d rows: the batch has %d rows and %d bytes, want 1 and 60", n, b.Rows(), b.Bytes())
 	}
 	values, ends = pack([][]byte{make([]byte, 40), nil}, 0)
 	if n := b.AppendRun(values, ends); n != 1 || b.Bytes() != 100 {
-		t.Errorf("a run past the row bound appended %d rows to %d bytes, want 1 and 100", n, b.Bytes())
+		t.Errorf("a run beyond the row bound appended %d rows to %d bytes, want 1 and 100", n, b.Bytes())
 	}
 	if n := b.AppendRun(nil, nil); n != 0 {
 		t.Errorf("a run without payloads appended %d rows", n)

@@ -30,7 +30,7 @@ func variants() []streams.Schedule {
 	}
 }
 
-// Every schedule, way to complete and way to allocate gives the results of the operator's reference.
+// Every schedule, completion method and allocation method gives the results of the operator's reference.
 func TestVariantsGiveTheSameResults(t *testing.T) {
 	onEachDevice(t, func(t *testing.T, d device.Device) {
 		for _, schedule := range variants() {
@@ -96,7 +96,7 @@ func TestAgain(t *testing.T) {
 				t.Fatal("another batch came back")
 			}
 			if got := b.Results(0); !bytes.Equal(got, first) || b.ReadRecord().Batch <= number {
-				t.Errorf("turn %d gave %x as batch %d, the first %x as batch %d", turn, got, b.ReadRecord().Batch, first, number)
+				t.Errorf("submission %d gave %x as batch %d, but the first gave %x as batch %d", turn, got, b.ReadRecord().Batch, first, number)
 			}
 			number = b.ReadRecord().Batch
 		}
@@ -214,14 +214,14 @@ func TestInPlace(t *testing.T) {
 	trace := d.Trace()
 	copies := len(slices.DeleteFunc(trace, func(s sim.Span) bool { return s.Kind != software.CopyIn && s.Kind != software.CopyOut }))
 	if copies != 2 {
-		t.Errorf("%d copies, want those of one batch", copies)
+		t.Errorf("%d copies, want the copies of one batch", copies)
 	}
 	if got := stats(t, p); got.Engines[streams.ComputeEngine] != 10*unit || got.Busy != 12*unit {
 		t.Errorf("busy for %v, computing for %v; want %v and %v", got.Busy, got.Engines[streams.ComputeEngine], 12*unit, 10*unit)
 	}
 }
 
-// With Config.Copies, a batch is copied even if the kernels could use it in place.
+// With Options.Copies, a batch is copied even if the kernels could use it in place.
 func TestCopiesWhereInPlaceIsPossible(t *testing.T) {
 	d := openSim(t, sim.Options{Cost: sim.Units(unit), MaxInPlace: 200})
 	ops := operators(t, "crc32c")

@@ -91,7 +91,7 @@ func TestDeviceLostWhileBatchesWaitForScratch(t *testing.T) {
 			}
 		}
 		if b := <-s.Completed(); b != s.first || !errors.Is(b.Err(), device.ErrLost) {
-			t.Errorf("batch %d came back with %v, want the first and a lost device", b.ReadRecord().Batch, b.Err())
+			t.Errorf("batch %d came back with %v, want the first batch and a lost device", b.ReadRecord().Batch, b.Err())
 		}
 		for _, b := range append(s.waiting, s.first) {
 			b.Release()
@@ -209,7 +209,7 @@ func TestScratchIsTakenForEachBatchInStreamOrder(t *testing.T) {
 		b := <-p.Completed()
 		needs := minhash.Needs(device.Shape{Rows: 1, Bytes: n, Longest: n})
 		if got := b.ReadRecord().Scratch; got != needs.Scratch {
-			t.Errorf("a batch of %d bytes took %d bytes of scratch, its operator asks for %d", n, got, needs.Scratch)
+			t.Errorf("a batch of %d bytes took %d bytes of scratch, want the operator's %d", n, got, needs.Scratch)
 		}
 		b.Release()
 	}
@@ -225,7 +225,7 @@ func TestScratchIsTakenForEachBatchInStreamOrder(t *testing.T) {
 		want := minhash.Needs(device.Shape{Rows: 1, Bytes: sizes[launches-1], Longest: sizes[launches-1]}).Scratch
 		before, last := trace[i-2], trace[i-1]
 		if s.Bytes != want || before.Kind != software.CopyOut || last.Kind != software.Record || last.Stream != s.Stream {
-			t.Errorf("after %v and %v on %s, %d bytes were freed on %s; want %d, behind the copy out and its mark",
+			t.Errorf("after %v and %v on %s, %d bytes were freed on %s; want %d, after the copy out and its event",
 				before.Kind, last.Kind, last.Stream, s.Bytes, s.Stream, want)
 		}
 		frees++
@@ -252,7 +252,7 @@ func TestTheHighWaterStays(t *testing.T) {
 			b.Release()
 		}
 		if got := stats(t, p).Scratch; got.Used != 0 || got.HighWater < maximum || maximum == 0 {
-			t.Errorf("%s: %d bytes used at the end and a high water of %d, want 0 and at least %d", name, got.Used, got.HighWater, maximum)
+			t.Errorf("%s: %d bytes used at the end and a high-water mark of %d, want 0 and at least %d", name, got.Used, got.HighWater, maximum)
 		}
 	}
 }

@@ -19,7 +19,7 @@ type spy struct {
 	inAlloc   func()                 // called in the pool's Alloc; may be nil
 	inEnqueue func([]device.Command) // called in Enqueue; may be nil
 	tokens    chan uint64            // delivered before the device's own tokens; may be nil
-	twice     bool                   // every token is delivered twice
+	twice     bool                   // whether every token is delivered twice
 	again     *uint64                // the token to deliver again
 }
 
@@ -101,12 +101,12 @@ func stats(t *testing.T, p *streams.Pipeline) streams.Stats {
 	return s
 }
 
-// checked is a device whose Check returns an error that the test chooses.
+// checked is a device whose Check returns an error chosen by the test.
 type checked struct {
 	device.Device
 	answer  error
 	onCheck func() // called in Check; may be nil
-	silent  bool   // Check returns when its context is done, not at once
+	silent  bool   // whether Check returns only when its context is done
 }
 
 func (c *checked) Check(ctx context.Context) error {

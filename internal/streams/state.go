@@ -8,11 +8,11 @@ import (
 	"millrace/internal/operator"
 )
 
-// NewState creates an empty state of an operator on the pipeline's device. records is the number of records in a generation. One call of
-// State.Apply takes the records of at most one batch. The caller closes the state before the pipeline's device.
+// NewState creates an empty state of an operator on the pipeline's device. records is the number of records per generation. One call of
+// State.Apply accepts the records of at most one batch. The caller must close the state before the pipeline's device.
 //
-// If a call of the state reports that the device is lost, the pipeline ends with that error. It also ends if a call takes longer than
-// Deadline.Max. The call itself may never return. On a hung device, every later call fails, and Close frees nothing.
+// If a state call reports that the device is lost, the pipeline ends with that error. The pipeline also ends if a call takes longer than
+// Deadline.Max. On a hung device, that call may never return, every later call fails, and Close frees nothing.
 func (p *Pipeline) NewState(op operator.Stateful, records int) (device.State, error) {
 	s, err := p.dev.NewState(op.Name(), op.Kernel().Params(), p.stateSize(records))
 	if err != nil {
@@ -21,7 +21,7 @@ func (p *Pipeline) NewState(op operator.Stateful, records int) (device.State, er
 	return &state{State: s, pipe: p, operator: op.Name()}, nil
 }
 
-// StateBytes returns the memory that NewState takes.
+// StateBytes returns the size of the memory that NewState allocates.
 func (p *Pipeline) StateBytes(op operator.Stateful, records int) (device.StateMemory, error) {
 	return p.dev.StateBytes(op.Name(), op.Kernel().Params(), p.stateSize(records))
 }
@@ -30,10 +30,10 @@ func (p *Pipeline) stateSize(records int) device.StateSize {
 	return device.StateSize{Records: records, Batch: min(records, p.BatchPayloads())}
 }
 
-// noteLoss ends the pipeline if err is a loss of the device. err is the error of a call of the operator's state. It returns err.
+// noteLoss returns err, the error of a call of the operator's state. If err is a loss of the device, noteLoss also ends the pipeline.
 func (p *Pipeline) noteLoss(call, operator string, err error) error {
 	if errors.Is(err, device.ErrLost) {
-		_ = p.Lose(call, attributeFault(err, operator)) // it returns the pipeline's error, which may be another one
+		_ = p.Lose(call, attributeFault(err, operator)) // returns the pipeline's error, which may be a different error
 	}
 	return err
 }

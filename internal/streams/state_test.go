@@ -12,8 +12,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// moodyDevice is a device whose states call apply in place of Apply, and closed at the begin of Close. If create isn't nil, no state can be
-// created.
+// moodyDevice is a device whose states call apply instead of Apply, and call closed at the beginning of Close. If create isn't nil,
+// NewState fails with that error.
 type moodyDevice struct {
 	device.Device
 	create error
@@ -43,7 +43,7 @@ func (m moodyState) Close() error {
 	return m.State.Close()
 }
 
-// moodyPipeline returns a pipeline of neardup on m, which has a simulated device.
+// moodyPipeline returns a pipeline with the operator neardup on m, and sets m's device to a simulated device.
 func moodyPipeline(t *testing.T, m moodyDevice) (*streams.Pipeline, operator.Stateful) {
 	t.Helper()
 	m.Device = hangingSim(t, sim.Options{})
@@ -51,8 +51,8 @@ func moodyPipeline(t *testing.T, m moodyDevice) (*streams.Pipeline, operator.Sta
 	return hangingPipeline(t, m, streams.Options{Lanes: 1, Operators: ops, Deadline: deadline}), ops[0].(operator.Stateful)
 }
 
-// A loss that only the state's device calls have noticed ends the pipeline, because nothing else may ever use the device. The operator is
-// named if a kernel is to blame.
+// A loss that only a state call has noticed ends the pipeline, because no other call may ever use the device. The error names the operator
+// if a kernel may be the cause.
 func TestAStateThatLosesItsDeviceEndsThePipeline(t *testing.T) {
 	for _, c := range []struct {
 		loss     error
@@ -70,7 +70,7 @@ func TestAStateThatLosesItsDeviceEndsThePipeline(t *testing.T) {
 			}
 			<-p.Over()
 			if err := p.Err(); !errors.Is(err, c.loss) || device.FailedOperator(err) != c.operator {
-				t.Errorf("%s: the pipeline says %v, want %v of operator %q", name, err, c.loss, c.operator)
+				t.Errorf("%s: the pipeline's error is %v, want %v of operator %q", name, err, c.loss, c.operator)
 			}
 			if err := p.Close(); err != nil {
 				t.Error(err)
@@ -79,7 +79,7 @@ func TestAStateThatLosesItsDeviceEndsThePipeline(t *testing.T) {
 	}
 }
 
-// Other errors of a state say nothing about the device.
+// Other errors of a state don't end the pipeline.
 func TestAStateThatFailsKeepsThePipeline(t *testing.T) {
 	closed := 0
 	p, op := moodyPipeline(t, moodyDevice{apply: func() error { return device.ErrInvalid }, closed: func() { closed++ }})
@@ -88,17 +88,16 @@ func TestAStateThatFailsKeepsThePipeline(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := s.Apply(nil, nil); !errors.Is(err, device.ErrInvalid) || p.Err() != nil {
-		t.Errorf("the state says %v, and the pipeline %v", err, p.Err())
+		t.Errorf("the state's error is %v, and the pipeline's is %v", err, p.Err())
 	}
 	for _, closes := range []func() error{s.Close, p.Close} {
 		if err := closes(); err != nil || closed != 1 {
-			t.Errorf("%v; the state is closed %d times, want 1", err, closed)
+			t.Errorf("%v; the state was closed %d times, want 1", err, closed)
 		}
 	}
 }
 
-// A call of a state that doesn't end makes the device count as hung after the largest bound. Nothing may wait for it then: later calls fail,
-// and nothing is freed.
+// If a state call doesn't end, the device counts as hung after the largest bound. Then later calls fail at once, and nothing is freed.
 func TestAStateThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		let, ended := make(chan struct{}), make(chan error)
@@ -118,7 +117,7 @@ func TestAStateThatHangs(t *testing.T) {
 		}
 		wantHung(t, p.Err(), "operator neardup", "the state of neardup", "MILLRACE_BATCH_DEADLINE_MAX")
 		if p.Hung() == nil {
-			t.Error("the pipeline doesn't count as hung")
+			t.Error("the pipeline isn't hung")
 		}
 		if err := s.Replay([]byte("no entry")); !errors.Is(err, device.ErrHung) {
 			t.Errorf("a call of a hung device: %v", err)

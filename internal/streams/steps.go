@@ -19,10 +19,10 @@ const (
 	lastStepPause  = time.Millisecond
 )
 
-// StepThrough makes the next submissions of the batch run one operator after another, so that the error of a failure
-// names the operator. While the batch is alone on the device, Submit waits for each operator except the last. With
-// other batches in flight Submit doesn't wait, because a loss of the device couldn't be attributed. Closing end stops
-// the waiting. Release undoes StepThrough.
+// StepThrough makes the next submissions of the batch run one operator after another, so that a failure's error names
+// the operator. While the batch is alone on the device, Submit waits for each operator except the last. With other
+// batches in flight, Submit doesn't wait, because a loss of the device couldn't be attributed. Closing end stops the
+// waiting. Release undoes StepThrough.
 func (b *Batch) StepThrough(end <-chan struct{}) { b.stepping, b.stepped, b.stepsEnd = true, true, end }
 
 // beginSteps enqueues the work before the first operator. If the device refuses later work, that work belongs to an

@@ -16,7 +16,7 @@ import (
 )
 
 // broken is a kernel that fails on a batch whose first payload is "bad", or on every batch if always is set. On a batch
-// whose first payload is "endless", it doesn't end before ends is closed.
+// whose first payload is "endless", it ends only after ends is closed.
 type broken struct {
 	device.HostKernel
 	ends   <-chan struct{}
@@ -43,8 +43,8 @@ func (b brokenBound) Run(rows []byte, offsets []uint32, scratch, result []byte, 
 	return b.BoundHostKernel.Run(rows, offsets, scratch, result, parallel)
 }
 
-// silent hides the name of the failed kernel in the calls by which a pipeline detects a loss, as a GPU does. Calls on
-// streams and events still return the name.
+// silent hides the name of the failed kernel, as a GPU does, in the calls with which a pipeline detects a loss. Calls
+// on streams and events still return the name.
 type silent struct{ device.Device }
 
 func (s silent) Err() error { return withoutOperator(s.Device.Err()) }
@@ -82,7 +82,7 @@ func openWith(t *testing.T, name string, b broken) device.Device {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = d.Close() }) // it is lost
+	t.Cleanup(func() { _ = d.Close() }) // the device is lost
 	return silent{d}
 }
 
@@ -126,7 +126,7 @@ func TestTheOperatorThatFailsIsNamed(t *testing.T) {
 				t.Errorf("the text doesn't name %s: %v", c.want, p.Err())
 			}
 			if !errors.Is(p.Err(), device.ErrKernelFault) {
-				t.Errorf("the loss became %v", p.Err())
+				t.Errorf("the loss changed to %v", p.Err())
 			}
 			if kinds := seen.errors(); !slices.Equal(kinds, []string{"lost"}) {
 				t.Errorf("device errors %v, want one loss", kinds)

@@ -150,12 +150,12 @@ func timeWithinNow(r *rig) {
 	for i, e := range events {
 		at := r.timeOf(e)
 		if at < last-orderSlack {
-			r.Errorf("event %d at %v is before %v, what came first", i, at, last)
+			r.Errorf("event %d at %v is before the lower limit %v", i, at, last)
 		}
 		last = at
 	}
 	if last > after+clockSlack {
-		r.Errorf("the last event was at %v, but it was over at %v", last, after)
+		r.Errorf("the last event was at %v, but the stream was idle at %v", last, after)
 	}
 }
 
@@ -174,13 +174,13 @@ func timeAcrossStreams(r *rig) {
 	after := r.dev.Now()
 	one, two := r.timeOf(first), r.timeOf(second)
 	if one < opened-clockSlack {
-		r.Errorf("a record behind a gate was reached at %v, before the gate was opened at %v", one, opened)
+		r.Errorf("A's event behind the gate was at %v, before the gate opened at %v", one, opened)
 	}
 	if two > after+clockSlack {
-		r.Errorf("B was there at %v, but it was over at %v", two, after)
+		r.Errorf("B's event was at %v, but B was idle at %v", two, after)
 	}
 	if two < one-orderSlack {
-		r.Errorf("B, which waits for A, was at %v, before A at %v", two, one)
+		r.Errorf("B's event was at %v, before A's event at %v, although B waits for A", two, one)
 	}
 }
 

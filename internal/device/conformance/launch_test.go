@@ -94,7 +94,7 @@ func kernelNeeds(r *rig) {
 		for k, record := range map[device.Kernel]int{crc: 4, minhash: 400} {
 			needs := k.Needs(shape)
 			if needs.Result != shape.Rows*record || needs.Scratch < 0 {
-				r.Errorf("%s needs %+v for %+v, want %d bytes of result a row", k.Name(), needs, shape, record)
+				r.Errorf("%s needs %+v for %+v, want %d bytes of result per row", k.Name(), needs, shape, record)
 			}
 			if again := k.Needs(shape); again != needs {
 				r.Errorf("%s needs %+v for %+v, and then %+v", k.Name(), needs, shape, again)

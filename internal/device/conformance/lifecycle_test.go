@@ -37,7 +37,7 @@ func described(r *rig) {
 func clock(r *rig) {
 	epoch := r.dev.Epoch()
 	if epoch.IsZero() || epoch.After(time.Now().Add(time.Hour)) {
-		r.Errorf("epoch %v is no time at which this device can have started", epoch)
+		r.Errorf("the device can't have started at epoch %v", epoch)
 	}
 	last := r.dev.Now()
 	if last < 0 {

@@ -145,7 +145,7 @@ func excuse(t *testing.T, info device.Info, err error) {
 		t.Fatalf("compute capability %q: %v", info.Compute, err)
 	}
 	if os.Getenv("MILLRACE_REQUIRE_GPU") == "1" && major >= 9 {
-		t.Fatalf("COMPUTE CAPABILITY %s HAS THIS VARIANT: %v", info.Compute, err)
+		t.Fatalf("COMPUTE CAPABILITY %s SUPPORTS THIS VARIANT: %v", info.Compute, err)
 	}
-	t.Skipf("NOT TESTED: GPU %s HAS NOT WHAT THIS VARIANT NEEDS: %v", info.ID, err)
+	t.Skipf("NOT TESTED: GPU %s DOES NOT SUPPORT THIS VARIANT: %v", info.ID, err)
 }

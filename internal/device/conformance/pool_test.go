@@ -42,7 +42,7 @@ func (r *rig) take(p device.Pool, s device.Stream, length int) device.Memory {
 func (r *rig) wantReserved(when string, p device.Pool, minimum, maximum int64) {
 	r.Helper()
 	if st := r.stats(p); st.Reserved < minimum || st.Reserved > maximum {
-		r.Errorf("%s: the pool has taken %d bytes, want %d to %d", when, st.Reserved, minimum, maximum)
+		r.Errorf("%s: the pool has reserved %d bytes, want %d to %d", when, st.Reserved, minimum, maximum)
 	}
 }
 
@@ -58,7 +58,7 @@ func (r *rig) drain(p device.Pool, s device.Stream) []device.Memory {
 		r.ok(err)
 		all = append(all, m)
 	}
-	r.Fatalf("a pool capped at %d bytes gave %d pieces of %d", poolLimit, len(all), piece)
+	r.Fatalf("a pool with a limit of %d bytes gave %d pieces of %d", poolLimit, len(all), piece)
 	return nil
 }
 
@@ -110,7 +110,7 @@ func poolLimited(r *rig) {
 	for range 3 {
 		all := r.drain(p, s)
 		if len(all) < poolLimit/piece/2 {
-			r.Errorf("a pool capped at %d bytes gave only %d pieces of %d", poolLimit, len(all), piece)
+			r.Errorf("a pool with a limit of %d bytes gave only %d pieces of %d", poolLimit, len(all), piece)
 		}
 		r.wantReserved("drained", p, 0, poolLimit)
 		for i, m := range all { // the stream is unchanged and accepts work
@@ -265,14 +265,14 @@ func noReuseBeforeFree(r *rig) {
 	}
 	r.roundTrips(other, aside, asideMemory)
 	if shared && r.done(wrote) {
-		r.Error("B was given A's memory and wrote to it, though A has not come to its Free")
+		r.Error("B got A's memory and wrote to it before A reached its Free")
 	}
 	open()
 	r.ok(a.Synchronize(), b.Synchronize())
 	r.wantAll("A's memory, which it read after B wrote its own", outA, 1)
 	r.wantAll("B's memory", outB, 2)
 	if one, two := r.timeOf(freed), r.timeOf(wrote); shared && two < one-orderSlack {
-		r.Errorf("B was given A's memory and was done with it at %v, before A freed it at %v", two, one)
+		r.Errorf("B got A's memory and finished with it at %v, before A freed it at %v", two, one)
 	}
 	r.freeAll(p, b, theirs)
 }
@@ -322,6 +322,6 @@ func freeOnOtherStream(r *rig) {
 	r.freeAll(p, b, again)
 	r.wantAll("bytes read before another stream's Free", out, 1)
 	if st := r.stats(p); st.Used != 0 {
-		r.Errorf("all is freed, but %d bytes count as used", st.Used)
+		r.Errorf("all memory is freed, but %d bytes count as used", st.Used)
 	}
 }

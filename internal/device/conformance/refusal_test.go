@@ -158,7 +158,7 @@ func closedStream(r *rig) {
 	}
 	r.ok(open.CopyOut(b, m))
 	r.freeAll(p, open, pooled) // the refused Free had no effect
-	r.wantAll("what was copied before the stream closed", b, 1)
+	r.wantAll("bytes copied before the stream closed", b, 1)
 }
 
 func closedEvent(r *rig) {

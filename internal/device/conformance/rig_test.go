@@ -46,7 +46,7 @@ func (r *rig) fails(what string, err, kind error) {
 		r.Errorf("%s: got error %v, want one that wraps %q", what, err, kind)
 	}
 	if lost := r.dev.Err(); lost != nil {
-		r.Fatalf("%s: the device must outlive it, but: %v", what, lost)
+		r.Fatalf("%s: the device must survive this call, but its error is: %v", what, lost)
 	}
 }
 

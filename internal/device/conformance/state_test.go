@@ -11,7 +11,7 @@ import (
 	"millrace/internal/operator/neardup"
 )
 
-// stateTests are the rules of device.State. Package neardup defines its decisions, and tests of package cuda compare a GPU with a CPU.
+// stateTests check the rules of device.State. Tests of package cuda compare the decisions of a GPU with those of a CPU.
 var stateTests = []test{
 	{"Decisions", checkDecisions},
 	{"Log", checkLog},
@@ -46,7 +46,7 @@ func newState(r *rig) device.State {
 	return s
 }
 
-// stateStream returns records, of which many share keys with earlier ones, and the expected values.
+// stateStream returns n records and their expected values. Many records share keys with earlier records.
 func stateStream(n int) (positions []device.Position, keys []byte, values [][]byte) {
 	random, reference := rand.New(rand.NewPCG(3, 3)), neardup.NewReference(stateParameters)
 	signature := make([]uint32, stateParameters.Bands*stateParameters.Rows)
@@ -64,7 +64,7 @@ func stateStream(n int) (positions []device.Position, keys []byte, values [][]by
 	return positions, keys, values
 }
 
-const stateKeyBytes = 4 * neardup.KeyBytes // of a record
+const stateKeyBytes = 4 * neardup.KeyBytes // bytes of keys per record
 
 // applyRecords applies the records [first, end) in batches, checks their values, and returns their log.
 func applyRecords(r *rig, s device.State, first, end int) (log [][]byte) {
@@ -88,7 +88,7 @@ func applyRecords(r *rig, s device.State, first, end int) (log [][]byte) {
 	return log
 }
 
-// checkDecisions compares values with the reference in three generations, and again after a batch, and one without records, was undone.
+// checkDecisions compares values with the reference over three generations. In between, it undoes a batch and an empty batch.
 func checkDecisions(r *rig) {
 	s := newState(r)
 	applyRecords(r, s, 0, 70)
@@ -111,11 +111,11 @@ func checkDecisions(r *rig) {
 	}
 	applyRecords(r, s, 70, 140)
 	if got := s.Stats(); got.Records != 90 || got.Generation != 2 || got.Bytes <= 0 || got.Hits == 0 {
-		r.Errorf("the figures are %+v, want 90 records, of which 40 in generation 2", got)
+		r.Errorf("the stats are %+v, want 90 records, of which 40 in generation 2", got)
 	}
 }
 
-// checkLog replays a log into a new state, which goes on.
+// checkLog replays a log into a new state and continues with that state.
 func checkLog(r *rig) {
 	log := applyRecords(r, newState(r), 0, 110)
 	s := newState(r)
@@ -128,19 +128,19 @@ func checkLog(r *rig) {
 			r.Fatal(err)
 		}
 		if _, last := s.Applied(); last != info.Last {
-			r.Errorf("an entry ends at %v, and the state at %v", info.Last, last)
+			r.Errorf("an entry ends at %v, but the state ends at %v", info.Last, last)
 		}
 	}
 	applyRecords(r, s, 110, 160)
 	if err := s.Replay(log[0]); !errors.Is(err, device.ErrInvalid) {
-		r.Errorf("an entry that doesn't follow: %v", err)
+		r.Errorf("an entry out of sequence: %v", err)
 	}
 	if _, err := s.Apply(nil, nil); err == nil {
-		r.Error("a state is usable after its replay has failed")
+		r.Error("the state is still usable after a failed replay")
 	}
 }
 
-// checkStateRefusals makes calls that fail, and shows that the state is unchanged.
+// checkStateRefusals checks that refused calls leave the state unchanged.
 func checkStateRefusals(r *rig) {
 	for name, c := range map[string]struct {
 		operator string
@@ -177,12 +177,12 @@ func checkStateRefusals(r *rig) {
 		r.Errorf("missing keys: %v", err)
 	}
 	wrong := slices.Clone(keys[30*stateKeyBytes : 32*stateKeyBytes])
-	copy(wrong[stateKeyBytes:], wrong[neardup.KeyBytes:2*neardup.KeyBytes]) // the second record has a key of band 1 in band 0
+	copy(wrong[stateKeyBytes:], wrong[neardup.KeyBytes:2*neardup.KeyBytes]) // the second record has a key of band 1 in place of its key of band 0
 	if _, err := s.Apply(positions[30:32], wrong); !errors.Is(err, device.ErrInvalid) {
 		r.Errorf("a key of another band: %v", err)
 	}
 	if err := s.Undo(); err != nil {
-		r.Errorf("calls that failed made the batch before permanent: %v", err)
+		r.Errorf("failed calls made the previous batch permanent: %v", err)
 	}
 	applyRecords(r, s, 20, 60)
 	for range 2 {

@@ -24,8 +24,9 @@ const (
 )
 
 // BenchmarkVariants measures minhash's kernels alone, with device events, over 16 MiB of random ASCII in 8192 payloads.
-// The payloads are 2 KiB each, or have log-normal sizes and one payload of a hundred times the median. The signatures
-// have 128 or 260 values. Before the measurement, every variant must give the same bytes as the plain kernel.
+// The payloads either have 2 KiB each, or log-normal sizes with one payload of a hundred times the median. The
+// signatures have 128 or 260 values. Before the measurement, every variant must give the same bytes as the plain
+// kernel.
 //
 //	go test ./internal/device/cuda -run xxx -bench Variants
 func BenchmarkVariants(b *testing.B) {
@@ -50,7 +51,7 @@ func (in *benchBatch) compareVariants(b *testing.B, prefix, spec string) {
 		b.Run(prefix+"/"+name, func(b *testing.B) {
 			k, err := in.dev.Kernel(name, op.Params())
 			if errors.Is(err, device.ErrUnavailable) {
-				b.Skipf("SKIPPED: THE GPU HAS NOT WHAT THIS VARIANT NEEDS: %v", err)
+				b.Skipf("SKIPPED: THE GPU DOES NOT SUPPORT THIS VARIANT: %v", err)
 			}
 			check(b, err)
 			defer func() { check(b, k.Close()) }()
@@ -61,7 +62,7 @@ func (in *benchBatch) compareVariants(b *testing.B, prefix, spec string) {
 				want = got // the plain kernel runs first
 			}
 			if !bytes.Equal(got, want) {
-				b.Fatal("the results are not the plain kernel's")
+				b.Fatal("the results differ from the plain kernel's")
 			}
 			run.measure(b)
 		})

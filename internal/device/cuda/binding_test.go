@@ -231,7 +231,7 @@ func TestNoAllocations(t *testing.T) {
 		}
 	})
 	if n != 0 {
-		t.Errorf("%v allocations a batch, want none", n)
+		t.Errorf("%v allocations per batch, want none", n)
 	}
 	for _, err := range []error{s.Close(), k.Close(), p.Close(), e.Close(), d.FreeHost(host), d.Free(memory), d.Close()} {
 		if err != nil {

@@ -76,14 +76,14 @@ const (
 	tooNew    = C.mr_too_new
 )
 
-// The ABI version of this package, and the lowest version of a library that it works with.
+// The ABI version of this package, and the lowest library version that this package accepts.
 const (
 	ownABI = uint32(C.MILLRACE_ABI_VERSION)
 	minABI = uint32(C.MILLRACE_ABI_LEAST)
 )
 
 // loadLibrary opens the library at path. It looks up a path without a slash on the system's search path. minimum is the
-// lowest ABI version of a program that the library works with. reason is the dynamic linker's message.
+// lowest ABI version that the library accepts from a program. reason is the dynamic linker's message.
 func loadLibrary(path string) (l *library, outcome int, minimum uint32, reason string) {
 	name := C.CString(path)
 	defer C.free(unsafe.Pointer(name))

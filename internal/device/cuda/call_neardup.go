@@ -2,7 +2,8 @@
 
 package cuda
 
-// This file has one Go method per C call of the index of near-duplicates. call.go has those of the other calls.
+// This file has one Go method per C call for the index of near-duplicates. The methods for all other calls are in
+// call.go.
 
 /*
 #include "bridge.h"
@@ -18,13 +19,13 @@ import "C"
 
 type indexHandle = *C.millrace_neardup
 
-// indexMemory is the memory of an index and the layout of a result, in bytes.
+// indexMemory describes an index's device memory and the parts of its results, in bytes.
 type indexMemory struct {
 	device                int64
 	result, list, carried int
 }
 
-// hasIndex reports whether the library has the index. Version 5 of the ABI has none.
+// hasIndex reports whether the library supports the index. Libraries of ABI version 5 don't.
 func (l *library) hasIndex() bool { return C.mr_has_neardup(l.api) != 0 }
 
 func indexParameters(p NearDuplicateParameters) C.millrace_neardup_parameters {

@@ -64,8 +64,8 @@ func (l *library) compilerOpen(path string) (c compilerHandle, version int, err 
 	return c, int(c.version), nil
 }
 
-// compile returns a cubin and the compiler's log. headers and texts are the paths and the contents of the headers. The cubin is nil if the
-// source has errors.
+// compile returns a cubin and the compiler's log. The slices headers and texts hold the headers' paths and contents. The cubin is nil if
+// the source has errors.
 func (l *library) compile(c compilerHandle, s *Source, compute int, headers, texts []string) (image []byte, log string, err error) {
 	e := newError()
 	var memory cStrings

@@ -84,7 +84,7 @@ func TestEveryCodeOfTheHeaders(t *testing.T) {
 				found++
 				number, _ := strconv.Atoi(m[2])
 				if c, ok := known[number]; !ok {
-					t.Errorf("%s/include/%s: codes.txt lacks %d %s: say what kind it is", home, header, number, m[1])
+					t.Errorf("%s/include/%s: codes.txt lacks %d %s: add it with its kind", home, header, number, m[1])
 				} else if c.runtime != m[1] && c.driver != m[1] {
 					t.Errorf("%s/include/%s: %d is %s, which codes.txt calls %s and %s", home, header, number, m[1], c.runtime, c.driver)
 				}
@@ -322,7 +322,7 @@ func TestEveryCodeAtEveryCall(t *testing.T) {
 			}
 		})
 	}
-	t.Logf("what came of it: %v", maps.Collect(maps.All(seen)))
+	t.Logf("number of errors by kind: %v", maps.Collect(maps.All(seen)))
 }
 
 // judge injects one code and returns the kind of the error.
@@ -338,14 +338,14 @@ func judge(t *testing.T, library string, call call, function string, c code, wan
 	where := fmt.Sprintf("%s, %s fails with %d %s (%s)", call.name, function, c.number, c.runtime, c.kind)
 	var e *device.Error
 	switch {
-	case wanted == nil && err != nil, wanted != nil && (!errors.As(err, &e) || e.Kind != wanted): //nolint:errorlint // the kind itself, not one that wraps it
+	case wanted == nil && err != nil, wanted != nil && (!errors.As(err, &e) || e.Kind != wanted): //nolint:errorlint // compares the kind itself
 		t.Errorf("%s: got %v, want %v", where, err, wanted)
 		return "wrong"
 	case errors.Is(err, device.ErrLost) != (g.dev.Err() != nil):
-		t.Errorf("%s: got %v, and the device says %v", where, err, g.dev.Err())
+		t.Errorf("%s: got %v, but the device's error is %v", where, err, g.dev.Err())
 		return "wrong"
 	case errors.Is(err, device.ErrKernelFault) != errors.Is(wanted, device.ErrKernelFault):
-		t.Errorf("%s: got %v: was it a kernel?", where, err)
+		t.Errorf("%s: got %v, which must wrap ErrKernelFault only if a kernel may be the cause", where, err)
 		return "wrong"
 	}
 	return device.Kind(err)

@@ -58,8 +58,8 @@ func (w *waiter) wake() {
 	}
 }
 
-// arm sets the next tick as the read deadline. If cause returns true, arm leaves the deadline to wake, which makes the
-// next read return at once.
+// arm sets the next tick as the read deadline. If cause returns true, arm doesn't change the deadline, because wake has
+// already made the next read return at once.
 func (w *waiter) arm(cause func() bool) {
 	w.deadlineMu.Lock()
 	defer w.deadlineMu.Unlock()

@@ -51,7 +51,7 @@ func TestClosingEndsThoughWorkDoesNot(t *testing.T) {
 				t.Errorf("got %v, want %q in it", err, want)
 			}
 			if err := g.dev.Err(); !errors.Is(err, device.ErrLost) {
-				t.Errorf("the device says %v", err)
+				t.Errorf("the device's error is %v", err)
 			}
 			for _, err := range []error{g.stream.Close(), g.event.Close(), g.pool.Close(), g.kernel.Close(), g.module.Close(), g.dev.Close()} {
 				if err != nil && !errors.Is(err, device.ErrLost) {
@@ -119,7 +119,7 @@ func TestCheckWaitsForABusyDevice(t *testing.T) {
 	}
 	fakecuda.Set(t, "call=cudaMemcpyAsync from=1000000") // the work ends, but the pending check never ran
 	if err := g.dev.Check(shortly()); !errors.Is(err, device.ErrLost) {
-		t.Errorf("a question that got no answer: got %v, want %v", err, device.ErrLost)
+		t.Errorf("a check without an answer: got %v, want %v", err, device.ErrLost)
 	}
 }
 
@@ -151,7 +151,7 @@ func TestWrongAnswerLosesTheDevice(t *testing.T) {
 		t.Errorf("got %v, want %v without a code", err, device.ErrLost)
 	}
 	if again := g.dev.Err(); !errors.Is(again, device.ErrLost) {
-		t.Errorf("the device says %v", again)
+		t.Errorf("the device's error is %v", again)
 	}
 }
 

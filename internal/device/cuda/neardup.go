@@ -10,7 +10,7 @@ import (
 )
 
 // NearDuplicates is an index of near-duplicates in a GPU's memory (see package neardup). Its calls enqueue work on its
-// stream. If one fails, the index is unusable.
+// stream. If a call fails on the device, the index is unusable.
 type NearDuplicates struct {
 	object
 	parameters NearDuplicateParameters
@@ -19,8 +19,8 @@ type NearDuplicates struct {
 	calls      sync.Mutex
 }
 
-// NewNearDuplicates creates an index without records, which does its work on a stream of the same GPU. It allocates all
-// its memory. Close it before the stream.
+// NewNearDuplicates creates an empty index that runs on s, a stream of the same GPU. It allocates all of the index's
+// memory. The caller must close the index before the stream.
 func NewNearDuplicates(d device.Device, s device.Stream, p NearDuplicateParameters) (*NearDuplicates, error) {
 	const op = "new index"
 	g, ok := d.(*gpu)
@@ -64,10 +64,10 @@ func (n *NearDuplicates) open(s *stream) error {
 	return nil
 }
 
-// Bytes returns the size of the index's device memory.
+// Bytes returns the size of the index's device memory in bytes.
 func (n *NearDuplicates) Bytes() int64 { return n.bytes }
 
-// alone makes a call. Calls don't overlap.
+// alone makes a call while no other call on the index runs.
 func (n *NearDuplicates) alone(op string, call func() error) error {
 	return n.call(op, func() error {
 		n.calls.Lock()
@@ -76,7 +76,8 @@ func (n *NearDuplicates) alone(op string, call func() error) error {
 	})
 }
 
-// Apply decides on the records of a batch and inserts their keys. Afterwards, Undo can't remove earlier batches.
+// Apply checks the records of a batch for near-duplicates and inserts their keys. Afterwards, Undo can't remove earlier
+// batches.
 func (n *NearDuplicates) Apply(b NearDuplicateBatch) error {
 	const op = "apply"
 	p := n.parameters

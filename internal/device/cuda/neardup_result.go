@@ -7,23 +7,24 @@ import (
 	"millrace/internal/operator/neardup"
 )
 
-// NearDuplicateParameters are the size of an index of near-duplicates. Package neardup defines bands and generations.
+// NearDuplicateParameters sets the size of an index of near-duplicates. Package neardup defines bands and generations.
 type NearDuplicateParameters struct {
-	Bands   int // keys of a record, 1 to 64
-	Records int // records of a generation, 1 to 2^30
+	Bands   int // keys per record, 1 to 64
+	Records int // records per generation, 1 to 2^30
 	Batch   int // maximum number of records in a batch, from 1 to 2^20 and at most Records
 }
 
-// NearDuplicateBatch is a batch of records. The memory is the device's own, or pinned memory by device.Mapper, which the
-// device reads and writes in place. It must remain valid until the stream has passed the call.
+// NearDuplicateBatch is a batch of records. Its memory is device memory, or pinned memory that device.Mapper has
+// mapped. The memory must stay valid until the stream has completed the call.
 type NearDuplicateBatch struct {
 	Records   int           // at least 1
-	Keys      device.Memory // little-endian uint64: by record, then by band
+	Keys      device.Memory // little-endian uint64, ordered by record and then by band
 	Positions device.Memory // 16 bytes per record: sequence and number, ascending from batch to batch
-	Result    device.Memory // NearDuplicateParameters.ResultBytes, aligned to 16
+	Result    device.Memory // NearDuplicateParameters.ResultBytes bytes, aligned to 16
 }
 
-// NearDuplicateRows are consecutive records of a log, of one generation. The memory is as in NearDuplicateBatch.
+// NearDuplicateRows holds consecutive log records of one generation. Its memory follows the rules of
+// NearDuplicateBatch.
 type NearDuplicateRows struct {
 	First         int           // number of the first record in its generation; 0 begins a generation
 	Records       int           // 1 to 2^20
@@ -31,14 +32,14 @@ type NearDuplicateRows struct {
 	Carries       int           // sum of the records' neardup.Result.Carries
 	Carried       int           // number of labels that these records carry over
 	FirstCarried  int           // number of labels that earlier records of the generation carry over
-	CarriedLabels device.Memory // position of each
+	CarriedLabels device.Memory // position of each label that these records carry over
 	Keys          int           // number of inserted keys
-	Inserted      device.Memory // the keys
-	// KeyLabels has a uint32 per key: the number of its carried label in the generation, or NearDuplicateParameters.Records
-	// plus the number of its record in the generation.
+	Inserted      device.Memory // inserted keys
+	// KeyLabels has a uint32 per key. It is the number of the key's carried label in the generation. If the key has no carried label, it is
+	// NearDuplicateParameters.Records plus the number of the key's record.
 	KeyLabels device.Memory
-	// Conflicts is a uint64. The device adds the number of keys that contradict the index. If it isn't 0 afterwards, the
-	// index must not be used.
+	// Conflicts is a uint64, to which the device adds the number of keys that contradict the index. If it isn't 0
+	// afterwards, the index must not be used.
 	Conflicts device.Memory
 }
 
@@ -48,7 +49,7 @@ const (
 	rowBytes      = 32
 	positionBytes = 16
 	carryBytes    = 24
-	hitsAt        = 24 // in a row
+	hitsAt        = 24 // offset within a row
 )
 
 // alsoBytes returns the size of a record's first list, and listBytes returns the size of both lists.
@@ -57,14 +58,14 @@ func (p NearDuplicateParameters) listBytes() int {
 	return p.alsoBytes() + (p.Bands*carryBytes+15)/16*16
 }
 
-// ResultBytes returns the size of the result of a batch.
+// ResultBytes returns the size of a batch's result in bytes.
 func (p NearDuplicateParameters) ResultBytes(records int) int {
 	return headerBytes + records*(rowBytes+p.listBytes())
 }
 
-// Header returns the beginning of a batch's result. carried is the number of labels that the records of the current
-// generation would have carried over so far with enough room. wrong is the number of keys that didn't contain their
-// band, since the index was created. It is 0 unless the caller has a bug.
+// Header decodes the header of a batch's result. carried is the number of labels that the current generation has
+// carried over so far. It also counts labels for which there was no room. wrong is the number of keys with a wrong band
+// since the index was created. It is 0 unless the caller has a bug.
 func (p NearDuplicateParameters) Header(result []byte) (carried, wrong uint64) {
 	return binary.LittleEndian.Uint64(result), binary.LittleEndian.Uint64(result[8:])
 }

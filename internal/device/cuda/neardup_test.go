@@ -94,8 +94,7 @@ func (r *indexRig) apply(positions []neardup.Position, keys []uint64) (all []nea
 	return all
 }
 
-// replay applies rows of a log that follow each other in one generation. carried is the number of labels that the records
-// before them carry over.
+// replay applies consecutive log rows of one generation. carried is the number of labels that earlier rows carry over.
 func (r *indexRig) replay(first int, rows []neardup.Result, keys []uint64, carried int) {
 	r.t.Helper()
 	r.used = 0
@@ -135,7 +134,7 @@ func (r *indexRig) replay(first int, rows []neardup.Result, keys []uint64, carri
 	}
 }
 
-// nearDuplicates returns the keys and positions of records. Many share keys with earlier ones.
+// nearDuplicates returns the positions and keys of records. Many records share keys with earlier records.
 func nearDuplicates(random *rand.Rand, p neardup.Parameters, n int) (positions []neardup.Position, keys []uint64) {
 	signature := make([]uint32, p.Bands*p.Rows)
 	for i := range n {
@@ -154,7 +153,7 @@ func nearDuplicates(random *rand.Rand, p neardup.Parameters, n int) (positions [
 	return positions, keys
 }
 
-// sameAsCPU compares results with the CPU's verdicts and the keys in its log.
+// sameAsCPU compares results with the CPU's verdicts, and the inserted keys with the CPU's log.
 func sameAsCPU(t *testing.T, p neardup.Parameters, cpu *neardup.Index, positions []neardup.Position, keys []uint64, got []neardup.Result) {
 	t.Helper()
 	verdicts, err := cpu.Apply(positions, keys)
@@ -172,7 +171,7 @@ func sameAsCPU(t *testing.T, p neardup.Parameters, cpu *neardup.Index, positions
 			label = positions[i]
 		}
 		if got[i].Hits != v.Bands || got[i].Label != label || !slices.Equal(got[i].Also, v.Also) {
-			t.Fatalf("record %v: %+v, and the CPU says %+v", positions[i], got[i], v)
+			t.Fatalf("record %v: got %+v, and the CPU has %+v", positions[i], got[i], v)
 		}
 		for b := range p.Bands {
 			if got[i].Inserted>>b&1 != 0 {
@@ -186,12 +185,12 @@ func sameAsCPU(t *testing.T, p neardup.Parameters, cpu *neardup.Index, positions
 		logged = append(logged, e[header:len(e)-rows]...)
 	}
 	if !reflect.DeepEqual(inserted, logged) {
-		t.Fatalf("%d bytes of inserted keys, and the CPU has %d, or other ones", len(inserted), len(logged))
+		t.Fatalf("the inserted keys differ from the CPU's: got %d bytes, want %d", len(inserted), len(logged))
 	}
 }
 
-// checkIndex compares the index of a GPU with that of the CPU, over several generations. Then it replays the GPU's results in
-// a second index, and expects the same results from both.
+// checkIndex compares a GPU's index with a CPU's index over several generations. Then it replays the GPU's results into a second index and
+// expects the same results from it.
 func checkIndex(t *testing.T, dev device.Device, p neardup.Parameters, batch, records int) {
 	random := rand.New(rand.NewPCG(5, uint64(p.Bands)))
 	positions, keys := nearDuplicates(random, p, records)
@@ -201,7 +200,7 @@ func checkIndex(t *testing.T, dev device.Device, p neardup.Parameters, batch, re
 	}
 	gpu, copied := newIndexRig(t, dev, p, batch), newIndexRig(t, dev, p, batch)
 	var rows []neardup.Result
-	var carried []int // up to each record of its generation
+	var carried []int // labels carried over in the generation, up to and including each record
 	for first := 0; first < records; {
 		end := min(records, first+1+random.IntN(batch))
 		if first%2 == 0 {
@@ -222,7 +221,7 @@ func checkIndex(t *testing.T, dev device.Device, p neardup.Parameters, batch, re
 		}
 		rows, first = append(rows, got...), end
 	}
-	half := p.Records + p.Records/2 // of which one generation is complete
+	half := p.Records + p.Records/2 // one generation and half of the next
 	for first := 0; first < half; first += p.Records / 2 {
 		end, before := first+p.Records/2, 0
 		if first%p.Records != 0 {

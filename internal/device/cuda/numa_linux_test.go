@@ -58,7 +58,7 @@ func policy(t *testing.T) (mode int32, mask [maxNodes / 64]uint64) {
 	t.Helper()
 	_, _, errno := unix.Syscall6(unix.SYS_GET_MEMPOLICY, uintptr(unsafe.Pointer(&mode)), uintptr(unsafe.Pointer(&mask)), maxNodes, 0, 0, 0)
 	if errno != 0 {
-		t.Skipf("NOT TESTED: THE SYSTEM DOES NOT TELL MEMORY POLICIES: %v", errno)
+		t.Skipf("NOT TESTED: THE SYSTEM DOES NOT REPORT MEMORY POLICIES: %v", errno)
 	}
 	return mode, mask
 }
@@ -81,13 +81,13 @@ func TestPreferNode(t *testing.T) {
 	mode, mask := policy(t)
 	restore()
 	if mode == policyDefault {
-		t.Skip("NOT TESTED: THE SYSTEM DOES NOT LET MEMORY POLICIES BE SET")
+		t.Skip("NOT TESTED: THE SYSTEM DOES NOT ALLOW MEMORY POLICIES")
 	}
 	if mode != policyPreferred || mask[0] != 1 {
 		t.Errorf("policy %d of nodes %b, want %d of node 0", mode, mask[0], policyPreferred)
 	}
 	if mode, _ := policy(t); mode != policyDefault {
-		t.Errorf("policy %d is left", mode)
+		t.Errorf("policy %d remains after restore", mode)
 	}
 
 	const interleave = 3
@@ -100,6 +100,6 @@ func TestPreferNode(t *testing.T) {
 	during, _ := policy(t)
 	restore()
 	if after, _ := policy(t); during != interleave || after != interleave {
-		t.Errorf("the user's policy %d was %d and is %d", interleave, during, after)
+		t.Errorf("the user's policy %d changed to %d, and to %d after restore", interleave, during, after)
 	}
 }

@@ -110,7 +110,7 @@ func (o *object) close(op string, free func() error) error {
 	return d.bounded(op, free)
 }
 
-// checkUnused waits until no running Enqueue can still use an object that was closed before the call of checkUnused.
+// checkUnused waits for the running Enqueue calls, which may still use an object that has just been closed.
 func (g *gpu) checkUnused(op string) error {
 	err := g.locked(op, &g.enqueuing)
 	if err == nil {

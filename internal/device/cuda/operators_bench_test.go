@@ -23,9 +23,9 @@ import (
 // rateSizes are the sizes of records, in bytes, with which operators are measured.
 var rateSizes = []int{256, 2 << 10, 64 << 10}
 
-// BenchmarkOperatorsFromSource compares operators that NVRTC compiles with the same sources compiled by the installed
-// nvcc. It measures the kernels alone, in turn. It reports the medians in GB/s by size of the records, and their ratio.
-// The operators fixed and variable show the cost of byte strings.
+// BenchmarkOperatorsFromSource compares NVRTC's kernels with the kernels that the installed nvcc compiles from the same
+// sources. It measures the kernels alternately. It reports their medians in GB/s and the ratio of the medians, by
+// record size. The operators fixed and variable show the cost of byte strings.
 //
 //	cuda.test -test.run '^$' -test.bench OperatorsFromSource -test.benchtime 7x
 func BenchmarkOperatorsFromSource(b *testing.B) {
@@ -100,8 +100,8 @@ func measureImages(b *testing.B, d device.Device, file string, images [][]byte) 
 	b.ReportMetric(0, "ns/op") // time per operation has no meaning here
 }
 
-// imageRates returns an image's throughput in bytes per second for each size of records. Files for parameters are in
-// the source's folder.
+// imageRates returns an image's throughput in bytes per second for each record size. The source's folder contains the
+// files for parameters.
 func imageRates(b *testing.B, d device.Device, file string, image []byte) (rates []float64) {
 	b.Helper()
 	m, err := load(d, image)
@@ -139,8 +139,8 @@ func median(values []float64) float64 {
 	return values[len(values)/2]
 }
 
-// BenchmarkCompileAndLoad measures the time that an operator's source adds to the start of a worker: opening NVRTC
-// (once in a process), compiling, and loading. If the cache is full, only loading remains.
+// BenchmarkCompileAndLoad measures the time that a worker needs at its start for an operator's source. The steps are
+// opening NVRTC (once per process), compiling and loading. With a cached image, only loading remains.
 func BenchmarkCompileAndLoad(b *testing.B) {
 	library, all := gpus(b)
 	begin := time.Now()

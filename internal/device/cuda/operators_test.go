@@ -102,7 +102,7 @@ func ownPair(t *testing.T, gpu device.Device, image []byte, source string) pair 
 	output := filepath.Join(t.TempDir(), "operator"+compiled.CPUSuffix)
 	if err := testbuild.Compile(t.Context(), cpulib.Compile, filepath.Join("..", "..", "..", source), output); err != nil {
 		if errors.Is(err, cpulib.ErrNoCompiler) {
-			t.Skipf("NOT TESTED: OPERATORS ARE COMPARED WITH WHAT A C++ COMPILER MAKES OF THEM: %v", err)
+			t.Skipf("NOT TESTED: COMPARING OPERATORS WITH A CPU NEEDS A C++ COMPILER: %v", err)
 		}
 		t.Fatal(err)
 	}
@@ -140,7 +140,7 @@ func operatorSources(t *testing.T, patterns ...string) (sources []string) {
 	return sources
 }
 
-// onPurpose maps files of the repository's operators to the mistakes that they make on purpose.
+// onPurpose maps files of the repository's operators to their deliberate mistakes.
 var onPurpose = map[string][]devkit.Kind{
 	"careless.cu": {devkit.OutOfBounds},
 	"stray.cu":    {devkit.OutOfBounds},
@@ -163,9 +163,9 @@ func gpuCompiler(t *testing.T, library string) *cuda.Compiler {
 	switch {
 	case err == nil:
 	case os.Getenv("MILLRACE_REQUIRE_GPU") == "1":
-		t.Fatalf("OPERATORS OF YOUR OWN ARE NOT TESTED: %v (MILLRACE_REQUIRE_GPU=1 MAKES THIS A FAILURE)", err)
+		t.Fatalf("USER-WRITTEN OPERATORS ARE NOT TESTED: %v (MILLRACE_REQUIRE_GPU=1 MAKES THIS A FAILURE)", err)
 	default:
-		t.Skipf("OPERATORS OF YOUR OWN ARE NOT TESTED: %v (SET MILLRACE_REQUIRE_GPU=1 TO FAIL INSTEAD)", err)
+		t.Skipf("USER-WRITTEN OPERATORS ARE NOT TESTED: %v (SET MILLRACE_REQUIRE_GPU=1 TO FAIL INSTEAD)", err)
 	}
 	return c
 }

@@ -158,7 +158,7 @@ func TestFailuresOfTablesAndPassesAreReported(t *testing.T) {
 	}
 	fakecuda.Set(t, "call=cudaFree code=2 how=once")
 	if err := k.Close(); !errors.Is(err, device.ErrOutOfMemory) {
-		t.Errorf("the table isn't freed: got %v", err)
+		t.Errorf("the table was not freed: got %v", err)
 	}
 	fakecuda.Set(t, "")
 	for _, err := range []error{s.Close(), d.Free(memory)} {

@@ -10,7 +10,7 @@ import (
 	"millrace/internal/operator/neardup"
 )
 
-// stateName is the name of the only operator with a state that the kernel library has.
+// stateName is the name of the kernel library's only stateful operator.
 const stateName = "neardup"
 
 // NewState implements device.Device.
@@ -54,30 +54,29 @@ func (g *gpu) stateParameters(op, name string, params []byte, size device.StateS
 	return p, size.Batch, nil
 }
 
-// tables implements neardup.Tables with an index on a GPU. Each call waits for the GPU, because its caller needs the result, so the GPU doesn't
-// use the memory between calls.
+// tables implements neardup.Tables with an index on a GPU. Each call waits for the GPU, so the GPU doesn't use the memory between calls.
 type tables struct {
 	dev    *gpu
 	size   NearDuplicateParameters
 	index  *NearDuplicates
 	stream device.Stream
 
-	pinned    device.HostBuffer // has all parts
+	pinned    device.HostBuffer // contains all parts
 	result    part[byte]
 	keys      part[uint64] // keys of a batch, or the keys that Replay inserts
 	positions part[device.Position]
-	labels    part[uint32] // of the keys that Replay inserts
+	labels    part[uint32] // labels of the keys that Replay inserts
 	carried   part[device.Position]
 	conflicts part[uint64]
 
-	inserts neardup.Inserts // in the parts
-	records int             // of the last batch
+	inserts neardup.Inserts // its slices use the parts' memory
+	records int             // number of records in the last batch
 }
 
-// part is a part of pinned memory with little-endian elements, as the host and the GPU have them.
+// part is a part of pinned memory with little-endian elements. The host and the GPU use the same format.
 type part[T any] struct {
 	elements []T
-	memory   device.Memory // of the GPU
+	memory   device.Memory // the same memory at the GPU's address
 }
 
 // bytes returns the elements as bytes.
@@ -88,7 +87,7 @@ func (p part[T]) bytes() []byte {
 // partAlign is the alignment of parts, in bytes.
 const partAlign = 256
 
-// takePart returns the next n elements of pinned memory, of which used bytes are taken.
+// takePart returns the next n elements of pinned memory and adds their size to used, the number of bytes already taken.
 func takePart[T any](g *gpu, pinned device.HostBuffer, used *int, n int) (p part[T], err error) {
 	size := n * int(unsafe.Sizeof(*new(T)))
 	span := pinned.Slice(*used, size)
@@ -98,7 +97,7 @@ func takePart[T any](g *gpu, pinned device.HostBuffer, used *int, n int) (p part
 	return p, err
 }
 
-// pinnedBytes returns the size of tables.pinned.
+// pinnedBytes returns the size of tables.pinned in bytes.
 func (p NearDuplicateParameters) pinnedBytes() int {
 	key := neardup.KeyBytes + 4 + positionBytes
 	return p.ResultBytes(p.Batch) + p.Batch*(positionBytes+p.Bands*key) + 8 + 6*partAlign
@@ -196,7 +195,7 @@ func (t *tables) Replay(r *neardup.Inserts) (err error) {
 // Bytes implements neardup.Tables.
 func (t *tables) Bytes() int64 { return t.index.Bytes() }
 
-// Close implements neardup.Tables. After the first call, it does nothing.
+// Close implements neardup.Tables. A second Close returns nil.
 func (t *tables) Close() (err error) {
 	if t.index != nil {
 		err = t.index.Close()

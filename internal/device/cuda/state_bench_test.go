@@ -17,17 +17,17 @@ import (
 	"millrace/internal/operator/neardup"
 )
 
-// stateBench is a state with half of the slots of its young generation in use, and the stream of records for it.
+// stateBench is a state, and a stream of records that fills half of the slots of the state's young generation.
 type stateBench struct {
 	device.State
 	size     device.StateSize
 	bands    int
 	random   *rand.Rand
-	sequence uint64 // of the last record
+	sequence uint64 // sequence of the last record
 
 	positions []device.Position
 	keys      []byte
-	log       [][]byte // of all batches, if it is kept
+	log       [][]byte // log of all batches, if keepsLog is true
 	keepsLog  bool
 }
 
@@ -47,7 +47,7 @@ func newStateStream() *stateBench {
 	}
 }
 
-// fill makes batches that use half of the slots of a table, which has 5/4 slots per key.
+// fill makes batches that use half of a table's slots. A table has 5/4 slots per key.
 func (s *stateBench) fill(apply func()) {
 	for range s.size.Records * 5 / 8 / benchPayloads {
 		s.next(0)
@@ -65,7 +65,7 @@ func (s *stateBench) another(b *testing.B, dev device.Device) device.State {
 	return state
 }
 
-// next makes a batch, in which a share of the records has three quarters of the keys of an earlier one.
+// next makes a batch. near is the share of records that copy three quarters of the keys of an earlier record.
 func (s *stateBench) next(near float64) {
 	stride := s.bands * neardup.KeyBytes
 	for i := range s.positions {
@@ -92,8 +92,8 @@ func (s *stateBench) apply(b *testing.B) device.Decisions {
 	return d
 }
 
-// BenchmarkState measures the calls for a batch of 8,192 records with 20 bands, of which 30 % are near-duplicates: the decision, all values,
-// and the log. In the second part, other streams compute signatures all the time. It reports medians, and the slowest decision of a hundred.
+// BenchmarkState measures the calls for a batch of 8,192 records with 20 bands: Apply, all values, and the log. 30% of the records are
+// near-duplicates. In the second part, other streams compute signatures all the time. It reports medians and the 99th percentile of Apply.
 //
 //	go test ./internal/device/cuda -run xxx -bench 'State$' -benchtime 500x
 func BenchmarkState(b *testing.B) {
@@ -133,9 +133,9 @@ func BenchmarkState(b *testing.B) {
 	}
 }
 
-// BenchmarkStateParts divides the decision of BenchmarkState into its parts: the copy of positions and keys into pinned memory, the call that
-// enqueues the kernels, the wait for the GPU, and a read of all results, which the GPU has written since. A decision also checks positions
-// and keys, which takes the difference. It reports medians.
+// BenchmarkStateParts divides the Apply of BenchmarkState into four parts. They are the copy of positions and keys into pinned memory, the
+// call that enqueues the kernels, the wait for the GPU, and the first read of the results. Apply spends the remaining time on checking
+// positions and keys. The benchmark reports medians.
 //
 //	go test ./internal/device/cuda -run xxx -bench StateParts -benchtime 500x
 func BenchmarkStateParts(b *testing.B) {
@@ -196,7 +196,7 @@ func BenchmarkStateParts(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// compute runs a kernel of minhash over 16 MiB again and again, on a number of streams. The returned function stops it.
+// compute runs a minhash kernel over 16 MiB repeatedly on a number of streams, until stop is called.
 func compute(b *testing.B, dev device.Device, streams int) (stop func()) {
 	b.Helper()
 	op, err := operator.Parse("minhash?k=24&hashes=260")
@@ -215,7 +215,7 @@ func compute(b *testing.B, dev device.Device, streams int) (stop func()) {
 				default:
 				}
 				if run.stream.Launch(run.kernel, run.args) != nil || run.stream.Synchronize() != nil {
-					b.Error("the kernel of minhash fails")
+					b.Error("the minhash kernel failed")
 					return
 				}
 			}
@@ -228,7 +228,7 @@ func compute(b *testing.B, dev device.Device, streams int) (stop func()) {
 	}
 }
 
-// BenchmarkReplayState replays the log of 1.3 million records into an empty state, in entries of 1 MiB.
+// BenchmarkReplayState replays the log of 1.3 million records into an empty state. Log entries have up to 1 MiB.
 func BenchmarkReplayState(b *testing.B) {
 	dev := benchGPU(b)
 	s := newStateBench(b, dev, true)

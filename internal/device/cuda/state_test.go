@@ -25,8 +25,8 @@ func stateBlock(p neardup.Parameters) (block []byte) {
 	return block
 }
 
-// checkState applies random batches to states on the GPU and on the CPU, and undoes some of them. Values and log must be equal. Each log is
-// replayed into a state on the other device, which goes on with the stream.
+// checkState applies random batches to states on the GPU and on the CPU, and undoes some of them. Values and logs must be equal. Halfway,
+// it replays each log into a new state on the other device and continues with the new states.
 func checkState(t *testing.T, gpu device.Device, p neardup.Parameters, batch, records int) {
 	t.Helper()
 	cpu, err := host.Open(host.Options{Kernels: operator.HostKernels()})
@@ -67,7 +67,7 @@ func checkState(t *testing.T, gpu device.Device, p neardup.Parameters, batch, re
 			if _, err := s.Apply(nil, nil); err != nil {
 				t.Fatal(err)
 			}
-			if err := s.Undo(); err != nil { // must not undo the batch before
+			if err := s.Undo(); err != nil { // must not undo the previous batch
 				t.Fatal(err)
 			}
 			d, err := s.Apply(positions[first:first+n], keys[first*p.Bands*neardup.KeyBytes:][:n*p.Bands*neardup.KeyBytes])
@@ -128,7 +128,7 @@ func TestState(t *testing.T) {
 	}
 }
 
-// The fake library runs the kernels on fibers, so everything but the GPU is tested.
+// The fake library runs the kernels on fibers. This tests everything except the GPU.
 func TestStateOnFibers(t *testing.T) {
 	d := openFake(t, "")
 	p := neardup.Parameters{Bands: 5, Rows: 2, K: 24, Seed: 42, Records: 60}
@@ -159,7 +159,8 @@ func TestStateOnFibers(t *testing.T) {
 	}
 }
 
-// A state of a lost device reports the loss, whatever is called, so that nobody takes it for a bug in the caller.
+// On a lost device, every call of a state reports the loss. Otherwise the error could be mistaken for a bug in the
+// caller.
 func TestStateOfALostDevice(t *testing.T) {
 	fakecuda.Set(t, "")
 	d, err := cuda.Open(cuda.Options{Library: fakecuda.Library(t)})
@@ -168,7 +169,7 @@ func TestStateOfALostDevice(t *testing.T) {
 	}
 	t.Cleanup(func() {
 		fakecuda.Set(t, "")
-		_ = d.Close() // it returns the loss, like closing a state
+		_ = d.Close() // returns the loss, like closing a state
 	})
 	p := neardup.Parameters{Bands: 5, Rows: 2, K: 24, Seed: 42, Records: 60}
 	s, err := d.NewState("neardup", stateBlock(p), device.StateSize{Records: 60, Batch: 50})
@@ -209,7 +210,8 @@ func TestStateOfALostDevice(t *testing.T) {
 	}
 }
 
-// A launch is refused in the middle of a batch. The state is unusable then, and a new one, made from the log, goes on.
+// A launch in the middle of a batch is refused. The state is then unusable, and a new state that replays the log
+// continues.
 func TestStateWithARefusedLaunch(t *testing.T) {
 	d := openFake(t, "")
 	const half = 10
@@ -238,7 +240,7 @@ func TestStateWithARefusedLaunch(t *testing.T) {
 	}
 	fakecuda.Set(t, "call=cudaGetLastError code=701 from=3")
 	if _, err := refused.Apply(positions[half:], keys[cut:]); !errors.Is(err, device.ErrLaunch) || d.Err() != nil {
-		t.Fatalf("a refused launch: %v, and the device: %v", err, d.Err())
+		t.Fatalf("a refused launch: got %v, and the device's error is %v", err, d.Err())
 	}
 	fakecuda.Set(t, "")
 	if _, err := refused.Apply(positions[half:], keys[cut:]); !errors.Is(err, device.ErrLaunch) {

@@ -10,8 +10,8 @@ import (
 )
 
 // TestNoGoAllocationOnceWarm checks that a batch's whole path allocates no Go memory. The race detector and the
-// invariants tag exclude this test from the build, because both allocate memory. A kernel may allocate too, but this
-// one doesn't.
+// invariants tag exclude this test from the build, because both allocate memory. Kernels may allocate, but the test's
+// kernel doesn't.
 func TestNoGoAllocationOnceWarm(t *testing.T) {
 	r := newRig(t, kernelFunc(func(_ []byte, _ []uint32, _ []byte, parallel device.Parallel) error {
 		parallel(8, func(int) {})
@@ -51,6 +51,6 @@ func TestNoGoAllocationOnceWarm(t *testing.T) {
 		r.ok(other.Synchronize()) // otherwise the queue of other grows if its goroutine gets no processor
 	})
 	if perBatch != 0 {
-		t.Errorf("%v Go allocations a batch, want 0", perBatch)
+		t.Errorf("%v Go allocations per batch, want 0", perBatch)
 	}
 }

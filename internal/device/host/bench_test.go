@@ -7,7 +7,7 @@ import (
 	"millrace/internal/device/host"
 )
 
-// benchDevice opens a device with the kernel called func, which does nothing.
+// benchDevice opens a device with a kernel named func, which does nothing.
 func benchDevice(b *testing.B) (*host.Device, device.Stream) {
 	b.Helper()
 	nothing := kernelFunc(func([]byte, []uint32, []byte, device.Parallel) error { return nil })

@@ -60,7 +60,7 @@ func TestIllegalAddressLosesDevice(t *testing.T) {
 				r.ok(enqueue(r, illegal(r)[name], r.host(128)))
 				r.wantLost(call + ": device lost: illegal address")
 				if errors.Is(r.dev.Err(), device.ErrKernelFault) {
-					t.Errorf("%v: no kernel did that", r.dev.Err())
+					t.Errorf("%v: no kernel caused this loss", r.dev.Err())
 				}
 			}
 		})
@@ -94,7 +94,7 @@ func TestLossWakesEveryone(t *testing.T) {
 			r.fails(err, device.ErrKernelFault)
 		}
 		if r.dev.Now() != before {
-			t.Errorf("the waits ended after %v, with the gate's limit and not with the loss", r.dev.Now()-before)
+			t.Errorf("the waits ended after %v, at the gate's limit and not at the loss", r.dev.Now()-before)
 		}
 		_, err = e.Done()
 		r.fails(err, device.ErrLost)

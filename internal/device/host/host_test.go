@@ -185,13 +185,13 @@ func TestQueueIsBounded(t *testing.T) {
 		}()
 		synctest.Wait()
 		if accepted != bound {
-			t.Errorf("%d operations were accepted by a stream that stands still, want %d", accepted, bound)
+			t.Errorf("%d operations were accepted by a stalled stream, want %d", accepted, bound)
 		}
 		open()
 		r.ok(r.s.Synchronize())
 		synctest.Wait()
 		if accepted != calls || failed != nil {
-			t.Errorf("once the stream moves, %d operations were accepted, want %d; error %v", accepted, calls, failed)
+			t.Errorf("once the stream runs, %d operations were accepted, want %d; error %v", accepted, calls, failed)
 		}
 	})
 }

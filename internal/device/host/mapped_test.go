@@ -15,7 +15,7 @@ func (r *rig) mapped(b device.HostBuffer) device.Memory {
 	return m
 }
 
-// launchTo runs the kernel called func on a batch of one empty row and puts its result at the given address.
+// launchTo runs the kernel named func on a batch of one empty row and puts its result at the given address.
 func (r *rig) launchTo(s device.Stream, result device.Memory) error {
 	r.Helper()
 	offsets := r.host(8)
@@ -64,8 +64,8 @@ func TestMapsWhatIsLive(t *testing.T) {
 	}
 }
 
-// TestMappedAddressesAreNotUsedAgain checks that mapped addresses are never reused. So the use of an address after
-// FreeHost always causes a fault.
+// TestMappedAddressesAreNotUsedAgain checks that mapped addresses are never reused, so using an address after FreeHost
+// always causes a fault.
 func TestMappedAddressesAreNotUsedAgain(t *testing.T) {
 	r := newRig(t)
 	seen := map[uint64]bool{}
@@ -81,8 +81,8 @@ func TestMappedAddressesAreNotUsedAgain(t *testing.T) {
 	}
 }
 
-// TestOperatorsGetNoMoreThanTheirs checks that slices have no spare capacity. So an operator that appends to its
-// argument in place doesn't overwrite later memory.
+// TestOperatorsGetNoMoreThanTheirs checks that the slices that operators receive have no spare capacity. An operator
+// that appends to its argument in place then doesn't overwrite later memory.
 func TestOperatorsGetNoMoreThanTheirs(t *testing.T) {
 	capacities := make(chan int, 2)
 	r := newRig(t, kernelFunc(func(rows []byte, _ []uint32, result []byte, _ device.Parallel) error {

@@ -167,7 +167,7 @@ func TestMisusePanics(t *testing.T) {
 			open := r.gate(r.stream("unrelated"))
 			said := panicOf(func() { mis.make(r) })
 			if !strings.Contains(said, mis.says) {
-				t.Errorf("it says %q, want %q in it", said, mis.says)
+				t.Errorf("the panic is %q, want %q in it", said, mis.says)
 			}
 			open()
 			r.openGates()
@@ -206,7 +206,7 @@ func TestOrderedUseIsNoMisuse(t *testing.T) {
 	r.openGates()
 	r.ok(third.Synchronize())
 	if !bytes.Equal(b.Bytes(), bytes.Repeat([]byte{7}, 1000)) {
-		t.Error("ordered copies gave something else than was filled")
+		t.Error("ordered copies returned other bytes than the fill")
 	}
 	r.ok(r.dev.FreeHost(b))
 }

@@ -7,7 +7,7 @@ import (
 	"millrace/internal/device/software"
 )
 
-// workers are the goroutines that help streams with launches. The goroutine that calls run works too, so a call
+// workers are the goroutines that help streams with launches. The goroutine that calls run works too. So a call
 // completes even if every worker is busy or the call is nested in another call.
 type workers struct {
 	mu     sync.Mutex

@@ -78,7 +78,7 @@ func TestDeterminism(t *testing.T) {
 		t.Error("the same seed and calls gave different times")
 	}
 	if other := program(t, 2, 1); slices.Equal(one, other) {
-		t.Error("another seed gave the same times, jitter and all")
+		t.Error("another seed gave the same times despite jitter")
 	}
 }
 

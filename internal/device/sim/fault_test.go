@@ -155,7 +155,7 @@ func TestLostCompletionFault(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := r.dev.WaitCompletion(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("waiting for the lost completion: %v, want to be cancelled", err)
+		t.Errorf("waiting for the lost completion: got %v, want a cancellation", err)
 	}
 }
 

@@ -69,7 +69,7 @@ func TestFreedPoolMemoryIsPoisoned(t *testing.T) {
 	r.ok(s.Synchronize())
 	for i, got := range h.Bytes() {
 		if got == 7 {
-			t.Fatalf("byte %d still is what it was before the free", i)
+			t.Fatalf("byte %d still has its value from before the free", i)
 		}
 	}
 }

@@ -75,7 +75,7 @@ func TestIllegalAddresses(t *testing.T) {
 			r.is(r.dev.Err(), device.ErrLost)
 			// Only a loss that a kernel caused may be blamed on a payload.
 			if by := errors.Is(r.dev.Err(), device.ErrKernelFault); by != (name == "offsets that lead outside") {
-				t.Errorf("%v: by a kernel is %v", r.dev.Err(), by)
+				t.Errorf("%v: wraps ErrKernelFault: %v", r.dev.Err(), by)
 			}
 		})
 	}
@@ -116,7 +116,7 @@ func TestInvalidArguments(t *testing.T) {
 		}
 	}
 	r.is(second(r.dev.Kernel("nobody", nil)), device.ErrNotFound)
-	r.ok(s.CopyIn(m, device.HostBuffer{})) // an empty copy is no work
+	r.ok(s.CopyIn(m, device.HostBuffer{})) // an empty copy enqueues no work
 	r.ok(s.Synchronize())
 	r.ok(r.dev.Err())
 }
@@ -126,7 +126,7 @@ func TestMemoryLimits(t *testing.T) {
 	if total := r.dev.Info().Memory; total != 1024 {
 		t.Errorf("%d bytes of device memory, want 1024", total)
 	}
-	r.memory(700) // takes 768
+	r.memory(700) // rounded up to 768 bytes
 	_, err := r.dev.Alloc(257)
 	r.is(err, device.ErrOutOfMemory)
 	r.memory(256)
@@ -234,7 +234,7 @@ func TestPendingIsBounded(t *testing.T) {
 	shut()
 	r.ok(s.Record(e))
 	if n := len(r.dev.Trace()); n != sim.MaxTrace {
-		t.Errorf("the trace has %d spans, want no more than %d", n, sim.MaxTrace)
+		t.Errorf("the trace has %d spans, want at most %d", n, sim.MaxTrace)
 	}
 }
 

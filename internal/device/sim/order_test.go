@@ -22,7 +22,7 @@ func TestEventAcrossStreams(t *testing.T) {
 	r.ok(b.CopyOut(back, mem)) // would start at 0 without the wait
 	r.ok(b.Record(end))
 	if _, err := end.Time(); err == nil {
-		t.Error("the event has a time before the stream got there")
+		t.Error("the event has a time before the stream reached it")
 	} else {
 		r.is(err, device.ErrNotReady)
 	}
@@ -33,7 +33,7 @@ func TestEventAcrossStreams(t *testing.T) {
 		}
 	}
 	if got := string(back.Bytes()); got != "new!" {
-		t.Errorf("copied out %q, want what was copied in before", got)
+		t.Errorf("copied out %q, want the bytes that were copied in", got)
 	}
 }
 
@@ -52,7 +52,7 @@ func TestWaitKeepsItsMark(t *testing.T) {
 	r.completes(7)
 	r.now(ms)
 	if done, err := e.Done(); err != nil || done {
-		t.Errorf("done %v, %v: the second recording lies behind the gate", done, err)
+		t.Errorf("done %v, %v: the second record is behind the gate", done, err)
 	}
 	shut()
 	if done, err := e.Done(); err != nil || !done {
@@ -64,7 +64,7 @@ func TestWaitKeepsItsMark(t *testing.T) {
 // reads while another writes, which panics in the invariants build.
 func TestEffectsComeAtTheEnd(t *testing.T) {
 	if device.Invariants {
-		t.Skip("UNDER THE INVARIANTS TAG USE IN NO ORDER PANICS: SEE TestMisusePanics OF HOST")
+		t.Skip("UNDER THE INVARIANTS TAG UNORDERED USE PANICS: SEE TestMisusePanics OF HOST")
 	}
 	r := open(t, sim.Options{Cost: sim.Model{CopyIn: sim.Cost{Latency: 10 * ms}, CopyOut: sim.Cost{Latency: ms}}})
 	a, b := r.stream("a"), r.stream("b")
@@ -76,7 +76,7 @@ func TestEffectsComeAtTheEnd(t *testing.T) {
 	r.ok(b.CopyOut(back, mem)) // ends at 1 ms, in the middle of the copy in
 	r.ok(b.Synchronize())
 	if got := back.Bytes(); !bytes.Equal(got, []byte("ooo")) {
-		t.Errorf("read %q while the copy in was under way, want the old bytes", got)
+		t.Errorf("read %q while the copy in was in progress, want the old bytes", got)
 	}
 	r.ok(a.Synchronize())
 	r.ok(b.CopyOut(back, mem))

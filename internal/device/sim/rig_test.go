@@ -171,7 +171,7 @@ func (r *rig) completes(tokens ...uint64) {
 		got, err := r.dev.WaitCompletion(r.Context())
 		r.ok(err)
 		if got != want {
-			r.Fatalf("completion %d came, want %d", got, want)
+			r.Fatalf("got completion %d, want %d", got, want)
 		}
 	}
 }

@@ -179,7 +179,7 @@ func (p *poolModel) finish() {
 	p.ok(p.pool.Trim(0))
 	p.checkStats()
 	if st := p.stats(); st.Reserved != 0 {
-		p.Errorf("all is free and trimmed: %+v", st)
+		p.Errorf("all memory is free and trimmed: %+v", st)
 	}
 	for _, s := range p.streams {
 		p.ok(s.Close())
@@ -198,14 +198,14 @@ func (p *poolModel) checkStats() {
 	p.Helper()
 	st := p.stats()
 	if st.Used != p.used || st.Reserved < st.Used || st.Reserved > modelLimit || st.UsedHigh < st.Used || st.ReservedHigh < st.Reserved {
-		p.Fatalf("with %d bytes out and a limit of %d: %+v", p.used, modelLimit, st)
+		p.Fatalf("with %d bytes allocated and a limit of %d: %+v", p.used, modelLimit, st)
 	}
 }
 
 func (p *poolModel) mustBeApart(what string, got device.Memory, all []device.Memory) {
 	p.Helper()
 	if len(p.without(all, got)) != len(all) {
-		p.Fatalf("%+v was handed out: it overlaps %s, %+v", got, what, all)
+		p.Fatalf("the pool allocated %+v, which overlaps %s, %+v", got, what, all)
 	}
 }
 

@@ -22,7 +22,7 @@ func TestAFreeThatFailsChangesNothing(t *testing.T) {
 			t.Errorf("a free on a closed stream: got error %v, want %v", err, device.ErrClosed)
 		}
 		if got, err := m.pool.Alloc(m.streams[1], 5*mib); !errors.Is(err, device.ErrOutOfMemory) {
-			t.Errorf("memory that is handed out was handed out again: %v, %v", got, err)
+			t.Errorf("allocated memory was allocated again: %v, %v", got, err)
 		}
 		m.ok(m.pool.Free(m.streams[0], mem))
 		m.finish()
@@ -52,7 +52,7 @@ func TestPoolKeepsItsBounds(t *testing.T) {
 		}
 		m.ok(m.streams[1].Synchronize()) // s has reached no free yet
 		if st := m.stats(); st.Reserved != 8*mib || st.Used != 0 {
-			t.Errorf("with nothing passed: %+v", st)
+			t.Errorf("before the stream reached the frees: %+v", st)
 		}
 		open()
 		m.ok(s.Synchronize())
