@@ -13,7 +13,7 @@ import (
 func TestClientAgreesWithTheWorker(t *testing.T) {
 	for s := range record.Statuses {
 		if got, want := client.Status(s).String(), record.Status(s).String(); got != want {
-			t.Errorf("status %d is %q, and the worker's %q", s, got, want)
+			t.Errorf("status %d is %q, but the worker calls it %q", s, got, want)
 		}
 	}
 	for mine, its := range map[string]string{
@@ -21,7 +21,7 @@ func TestClientAgreesWithTheWorker(t *testing.T) {
 		client.HeaderFirstRecord: results.HeaderFirstRecord, client.HeaderCut: results.HeaderCut, client.HeaderRecord: results.HeaderRecord, client.HeaderOperator: results.HeaderOperator,
 	} {
 		if mine != its {
-			t.Errorf("header %q is the worker's %q", mine, its)
+			t.Errorf("header %q is %q in the worker", mine, its)
 		}
 	}
 	for contentType, want := range map[string]frame.Framing{

@@ -15,7 +15,7 @@ import (
 )
 
 // TestHeadersAreThoseOfTheWorker compares the header names with the worker's. Only tests of this package can import the
-// worker's.
+// worker's packages.
 func TestHeadersAreThoseOfTheWorker(t *testing.T) {
 	for got, want := range map[string]string{
 		client.HeaderStream:          results.HeaderStream,
@@ -134,7 +134,7 @@ func TestLinesWithNumbers(t *testing.T) {
 	}
 }
 
-// TestDocuments reads documents that each have their results. A document is as it was, and other members with the name don't count.
+// TestDocuments reads annotated documents. Each document must be unchanged, and only the last member with the annotation's name counts.
 func TestDocuments(t *testing.T) {
 	lines := []string{
 		`{"id":7, "text":"a\u0062","millrace":{"record":3,"bytes":2,"fields":{"id":7},"crc32c":"9e83486d"}}`,

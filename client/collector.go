@@ -23,9 +23,9 @@ const DefaultMax = 4096
 // max_payload was changed, for example. Then the parts of the first cut stay in the stream. A Collector returns only the result whose
 // last part was stored. The stream has one last part for each input.
 type Collector[M any] struct {
-	// Max is the maximum number of messages that the Collector keeps. At this limit, the Collector drops all parts of the input
-	// whose kept part is oldest. These are nearly always parts of a result without a last part. Max must be larger than the number
-	// of parts of all results that your workers store at the same time. 0 means DefaultMax.
+	// Max is the maximum number of messages that the Collector keeps. At this limit, the Collector drops all parts of the input with the
+	// oldest kept part. The result of that input nearly always lacks its last part. Max must be larger than the number of parts of all
+	// results that your workers store at the same time. 0 means DefaultMax.
 	Max int
 
 	kept []place[M] // parts of results whose last part hasn't arrived, oldest first

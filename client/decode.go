@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// Both versions of the format have unsigned, little-endian numbers, and every field starts at a multiple of 4 bytes.
+// All versions of the format use unsigned, little-endian numbers, and every field starts at a multiple of 4 bytes.
 const (
 	binaryMagic       = "MILL"
 	binaryHeaderBytes = 16 // magic, uint16 version, uint16 operators, then 8 bytes that depend on the version
@@ -185,7 +185,7 @@ const stringsFollow = 1 << 31
 
 // byteStrings has the byte strings of an operator's values.
 type byteStrings struct {
-	positions []byte // start of each record's byte strings, then the end of the last; empty without byte strings
+	positions []byte // start of each record's byte strings, and then the end of the last record's; empty without byte strings
 	bytes     []byte
 }
 

@@ -134,7 +134,7 @@ func TestResultOfAFrame(t *testing.T) {
 	}
 	for i := range r.Records() {
 		if i != 7 {
-			t.Errorf("the iteration goes on behind a break, with record %d", i)
+			t.Errorf("the iteration continues after a break, with record %d", i)
 		}
 		break
 	}

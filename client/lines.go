@@ -38,8 +38,8 @@ type Minhash struct {
 	Signature []uint32 `json:"signature"`
 }
 
-// UnmarshalJSON decodes an object with the key bytes, perhaps the keys record and fields, and either the key error or a key for each
-// operator.
+// UnmarshalJSON decodes an object with the key bytes and optionally the keys record and fields. The object also has either the key error or
+// a key for each operator.
 func (l *Line) UnmarshalJSON(text []byte) error {
 	var values map[string]json.RawMessage
 	if err := json.Unmarshal(text, &values); err != nil {
@@ -116,7 +116,7 @@ func (b *ByteString) UnmarshalJSON(text []byte) error {
 	}
 	encoded, ok := object["base64"]
 	if !ok || len(object) != 1 {
-		return errors.New(`not a byte string: want a string, or an object with the key "base64" alone`)
+		return errors.New(`not a byte string: want a string, or an object with only the key "base64"`)
 	}
 	bytes, err := base64.StdEncoding.Strict().DecodeString(encoded)
 	if err != nil {

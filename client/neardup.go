@@ -4,14 +4,14 @@ import "encoding/binary"
 
 // Neardup is the value of the operator neardup. It reports whether a near-duplicate came before the record.
 type Neardup struct {
-	DuplicateOf *Position  `json:"duplicate_of"` // an earlier record of the group; nil if the record is no near-duplicate
+	DuplicateOf *Position  `json:"duplicate_of"` // an earlier record of the group; nil if the record isn't a near-duplicate
 	Bands       int        `json:"bands"`        // number of bands that the record shares with earlier records
 	Also        []Position `json:"also"`         // earlier records of other groups, which the record joins with the group of DuplicateOf
 }
 
 // Position identifies a record of the input stream.
 type Position struct {
-	Sequence uint64 `json:"sequence"` // of the message in the stream, from 1
+	Sequence uint64 `json:"sequence"` // sequence of the message in the stream, from 1
 	Record   uint64 `json:"record"`   // number of the record in the message, from 0
 }
 

@@ -39,7 +39,7 @@ func TestByteStringsOfAResult(t *testing.T) {
 		}
 	}
 	if got := r.Record(2).Value(2); !bytes.Equal(got, []byte{4, 5, 6}) {
-		t.Errorf("the operator behind has %v", got)
+		t.Errorf("the operator after it has %v", got)
 	}
 	single, err := client.Decode(textSingle())
 	if err != nil {

@@ -166,7 +166,7 @@ func TestResultWithoutRecords(t *testing.T) {
 	}
 }
 
-// TestNumbersOfRecords shows that the numbers of a filtered result are no column of an operator.
+// TestNumbersOfRecords checks that the numbers of a filtered result don't become an operator's column.
 func TestNumbersOfRecords(t *testing.T) {
 	number := arrowipc.Column{Name: "record", Kind: arrowipc.Single, Width: 4, Fields: []arrowipc.Field{{Name: "record", Type: arrowipc.Uint32Type}}}
 	operator := number

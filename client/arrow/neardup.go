@@ -55,8 +55,8 @@ func (c *Column) appendPositions(values arrow.Array, rows int) error {
 	return nil
 }
 
-// Neardup returns the value of the operator neardup for record i. It returns false if the record has no value, or if the result has no
-// such operator.
+// Neardup returns the value of the operator neardup for record i. It returns false if the record has no value, or if the result doesn't
+// have this operator.
 func (r *Result) Neardup(i int) (value client.Neardup, ok bool) {
 	of, bands, also := r.Column("neardup.duplicate_of"), r.Column("neardup.bands"), r.Column("neardup.also")
 	if of == nil || bands == nil || also == nil || !isPosition(of.Type) || also.Type.ID() != arrow.LIST || len(bands.Value(i)) != 1 {

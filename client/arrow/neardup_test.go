@@ -12,7 +12,7 @@ import (
 	"millrace/internal/record"
 )
 
-// verdicts returns a result of neardup, as the worker encodes it: a record without duplicates, one that failed, and a duplicate.
+// verdicts returns a result of neardup, as the worker encodes it. It has a record without duplicates, a failed record and a duplicate.
 func verdicts() []byte {
 	column := arrowipc.Column{Name: "neardup", Spec: "neardup?bands=20", Kind: arrowipc.Struct, Width: 24, Fields: []arrowipc.Field{
 		{Name: "duplicate_of", Type: arrowipc.PositionType}, {Name: "bands", Type: arrowipc.Uint32Type, At: 16},
@@ -45,7 +45,7 @@ func TestNeardup(t *testing.T) {
 		t.Errorf("a record without duplicates is %+v, %t", got, ok)
 	}
 	if got, ok := r.Neardup(1); ok {
-		t.Errorf("a record that failed is %+v", got)
+		t.Errorf("the failed record is %+v", got)
 	}
 	if got, ok := r.Neardup(2); !ok || !reflect.DeepEqual(got, want) {
 		t.Errorf("a duplicate is %+v, %t, want %+v", got, ok, want)

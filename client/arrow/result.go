@@ -109,8 +109,8 @@ func (r *Result) Len() int { return len(r.Bytes) }
 // OK reports whether record i was processed.
 func (r *Result) OK(i int) bool { return r.Statuses[i] == client.OK.String() }
 
-// Column returns the column of an operator, given its name or spec, or of a field, given a name such as "entropy.peak". If several
-// columns match, it returns the first one with uint32 numbers, or else the first one. It returns nil if no column matches.
+// Column returns the column with the given name. name is an operator's name or spec, or a field's full name, such as "entropy.peak". If
+// several columns match, Column prefers the first column with uint32 numbers. It returns nil if no column matches.
 func (r *Result) Column(name string) (found *Column) {
 	for i := range r.Columns {
 		if c := &r.Columns[i]; !c.is(name) {
@@ -124,8 +124,8 @@ func (r *Result) Column(name string) (found *Column) {
 	return found
 }
 
-// AppendUint32s appends the numbers of record i in the columns of an operator, given its name or spec. It appends to dst and returns the
-// extended slice. It appends nothing if the record has no values.
+// AppendUint32s appends the numbers of record i to dst and returns the extended slice. The numbers are from all columns of the operator
+// with the given name or spec. AppendUint32s appends nothing if the record has no values.
 func (r *Result) AppendUint32s(dst []uint32, operator string, i int) []uint32 {
 	for k := range r.Columns {
 		if c := &r.Columns[k]; c.Name == operator || c.Spec == operator {
@@ -135,8 +135,8 @@ func (r *Result) AppendUint32s(dst []uint32, operator string, i int) []uint32 {
 	return dst
 }
 
-// ByteStrings returns the byte strings of an operator, given its name or spec, or of a field, given a name such as "echo.text". It
-// returns nil if no column of byte strings matches.
+// ByteStrings returns the byte strings of an operator or a field. name is an operator's name or spec, or a field's full name, such as
+// "echo.text". ByteStrings returns nil if no column of byte strings matches.
 func (r *Result) ByteStrings(name string) *Texts {
 	for i := range r.Texts {
 		if t := &r.Texts[i]; (*Column)(t).is(name) {
@@ -151,9 +151,9 @@ func (c *Column) is(name string) bool {
 	return c.Name == name || c.Spec == name || c.Field != "" && c.Name+"."+c.Field == name
 }
 
-// Decode decodes an Arrow result. The returned Result doesn't refer to body. An empty body is the result of a message that is one record if
-// a filter left the record out. Decode refuses an annotated result, which has HeaderAnnotation, because it has the columns of its input.
-// Even for an invalid body, Decode allocates only a few times the body's length.
+// Decode decodes an Arrow result. The returned Result doesn't refer to body. An empty body is the result of a single record that a filter
+// left out. Decode refuses annotated results (see HeaderAnnotation), because they have the columns of their input. Even for an invalid
+// body, Decode allocates only a few times the body's length.
 func Decode(body []byte) (result *Result, err error) {
 	defer func() {
 		if fault := recover(); fault != nil { // the library panics on some invalid streams
@@ -263,7 +263,7 @@ func (c *Column) measure() error {
 			return nil
 		}
 	}
-	return fmt.Errorf("column %q is %v: a result has none of it", c.Name, c.Type)
+	return fmt.Errorf("column %q is %v: no result has this type", c.Name, c.Type)
 }
 
 // append appends the rows of a batch. The number of rows is the number of values in the first column, not a declared number.

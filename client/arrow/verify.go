@@ -96,10 +96,10 @@ func verifyFields(parent table, number, levels int, left *int) error {
 	for i := range n {
 		field := tableAt(parent.Bytes, first+flatbuffers.UOffsetT(4*i))
 		if _, ok := field.field(fieldDictionary); ok {
-			return errors.New("a column has a dictionary: a result has none")
+			return errors.New("a column has a dictionary: no result has one")
 		}
 		if kind := field.GetByteSlot(slot(fieldType), 0); fieldTypes>>kind&1 == 0 {
-			return fmt.Errorf("a column has type %d: a result has none of it", kind)
+			return fmt.Errorf("a column has type %d: no result has this type", kind)
 		}
 		if err := errors.Join(field.count(fieldMetadata, 4, left), verifyFields(field, fieldChildren, levels-1, left)); err != nil {
 			return err

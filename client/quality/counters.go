@@ -19,7 +19,7 @@ type Counter int
 // aren't spaces. A piece is the text between two newlines (U+000A). A line is a piece with a character that isn't a space. A paragraph is
 // the text between two pairs of newlines, as in Python's split("\n\n"), and may be empty.
 //
-// A line or paragraph is repeated if an equal one comes before it.
+// A line or paragraph is repeated if an equal line or paragraph comes before it.
 const (
 	Chars       Counter = iota // characters
 	Newlines                   // U+000A
@@ -55,20 +55,20 @@ const (
 	AlphaWords // words with a character that has the property Alphabetic of Unicode 17
 
 	RepeatedLines          // repeated lines
-	RepeatedLineChars      // their characters
+	RepeatedLineChars      // characters of repeated lines
 	RepeatedParagraphs     // repeated paragraphs
-	RepeatedParagraphChars // their characters
+	RepeatedParagraphChars // characters of repeated paragraphs
 
 	GrParagraphs             // parts of the text without outer spaces, between runs of two or more newlines
 	GrRepeatedParagraphs     // repeated parts of GrParagraphs
-	GrRepeatedParagraphChars // their characters
+	GrRepeatedParagraphChars // characters of these repeated parts
 	GrLines                  // parts of the text between runs of newlines; the first and the last may be empty
 	GrRepeatedLines          // repeated parts of GrLines
-	GrRepeatedLineChars      // their characters
+	GrRepeatedLineChars      // characters of these repeated parts
 
 	// The operator counts these only with the parameter ngrams=true. An n-gram is a sequence of n words. It is a duplicate if an earlier
-	// one is equal. For each duplicate, the counter adds the characters of its words that belong to no earlier duplicate. It also adds one
-	// for each of these words, but at most n-1.
+	// n-gram is equal. For each duplicate, the counter adds the characters of its words that belong to no earlier duplicate. It also adds
+	// one for each of these words, but at most n-1.
 	Duplicate5GramChars
 	Duplicate6GramChars
 	Duplicate7GramChars
@@ -100,8 +100,8 @@ func (c Counter) String() string {
 	return fmt.Sprintf("Counter(%d)", int(c))
 }
 
-// Counters are the counters of one record: all NumCounters, or those before Duplicate5GramChars without ngrams=true. A value of a binary
-// result has them in little-endian order.
+// Counters holds the counters of one record. It has all NumCounters counters, or only the counters before Duplicate5GramChars without
+// ngrams=true. A value of a binary result contains them in little-endian order.
 type Counters []uint32
 
 // HasNGrams reports whether the operator counted duplicate n-grams.

@@ -13,11 +13,12 @@ type Filter struct {
 	Numerator   Sum
 	Denominator Sum // 1 if nil
 
-	// IsOneIfEmpty makes the score 1 if Denominator is 0. Otherwise, the filter raises an exception.
+	// IsOneIfEmpty makes the score 1 if Denominator is 0. If it isn't set, the filter raises an exception for a
+	// Denominator of 0.
 	IsOneIfEmpty bool
 
-	Requires Sum    // the filter raises an exception if this is 0, unless it is nil
-	OneIf    Sum    // the score is 1 if this isn't 0
+	Requires Sum    // the filter raises an exception if this sum is 0; nil means no requirement
+	OneIf    Sum    // the score is 1 if this sum isn't 0
 	MinWords uint32 // the score is 1 if the text has fewer words
 	Cap      uint32 // the greatest score, or 0 for no limit
 
@@ -106,7 +107,7 @@ func (o Outcome) String() string {
 	return fmt.Sprintf("Outcome(%d)", uint8(o))
 }
 
-// Score returns the filter's score, which is exactly the one that the original filter computes in Python. ok is false if the filter raises
+// Score returns the filter's score. It is exactly the score that the original filter computes in Python. ok is false if the filter raises
 // an exception, is missing, or needs counters that c doesn't have.
 func (f *Filter) Score(c Counters) (score float64, ok bool) {
 	switch {
@@ -148,8 +149,8 @@ func (f *Filter) Decide(c Counters) Outcome {
 	return Drop
 }
 
-// Decide returns what filters, one after the other, do with a text: Keep, or the outcome of the first filter that drops the text or raises
-// an exception, and that filter. It passes over filters whose outcome is Unknown.
+// Decide applies filters in order. It returns Drop or Raises with the first filter that has this outcome, or else Keep and nil. It skips
+// filters whose outcome is Unknown.
 func Decide(filters []Filter, c Counters) (Outcome, *Filter) {
 	for i := range filters {
 		if o := filters[i].Decide(c); o == Drop || o == Raises {

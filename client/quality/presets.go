@@ -17,7 +17,7 @@ func of(c Counter) Sum { return Sum{{1, c}} }
 // less returns the difference of two counters.
 func less(a, b Counter) Sum { return Sum{{1, a}, {-1, b}} }
 
-// paragraphChars is the number of characters of paragraphs: each cut between paragraphs takes two newlines.
+// paragraphChars is the number of characters of paragraphs. Each cut between two paragraphs removes two newlines.
 var paragraphChars = Sum{{1, Chars}, {-2, Paragraphs}, {2, One}}
 
 // duplicates returns Curator's filter of duplicate n-grams.
@@ -66,8 +66,8 @@ func CuratorEnglish() []Filter {
 // PornographicUrls returns a filter of Curator that isn't in its pipeline for English.
 func PornographicUrls() Filter { return Filter{Name: "PornographicUrlsFilter", OneIf: of(PornURLs)} }
 
-// Datatrove returns the conditions of datatrove's filters that need no tokenizer. A name is a class, followed by the condition if the class
-// has several. Apart from C4ParagraphFilter, no class has all its conditions here.
+// Datatrove returns the conditions of datatrove's filters that need no tokenizer. A filter's name is a class of datatrove. If the class has
+// several conditions, the condition follows. Apart from C4ParagraphFilter, no class has all of its conditions here.
 func Datatrove() []Filter {
 	return []Filter{
 		{Name: "GopherQualityFilter.bullets", Numerator: of(DtBulletLines), Denominator: of(DtLines), Max: 0.9},

@@ -59,7 +59,7 @@ func TestFiltersDecideAsCurator(t *testing.T) {
 		}
 	}
 	if compared != 22*26 {
-		t.Errorf("%d scores compared, want those of 26 filters and 22 texts", compared)
+		t.Errorf("%d scores compared, want the scores of 26 filters and 22 texts", compared)
 	}
 }
 
@@ -92,7 +92,7 @@ func TestConditionsDecideAsDatatrove(t *testing.T) {
 				if !isEmpty || !strings.Contains(key, "FineWeb") {
 					t.Fatalf("%s: no score of %s", name, key)
 				}
-				continue // FineWeb doesn't get to its other conditions
+				continue // FineWeb doesn't reach its other conditions
 			}
 			outcome := map[string]quality.Outcome{"true": quality.Drop, "false": quality.Keep, "null": quality.Raises}[string(want.Drop)]
 			compareScore(t, name, f, text.Counters, want.Value, outcome)

@@ -155,7 +155,7 @@ func TestAnswerWhatCommitMarkersCost(t *testing.T) {
 		}
 		batches := float64(f.batches)
 		if float64(f.markers) != said[0]*batches {
-			t.Errorf("%s: %d commit markers for %d batches, and the page says %v for each", row, f.markers, f.batches, said[0])
+			t.Errorf("%s: %d commit markers for %d batches, but the page says %v per batch", row, f.markers, f.batches, said[0])
 		}
 		near(t, row+": bytes for each batch", float64(f.markerBytes)/batches, said[1])
 		near(t, row+": bytes for each result", (float64(f.resultBytes)-float64(plain.resultBytes))/inputs, said[2])
@@ -168,7 +168,7 @@ func TestAnswerWhatCommitMarkersCost(t *testing.T) {
 func near(t *testing.T, what string, measured, said float64) {
 	t.Helper()
 	if measured < 0.9*said || measured > 1.1*said {
-		t.Errorf("%s: the page says %v, and it is %.1f", what, said, measured)
+		t.Errorf("%s: the page says %v, but the measured value is %.1f", what, said, measured)
 	}
 }
 

@@ -36,7 +36,7 @@ type app struct {
 	extra      telemetry.Observer // additional observer for a command; nil for none
 	observers  telemetry.Observers
 	adjust     func(*ingest.Options) // changes the options before they are used; nil for none
-	copies     bool                  // copy batches on the CPU device too, to show how a pipeline works
+	copies     bool                  // whether the CPU device also copies batches, to show how a pipeline works
 	devices    []device.Device
 	pipes      []*streams.Pipeline // pipes[i] runs on devices[i]
 	lossLogged []<-chan struct{}   // lossLogged[i] is closed when pipes[i] has ended and the loss of its device, if any, is logged

@@ -89,7 +89,7 @@ func TestAWaitEnds(t *testing.T) {
 			t.Errorf("the end of the context: %v after %v, want it at once", err, time.Since(began))
 		}
 		if n := len(log.take()); n < 60 || n > 61 {
-			t.Errorf("%d lines in an hour, want one a minute", n)
+			t.Errorf("%d lines in an hour, want one per minute", n)
 		}
 	})
 }

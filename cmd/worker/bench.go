@@ -106,7 +106,7 @@ func (b *benchFlags) options() (bench.Options, error) {
 	nats := broker.New(broker.Options{}).Suite()
 	o.Suites = []bench.Suite{nats}
 	if !embedded.Included && b.server == "" && o.Measures(nats.Name) {
-		errs = append(errs, fmt.Errorf("%w: name a running one with --server, or name the groups to measure without %s", embedded.ErrLeftOut, nats.Name))
+		errs = append(errs, fmt.Errorf("%w: name a running server with --server, or name the groups to measure without %s", embedded.ErrLeftOut, nats.Name))
 	}
 	return o, errors.Join(append(errs, o.Check())...)
 }

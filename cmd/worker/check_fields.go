@@ -89,7 +89,7 @@ type fieldSample struct {
 
 	messages, records, without, invalid int
 
-	fault error           // of a message that can't be unpacked
+	fault error           // error of a message that can't be unpacked
 	names map[string]bool // members of the records without the field
 }
 

@@ -7,7 +7,8 @@ import (
 	"millrace/internal/ingest/natstest"
 )
 
-// TestCheckComparesStates changes a setting on which states depend. `worker check` says what the worker then says at its start.
+// TestCheckComparesStates changes a setting that states depend on. `worker check` must then print the same error as the worker's next
+// start.
 func TestCheckComparesStates(t *testing.T) {
 	t.Parallel()
 	s := serve(t)

@@ -30,14 +30,14 @@ func clientWorker(t *testing.T, delivery string, env ...string) (url string) {
 	return s.URL()
 }
 
-// wantOutcomes checks a program's output for the payloads "first", "second" and one that is too large.
+// wantOutcomes checks a program's output for the payloads "first" and "second" and for a payload that is too large.
 func wantOutcomes(t *testing.T, out []byte) {
 	t.Helper()
 	want := `input 1 of INGEST: result {"bytes":5,"crc32c":"8a3ea150"}
 input 2 of INGEST: result {"bytes":6,"crc32c":"7afd9428"}
 input 3 of INGEST: dead letter, too_large: `
 	if rest, ok := strings.CutPrefix(string(out), want); !ok || strings.Count(rest, "\n") != 1 {
-		t.Errorf("it printed %q, want %q and an error", out, want)
+		t.Errorf("the program printed %q, want %q and an error", out, want)
 	}
 }
 
@@ -152,7 +152,7 @@ func wantDocuments(t *testing.T, out []byte) {
 input 2 of INGEST: nothing is left; filtered records: 1
 `
 	if string(out) != want {
-		t.Errorf("it printed %q, want %q", out, want)
+		t.Errorf("the program printed %q, want %q", out, want)
 	}
 }
 
@@ -166,14 +166,14 @@ func TestTheJavaScriptClientReadsDocuments(t *testing.T) {
 	wantDocuments(t, out)
 }
 
-// TestClientsNameResultsWithoutText has results in Arrow, which the programs can't print.
+// TestClientsNameResultsWithoutText publishes results in Arrow, which the programs can't print.
 func TestClientsNameResultsWithoutText(t *testing.T) {
 	t.Parallel()
 	want := regexp.MustCompile(`^input 1 of INGEST: result of \d+ bytes, application/vnd\.apache\.arrow\.stream\n$`)
 	check := func(t *testing.T, out []byte) {
 		t.Helper()
 		if !want.Match(out) {
-			t.Errorf("it printed %q, want %v", out, want)
+			t.Errorf("the program printed %q, want %v", out, want)
 		}
 	}
 	run := func(t *testing.T, program ...string) {

@@ -143,7 +143,7 @@ func (f *demoFlags) deduplicate() {
 // inputs.
 func checkStateful(cfg *config.Config) error {
 	if operator.HasState(cfg.ParsedOperators()) && cfg.Partitions != 1 {
-		return usageError{fmt.Errorf("demo: it checks %s in the order of the inputs: set MILLRACE_PARTITIONS=1", cfg.Operators)}
+		return usageError{fmt.Errorf("demo: the checker of %s reads results in the order of the inputs: set MILLRACE_PARTITIONS=1", cfg.Operators)}
 	}
 	return nil
 }
@@ -199,7 +199,7 @@ func demoConfig() (*config.Config, error) {
 		return nil, err
 	}
 	if err := userops.CheckReferences(cfg.ParsedOperators()); err != nil {
-		return nil, usageError{fmt.Errorf("demo: it compares every result with that of the CPU: %w", err)}
+		return nil, usageError{fmt.Errorf("demo: the demo compares every result with the CPU's result: %w", err)}
 	}
 	if !cfg.IsSet("MILLRACE_LOG_LEVEL") {
 		cfg.LogLevel = slog.LevelWarn // the demo prints the important facts itself

@@ -50,7 +50,7 @@ func TestInterruptedDemoSaysSo(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !p.ended() {
-		t.Fatal("it did not end")
+		t.Fatal("the demo did not end")
 	}
 	if code := p.cmd.ProcessState.ExitCode(); code != exitFailed {
 		t.Errorf("exit status %d, want %d", code, exitFailed)
@@ -65,7 +65,7 @@ func TestInterruptedDemoSaysSo(t *testing.T) {
 	}
 	for _, untrue := range []string{"not every payload came back", "until all results were stored", "payloads a second"} {
 		if strings.Contains(p.text(), untrue) {
-			t.Errorf("it says %q", untrue)
+			t.Errorf("the output contains %q", untrue)
 		}
 	}
 }

@@ -26,11 +26,11 @@ import (
 func openDevicesOr(cfg *config.Config, log *slog.Logger, openHost func(*config.Config) (device.Device, error)) (
 	devices []device.Device, fellBack bool, err error) {
 	return openDevicesReporting(cfg, log, openHost, func(err error) {
-		log.Warn("A GPU IS LEFT OUT (name those to use in MILLRACE_DEVICES)", "reason", err)
+		log.Warn("A GPU IS LEFT OUT (name the GPUs to use in MILLRACE_DEVICES)", "reason", err)
 	})
 }
 
-// openDevicesReporting is like openDevicesOr, but calls leftOut for each GPU that it omits.
+// openDevicesReporting does the same as openDevicesOr, but calls leftOut for each GPU that it omits.
 func openDevicesReporting(cfg *config.Config, log *slog.Logger, openHost func(*config.Config) (device.Device, error), leftOut func(error)) (
 	devices []device.Device, fellBack bool, err error) {
 	if cfg.Device != "host" {

@@ -39,7 +39,7 @@ func TestTheGoExampleOfFrames(t *testing.T) {
 		want += fmt.Sprintf("record %d: %d bytes, crc32c %q\n", i, len(r), fmt.Sprintf("%08x", crc32.Checksum([]byte(r), crc32.MakeTable(crc32.Castagnoli))))
 	}
 	if err != nil || string(out) != want {
-		t.Errorf("it printed %q (%v), want %q", out, err, want)
+		t.Errorf("the program printed %q (%v), want %q", out, err, want)
 	}
 }
 
@@ -94,7 +94,7 @@ func TestPythonFramesAreSplitIntoTheirRecords(t *testing.T) {
 	}
 }
 
-// resultBodies maps bodies of results, among them the examples of docs/results.md, to what results.py and results.js print of them.
+// resultBodies maps bodies of results to the output of results.py and results.js. It includes the examples of docs/results.md.
 func resultBodies(t *testing.T) map[string][]byte {
 	t.Helper()
 	ops, err := operator.ParseList("crc32c,minhash?k=4&hashes=2&seed=42")
@@ -117,7 +117,7 @@ func resultBodies(t *testing.T) map[string][]byte {
 	}
 }
 
-// verdictBodies maps bodies of results with values of neardup to what results.py and results.js print of them.
+// verdictBodies maps bodies of results of neardup to the output of results.py and results.js.
 func verdictBodies(t *testing.T) map[string][]byte {
 	t.Helper()
 	ops, err := operator.ParseList("neardup,crc32c")
@@ -161,7 +161,7 @@ func wantPrinted(t *testing.T, run func(body []byte) []byte) {
 	for _, bodies := range []map[string][]byte{resultBodies(t), verdictBodies(t)} {
 		for want, body := range bodies {
 			if got := strings.TrimSpace(string(run(body))); got != want {
-				t.Errorf("it printed %s, want %s", got, want)
+				t.Errorf("the program printed %s, want %s", got, want)
 			}
 		}
 	}
@@ -174,7 +174,7 @@ func TestPythonReadsResults(t *testing.T) {
 	document := []byte(`{"id":1,"millrace":{"record":7,"bytes":9,"crc32c":"e3069283"}}` + "\n")
 	want := `[[{"id":1},{"record":7,"bytes":9,"crc32c":"e3069283"}]]`
 	if got := strings.TrimSpace(string(python(t, document, "results.py", "millrace"))); got != want {
-		t.Errorf("of a document, it printed %s, want %s", got, want)
+		t.Errorf("for a document, the program printed %s, want %s", got, want)
 	}
 }
 
@@ -198,7 +198,7 @@ func TestPythonContentTypesSelectTheirFramings(t *testing.T) {
 	out := python(t, nil, "-c", "import frames\nfor framing, name in frames.CONTENT_TYPES.items(): print(framing, name)")
 	rows := strings.Split(strings.TrimSpace(string(out)), "\n")
 	if len(rows) != 4 {
-		t.Errorf("%d content types, want those of 4 framings: %q", len(rows), out)
+		t.Errorf("%d content types, want the types of 4 framings: %q", len(rows), out)
 	}
 	for _, row := range rows {
 		if framing, name, _ := strings.Cut(row, " "); frame.FramingOf(name).String() != framing {

@@ -63,7 +63,7 @@ func TestTheCommandsThatAWorkerPrints(t *testing.T) {
 	line := make([]byte, 200)
 	n, err := r.Read(line)
 	if want := `{"stream":"INGEST","sequence":1,"subject":"a.send.send","result":{"bytes":10,"crc32c":"0e48cab8"}}` + "\n"; string(line[:n]) != want {
-		t.Errorf("it prints %q (%v), want %q", line[:n], err, want)
+		t.Errorf("the command prints %q (%v), want %q", line[:n], err, want)
 	}
 	interrupt()
 	if err := results.Wait(); results.ProcessState.ExitCode() != exitDone {
@@ -213,7 +213,7 @@ func TestBadUsageOfSendAndResults(t *testing.T) {
 	} {
 		r := call(t, env, strings.Fields(c.args)...)
 		if r.want(t, c.code, c.want); r.out != "" {
-			t.Errorf("worker %s prints %q besides", c.args, r.out)
+			t.Errorf("worker %s also prints %q", c.args, r.out)
 		}
 	}
 	for command, flag := range map[string]string{"send": "subject", "results": "subject", "audit": "since"} {

@@ -77,6 +77,6 @@ func TestPackagesWithoutALogUseTheWorkers(t *testing.T) {
 		t.Error(err)
 	}
 	if list := records(t, out.String()); len(list) < 2 || len(list) > 50 {
-		t.Errorf("%d records of %d, want some and few", len(list), 2*n)
+		t.Errorf("%d records of %d, want at least one, and few", len(list), 2*n)
 	}
 }

@@ -21,8 +21,8 @@ import (
 	"millrace/internal/compression"
 )
 
-// textResult returns the JSON result of a record with the given text and the field id, a JSON text that is empty if the record
-// doesn't have the field.
+// textResult returns the JSON result of a record with the given text. id is the JSON text of the field id. It is empty if the record
+// doesn't have that field.
 func textResult(text, id string) string {
 	if id != "" {
 		id = `"id":` + id

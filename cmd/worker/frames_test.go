@@ -86,7 +86,8 @@ func TestCheckReportsTheLimitsOfFrames(t *testing.T) {
 	call(t, append(env, "MILLRACE_FRAME_BYTES=64KiB"), "check").want(t, exitDone, "MILLRACE_FRAME_BYTES is 65536", "raise MILLRACE_FRAME_BYTES to at least")
 }
 
-// TestDemoOfFilteredDocuments runs the demo with JSON documents and a filter, in every form. It checks each document, kept or left out.
+// TestDemoOfFilteredDocuments runs the demo with JSON documents and a filter, in every form. The demo checks both kept documents and
+// documents that the filter leaves out.
 func TestDemoOfFilteredDocuments(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ format, framing, compress string }{

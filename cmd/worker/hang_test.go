@@ -158,7 +158,7 @@ func TestHealthNamesTheDeviceThatHangs(t *testing.T) {
 	live, ready := h.Live(), h.Ready()
 	for _, err := range []error{live, ready} {
 		if err == nil || !strings.Contains(err.Error(), "sim-0: device sim-0: operator crc32c: await batch: device lost") || strings.Contains(err.Error(), "sim-1") {
-			t.Errorf("health says %v, want the device that hangs and not the other", err)
+			t.Errorf("health says %v, want only the hanging device", err)
 		}
 	}
 	if err := pipes[1].Close(); err != nil {
@@ -178,7 +178,7 @@ func TestClosingIsBounded(t *testing.T) {
 		began := time.Now()
 		err := a.closeAll(time.Second, time.Minute)
 		if took := time.Since(began); took != time.Second {
-			t.Errorf("closing took %v, want the second that devices have", took)
+			t.Errorf("closing took %v, want 1s, the limit for devices", took)
 		}
 		if !errors.Is(err, device.ErrLost) || !strings.Contains(err.Error(), "a failure") || exitCode(err) != exitLost {
 			t.Errorf("closing: %v, want both failures", err)
@@ -203,7 +203,7 @@ func TestOverdue(t *testing.T) {
 			time.Sleep(time.Hour) //nolint:forbidigo // the clock of a synctest bubble is virtual
 			select {
 			case <-over:
-				t.Fatal("it is overdue before it is told to stop")
+				t.Fatal("the worker is overdue before a stop signal")
 			default:
 			}
 			if lost {

@@ -13,7 +13,7 @@ import (
 func needsLinker(t *testing.T) {
 	t.Helper()
 	if os.Getenv("MILLRACE_TEST_NOEMBEDDED") == "" {
-		t.Skip("SKIPPED: it links a worker without a NATS server: MILLRACE_TEST_NOEMBEDDED=1 go test -run WithoutEmbedded ./cmd/worker")
+		t.Skip("SKIPPED: this test links a worker without a NATS server: MILLRACE_TEST_NOEMBEDDED=1 go test -run WithoutEmbedded ./cmd/worker")
 	}
 }
 

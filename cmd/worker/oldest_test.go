@@ -20,7 +20,7 @@ import (
 // an older one.
 func TestOldestServers(t *testing.T) {
 	if os.Getenv("MILLRACE_TEST_OLDEST") == "" {
-		t.Skip("SKIPPED: it installs old servers: .ci/run oldest")
+		t.Skip("SKIPPED: this test installs old servers: .ci/run oldest")
 	}
 	t.Parallel()
 	t.Run("shared", func(t *testing.T) {

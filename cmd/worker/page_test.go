@@ -155,7 +155,7 @@ func TestPageOfAnIdleWorker(t *testing.T) {
 	b.await("it explains that there is no batch", `document.getElementById("empty").checkVisibility() && document.getElementById("state-text").textContent === "Waiting for the first batch"`)
 	version := strings.Fields(strings.NewReplacer("millrace", "", "commit", "", "unknown", "").Replace(strings.Join(strings.Split(call(t, nil, "version").out, "\n")[2:4], " ")))
 	if got := strings.Fields(value[string](b, `document.querySelector(".build").textContent`)); !slices.Equal(got, version) {
-		t.Errorf("the page is of %q, and worker version says %q", got, version)
+		t.Errorf("the page shows %q, but worker version prints %q", got, version)
 	}
 	if _, err := client(t, s).Publish(context.Background(), "ingest.test", []byte("payload")); err != nil {
 		t.Fatal(err)

@@ -93,7 +93,7 @@ func runRetry(ctx context.Context, f *retryFlags) error {
 	case err != nil:
 		return fmt.Errorf("retry: %w", err)
 	case report.Others > 0:
-		return fmt.Errorf("retry: another run has %d dead letters: run it again when that one has ended", report.Others)
+		return fmt.Errorf("retry: another run is sending %d dead letters: run this command again when it has ended", report.Others)
 	case report.Refused+report.Failed > 0:
 		return errReported
 	}

@@ -76,10 +76,10 @@ func TestRetryAfterTheCauseIsRemoved(t *testing.T) {
 			dry.want(t, exitDone, "would send 5 dead letters again to stream INGEST", "invalid_encoding 1, operator_error 2, too_large 2",
 				"would send dead letter ", "input 2 of INGEST, record 1, ingest.frame.large, too_large, 68.4 KiB", "input 1 of INGEST, ingest.large, too_large, 87.9 KiB")
 			if streamMessages(t, r.js, "INGEST") != 0 {
-				t.Error("a dry run has sent something")
+				t.Error("a dry run sent a message")
 			}
 			if _, err := r.stream(deadStream).Consumer(t.Context(), "millrace-retry"); err == nil {
-				t.Error("a dry run has made the consumer that remembers what was sent")
+				t.Error("a dry run created the consumer that tracks sent dead letters")
 			}
 
 			call(t, r.env, "retry", "--reason", "too_large").want(t, exitDone, "sent 2 dead letters again", "(too_large 2)", "left 3 dead letters that the flags don't select (invalid_encoding 1, operator_error 2)")

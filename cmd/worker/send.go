@@ -123,7 +123,7 @@ func printSent(r *cliclient.Report, stream, subject string) error {
 	}
 	switch {
 	case errors.Is(r.Err, context.Canceled):
-		return errors.New("send: interrupted: what follows was not sent")
+		return errors.New("send: interrupted: the remaining payloads were not sent")
 	case r.Err != nil:
 		return fmt.Errorf("send: %w", r.Err)
 	case r.Failed > 0:

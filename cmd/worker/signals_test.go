@@ -74,10 +74,10 @@ func TestClosedTerminalDrains(t *testing.T) {
 		t.Fatal(err)
 	}
 	if status := w.signal(t, syscall.SIGHUP); status.ExitStatus() != 0 {
-		t.Errorf("it ended with status %v (signal %v), want 0", status.ExitStatus(), status.Signal())
+		t.Errorf("the worker ended with status %v (signal %v), want 0", status.ExitStatus(), status.Signal())
 	}
 	results := streamMessages(t, js, "RESULTS")
-	natstest.Until(t, "the inputs of all results are settled, and no others", func() bool { // the server processes acknowledgements asynchronously
+	natstest.Until(t, "exactly the inputs of all results are settled", func() bool { // the server processes acknowledgements asynchronously
 		c, err := js.Consumer(t.Context(), "INGEST", "millrace")
 		if err != nil {
 			t.Fatal(err)
@@ -109,7 +109,7 @@ func TestNohupKeepsTheWorkerRunning(t *testing.T) {
 	}
 	awaitResults(t, js, 1)
 	if status := w.signal(t, syscall.SIGTERM); status.ExitStatus() != 0 {
-		t.Errorf("it ended with %v (signal %v), want status 0", status.ExitStatus(), status.Signal())
+		t.Errorf("the worker ended with %v (signal %v), want status 0", status.ExitStatus(), status.Signal())
 	}
 }
 
@@ -126,10 +126,10 @@ func TestDemoAndBenchEndOnSIGHUP(t *testing.T) {
 			w := startPiped(t, nil, c.args)
 			w.await(t, c.begun)
 			if status := w.signal(t, syscall.SIGHUP); status.Signaled() || status.ExitStatus() != 1 {
-				t.Errorf("it ended with %v (signal %v), want status 1", status.ExitStatus(), status.Signal())
+				t.Errorf("the command ended with %v (signal %v), want status 1", status.ExitStatus(), status.Signal())
 			}
 			if left, err := os.ReadDir(w.temp); err != nil || len(left) > 0 {
-				t.Errorf("it left %v (%v)", left, err)
+				t.Errorf("the command left %v (%v)", left, err)
 			}
 		})
 	}

@@ -46,7 +46,7 @@ func stateSettings(cfg *config.Config, budget *memory.Process, devices []device.
 	return s, budget.AdmitPinnedStates(states * partition.Pinned)
 }
 
-// stateOptions returns the settings of the states of a stateful operator, as they are configured. It returns nil without such an operator.
+// stateOptions returns the configured settings for the states of a stateful operator. It returns nil without such an operator.
 func stateOptions(cfg *config.Config) *lease.StateOptions {
 	if cfg.Stateful() == nil {
 		return nil
@@ -54,8 +54,8 @@ func stateOptions(cfg *config.Config) *lease.StateOptions {
 	return &lease.StateOptions{Operator: cfg.Stateful(), Records: cfg.State.Records, Bytes: int64(cfg.State.Bytes), Begin: cfg.State.Lost == "begin", Standby: cfg.State.Standby}
 }
 
-// partitionState returns the memory of the state of one partition on the device that needs the most. It is zero without a stateful operator, or
-// if the size is unknown.
+// partitionState returns the memory of one partition's state on the device that needs the most memory. It is zero without a stateful
+// operator, or if the size is unknown.
 func partitionState(cfg *config.Config, devices []device.Device) (most device.StateMemory) {
 	op := cfg.Stateful()
 	if op == nil {

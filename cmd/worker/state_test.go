@@ -48,7 +48,8 @@ func statefulConfig(t *testing.T, env map[string]string) *config.Config {
 	return cfg
 }
 
-// sizedDevice is a device with states of one byte per record, and on a GPU, a mebibyte of pinned memory.
+// sizedDevice is a device whose states have one byte per record. On a GPU, a state also has a mebibyte of pinned
+// memory.
 type sizedDevice struct {
 	device.Device
 	info device.Info
@@ -101,7 +102,7 @@ func TestMemoryOfStatesIsHalf(t *testing.T) {
 	}
 }
 
-// TestPinnedMemoryOfStatesIsReserved shows a worker with room for the states of 3 of 4 partitions on each of two GPUs, or of 1.
+// TestPinnedMemoryOfStatesIsReserved checks a worker with 4 partitions and two GPUs. Each GPU has space for 3 states or for 1.
 func TestPinnedMemoryOfStatesIsReserved(t *testing.T) {
 	cfg := statefulConfig(t, map[string]string{"STATE_RECORDS": "1000", "PARTITIONS": "4"})
 	for _, c := range []struct{ memory, states int64 }{{6000, 4}, {2000, 2}} {
@@ -120,7 +121,7 @@ func TestTooLargeStatesAreAUsageError(t *testing.T) {
 	}
 }
 
-// TestCheckComparesStatesWithMemory runs check without a server, and with one whose result stream was made without states.
+// TestCheckComparesStatesWithMemory runs check without a server, and with a server whose result stream was created without states.
 func TestCheckComparesStatesWithMemory(t *testing.T) {
 	t.Parallel()
 	env := []string{"MILLRACE_OPERATORS=neardup", "MILLRACE_DELIVERY=exclusive", "MILLRACE_MEMORY_LIMIT=4GiB", "MILLRACE_DATA_DIR=."}
@@ -136,8 +137,8 @@ func TestCheckComparesStatesWithMemory(t *testing.T) {
 		"and the state of operator neardup needs exactly once", "ok       states of operator neardup")
 }
 
-// TestPermissionsOfStates runs two workers, one after the other, with the documented permissions and the one to purge results. The second
-// one reads the logs of the first one.
+// TestPermissionsOfStates runs two workers, one after the other. They have the documented permissions and the permission to purge results.
+// The second worker reads the logs of the first worker.
 func TestPermissionsOfStates(t *testing.T) {
 	t.Parallel()
 	const trim = `"$JS.API.CONSUMER.LIST.INGEST", "$JS.API.STREAM.PURGE.INGEST"`

@@ -21,7 +21,7 @@ func onTerminal(t *testing.T, columns int, env []string, args ...string) (code i
 	programs(t)
 	ours, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
 	if err != nil {
-		t.Skipf("SKIPPED: THIS MACHINE GIVES NO TERMINALS: %v", err)
+		t.Skipf("SKIPPED: THIS MACHINE HAS NO PSEUDOTERMINALS: %v", err)
 	}
 	defer func() { _ = ours.Close() }() // everything is read
 	number, err := unix.IoctlGetInt(int(ours.Fd()), unix.TIOCGPTN)

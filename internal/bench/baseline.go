@@ -93,14 +93,14 @@ func (p *program) close() error {
 	return nil
 }
 
-// answer is one JSON object from the program. `yardstick --help` explains the keys. An answer has only the figures of
-// its request.
+// answer is one JSON object from the program. `yardstick --help` explains the keys. An answer has only the figures that
+// the request asks for.
 type answer struct {
 	Error   string  // reason why the program can't do the work
 	Seconds float64 // seconds per batch
 	Median  float64 // seconds
 
-	In, Out float64 // bytes per second, like the next two
+	In, Out float64 // bytes per second, as are BothIn and BothOut
 	BothIn  float64 `json:"both_in"`
 	BothOut float64 `json:"both_out"`
 

@@ -148,7 +148,7 @@ func TestAskOnceARound(t *testing.T) {
 	}
 	for _, b := range []*baseline{in.baseline, out.baseline} {
 		if !slices.Equal(b.seconds, []float64{1, 2}) || b.err != nil {
-			t.Errorf("the figures are of the answers %v, error %v, want 1 and 2", b.seconds, b.err)
+			t.Errorf("the figures come from answers %v, error %v, want 1 and 2", b.seconds, b.err)
 		}
 	}
 	if err := s.program.close(); err != nil {

@@ -115,7 +115,7 @@ func (c *copyWork) run(_ context.Context, n int) (time.Duration, error) {
 // finish implements work. It checks the bytes of the last copy in each direction.
 func (c *copyWork) finish(*Case) error {
 	if c.out && !bytes.Equal(c.to[c.last].Bytes(), c.from[0].Bytes()) {
-		return errWrong{fmt.Errorf("WRONG RESULT: %d bytes copied out differ from those on the device", c.bytes)}
+		return errWrong{fmt.Errorf("WRONG RESULT: %d bytes copied out differ from the bytes on the device", c.bytes)}
 	}
 	if !c.in {
 		return nil

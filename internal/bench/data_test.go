@@ -23,7 +23,8 @@ func TestRandomDependsOnlyOnTheSeed(t *testing.T) {
 	}
 }
 
-// TestPiecesAreThoseOfTheWhole also checks that the content of a slot changes if and only if the seed changes.
+// TestPiecesAreThoseOfTheWhole checks the pieces of a divided batch. The content of a slot must change if and only if
+// the seed changes.
 func TestPiecesAreThoseOfTheWhole(t *testing.T) {
 	whole, quarter := newWords(mix{}, 4000), newWords(mix{}, 1000)
 	quarter.whole = whole
@@ -32,13 +33,13 @@ func TestPiecesAreThoseOfTheWhole(t *testing.T) {
 		joined = append(joined, quarter.content(slot, 1).memory...)
 	}
 	if !bytes.Equal(joined, whole.content(0, 1).memory) {
-		t.Error("the pieces are not the whole")
+		t.Error("the pieces differ from the whole")
 	}
 	if bytes.Equal(joined, whole.content(0, 2).memory) || bytes.Equal(joined[:1000], quarter.content(0, 2).memory) {
 		t.Error("seeds 1 and 2 give the same bytes")
 	}
 	if !bytes.Equal(joined[:1000], quarter.content(0, 1).memory) {
-		t.Error("seed 1 gives other bytes than before")
+		t.Error("seed 1 gives different bytes the second time")
 	}
 }
 

@@ -56,7 +56,7 @@ func TestSuiteOfAnotherPackageIsMeasuredLikeOurs(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := []string{"hill", "mountain", "hill", "mountain"}; !slices.Equal(measured, want) {
-		t.Errorf("measured were %v, want %v", measured, want)
+		t.Errorf("measured %v, want %v", measured, want)
 	}
 	if len(r.Rows) != 2 || r.Rows[1].Group != "visit" || r.Rows[1].Device != "" {
 		t.Fatalf("the rows are %+v", r.Rows)

@@ -23,7 +23,7 @@ func TestMixByHand(t *testing.T) {
 		t.Errorf("got %x, want %x", got, want)
 	}
 	if got := (mix{}).AppendReference(nil, []byte{1, 2, 3, 4, 5}); !bytes.Equal(got, []byte{1, 2, 3, 4, 5, 0, 0, 0}) {
-		t.Errorf("no rounds over 5 bytes give %x, want them filled up with zeros", got)
+		t.Errorf("no rounds over 5 bytes give %x, want zero padding", got)
 	}
 }
 
@@ -59,9 +59,9 @@ func TestMixRefusesBadBlocksAndTooLittleMemory(t *testing.T) {
 	}
 	k := mixKernel{mix{rounds: 1, scratchFactor: 1}}
 	if err := k.Run(make([]byte, 8), []uint32{0, 8}, make([]byte, 256), make([]byte, 4), serially); err == nil {
-		t.Error("a result of 4 bytes is taken for 8 bytes of rows")
+		t.Error("Run accepts a result of 4 bytes for 8 bytes of rows")
 	}
 	if err := k.Run(make([]byte, 8), []uint32{0, 8}, nil, make([]byte, 8), serially); err == nil {
-		t.Error("no scratch is taken")
+		t.Error("Run accepts missing scratch")
 	}
 }

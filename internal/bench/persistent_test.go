@@ -85,7 +85,7 @@ func TestPersistentKernelEndsWhenIdle(t *testing.T) {
 		t.Error(err)
 	}
 	if err := bound.Run(mailbox[:mailboxHead-1], nil, nil, nil, nil); err == nil {
-		t.Error("a mailbox that is too short for its words is taken")
+		t.Error("a mailbox that is too short for its words is accepted")
 	}
 }
 
@@ -143,7 +143,7 @@ func TestMailboxAllocatesNothing(t *testing.T) {
 	m.stop()
 	ended.Wait()
 	if allocations != 0 {
-		t.Errorf("%v allocations a payload, want none", allocations)
+		t.Errorf("%v allocations per payload, want none", allocations)
 	}
 }
 

@@ -147,7 +147,7 @@ func wantRow(t *testing.T, r *report.Report, e Entry, d device.Device) {
 		case row.Skipped == "" && row.Batch == nil && len(row.Figures) == 0:
 			t.Errorf("%s/%s has no figures", e.Group, e.Name)
 		case row.Batch != nil && (row.Batch.N != 2 || row.Batch.Median <= 0 || row.Batch.Low > row.Batch.High):
-			t.Errorf("%s/%s took %+v a batch over 2 rounds", e.Group, e.Name, *row.Batch)
+			t.Errorf("%s/%s took %+v per batch over 2 rounds", e.Group, e.Name, *row.Batch)
 		}
 	}
 	if !found {
@@ -211,10 +211,10 @@ func TestSeveralDevices(t *testing.T) {
 		}
 	}
 	if !slices.Equal(devices, []string{"host", "sim-1", "all"}) {
-		t.Errorf("the rows are of %v", devices)
+		t.Errorf("the rows have the devices %v", devices)
 	}
 	if !strings.Contains(table.String(), "sim-1") {
-		t.Errorf("the table does not tell devices apart:\n%s", table.String())
+		t.Errorf("the table doesn't distinguish the devices:\n%s", table.String())
 	}
 }
 

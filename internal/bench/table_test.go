@@ -40,14 +40,14 @@ func TestTableShowsWhatRowsHaveToSay(t *testing.T) {
 	}
 	for _, unwanted := range []string{"device", "operator", "compute", "knee"} {
 		if heading := strings.SplitN(text, "\n", 3)[1]; strings.Contains(heading, unwanted) {
-			t.Errorf("the table says %q, and no row has it to tell", unwanted)
+			t.Errorf("the table contains %q, although no row has this figure", unwanted)
 		}
 	}
 	if strings.Contains(text, "before") {
-		t.Error("the table has a row that was printed before")
+		t.Error("the table repeats a row of an earlier table")
 	}
 	if strings.Count(text, "a note") != 1 {
-		t.Error("the note is not there exactly once")
+		t.Error("the table doesn't contain the note exactly once")
 	}
 	if t.Failed() {
 		t.Log(text)
@@ -57,7 +57,7 @@ func TestTableShowsWhatRowsHaveToSay(t *testing.T) {
 		t.Fatal(err)
 	}
 	if strings.Contains(out.String(), "x own serial: speedup") || strings.Contains(out.String(), "a note") {
-		t.Errorf("the second table repeats what the first one says:\n%s", out.String())
+		t.Errorf("the second table repeats text of the first:\n%s", out.String())
 	}
 }
 

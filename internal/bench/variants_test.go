@@ -212,7 +212,7 @@ func TestScratchOfVariantsIsMemory(t *testing.T) {
 			r.ok(r.stream.Fill(m, byte(i+1)))
 			r.ok(r.stream.CopyOut(b, m.Slice(bytes-b.Len(), b.Len())))
 			if used := r.stats().Used; used < int64(bytes) {
-				r.Errorf("%d bytes used with %d handed out", used, bytes)
+				r.Errorf("%d bytes used with %d allocated", used, bytes)
 			}
 			r.ok(r.scratch.Free(r.stream, m))
 			r.ok(r.stream.Synchronize())
@@ -255,7 +255,7 @@ func TestSynchronousFreeWaits(t *testing.T) {
 	r.ok(r.stream.Record(e))
 	r.ok(r.scratch.Free(r.stream, m))
 	if done, err := e.Done(); !done || err != nil {
-		t.Errorf("the memory was freed before the stream was done with it (%v)", err)
+		t.Errorf("the memory was freed before the stream had finished (%v)", err)
 	}
 	r.ok(e.Close())
 }

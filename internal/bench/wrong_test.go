@@ -99,7 +99,7 @@ func TestVariantsAreComparedWhole(t *testing.T) {
 	}
 	other := kernelCase(s, "cluster", 8<<10, same)
 	if err := other.Measure(t.Context(), other, 1); err != nil {
-		t.Errorf("equal results are taken for different ones: %v", err)
+		t.Errorf("equal results were reported as different: %v", err)
 	}
 	same.results[len(same.results)/2] ^= 1
 	if err := other.Measure(t.Context(), other, 1); err == nil || !strings.Contains(err.Error(), "cluster differs from plain") {

@@ -99,7 +99,7 @@ func TestFractions(t *testing.T) {
 	}
 }
 
-// The durations of the schedules are compared with the textbook formula: batches + stages - 1.
+// The test compares the durations of the schedules with the textbook formula: batches + stages - 1.
 func TestPipelineTakesBatchesAndStagesLessOne(t *testing.T) {
 	for _, batches := range []int{1, 2, 3, 4, 5, 17, 100} {
 		c, err := plan.Textbook{Batches: batches, Stages: [3]float64{1, 1, 1}}.Run(context.Background())
@@ -169,7 +169,7 @@ func TestChunksAgreeWithTheModel(t *testing.T) {
 			t.Fatal(err)
 		}
 		if want := 1 + 2/float64(n); math.Abs(c.Pipelined.Total-want) > 1e-9 || c.Sequential.Total != 3 {
-			t.Errorf("%d chunks: %v T for %v T, want %v for 3", n, c.Pipelined.Total, c.Sequential.Total, want)
+			t.Errorf("%d chunks: %v T pipelined and %v T sequential, want %v and 3", n, c.Pipelined.Total, c.Sequential.Total, want)
 		}
 	}
 }
@@ -190,14 +190,14 @@ func TestPlansThatMakeNoSense(t *testing.T) {
 		"copy_in takes 0 units: take 0.00": plan.Textbook{Batches: 1, Chunked: true}.Check(),
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("error %v, want one that says %q", err, want)
+			t.Errorf("error %v, want %q in it", err, want)
 		}
 	}
 	if _, err := (plan.Textbook{}).Run(context.Background()); err == nil {
-		t.Error("a plan of nothing ran")
+		t.Error("a plan without batches ran")
 	}
 	if _, err := (plan.Textbook{Chunked: true}).Run(context.Background()); err == nil {
-		t.Error("a payload in no chunks ran")
+		t.Error("a payload without chunks ran")
 	}
 }
 

@@ -1,5 +1,5 @@
-// Command documents writes generated documents for measure, 30 % of which are edited copies of an earlier one. Each document
-// follows its length, a little-endian uint32:
+// Command documents writes generated documents for measure. 30 % of the documents are edited copies of an earlier one. A little-endian
+// uint32 with the length precedes each document:
 //
 //	go run ./tools/datasketch -size 512 -count 100000 > documents
 package main

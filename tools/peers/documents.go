@@ -18,7 +18,7 @@ type load struct {
 	size     int // mean bytes of a document with its line break
 }
 
-const overhead = 72 // bytes of a document besides its text, approximately
+const overhead = 72 // approximate number of bytes of a document besides its text
 
 // minimum returns the length in bytes of the shortest text that peers keep. About half of the documents are shorter.
 func (l load) minimum() int { return l.size - overhead }
@@ -78,8 +78,8 @@ func (l load) message(i int) []byte {
 // sampleEvery is the distance between documents whose content a verifier compares.
 const sampleEvery = 101
 
-// verifier checks the results of one round: each long document is there once, and no other. It compares every 101st
-// document with the original.
+// verifier checks the results of one round. Each long document must occur exactly once, and no other document may
+// occur. The verifier compares every 101st document with the original.
 type verifier struct {
 	load
 	seen  []bool
@@ -107,7 +107,7 @@ func (v *verifier) addDocument(line []byte) error {
 	case err != nil || id >= len(v.seen):
 		return fmt.Errorf("a result without a known id")
 	case v.seen[id]:
-		return fmt.Errorf("document %d is there twice", id)
+		return fmt.Errorf("document %d occurs twice", id)
 	case v.length(id) < v.minimum():
 		return fmt.Errorf("document %d is too short", id)
 	}
@@ -128,7 +128,7 @@ func (v *verifier) addDocument(line []byte) error {
 	return nil
 }
 
-// complete reports whether every long document was there.
+// complete returns an error if a long document is missing.
 func (v *verifier) complete() error {
 	for id, seen := range v.seen {
 		if !seen && v.length(id) >= v.minimum() {

@@ -41,7 +41,7 @@ func TestVerifierFindsWrongResults(t *testing.T) {
 		want   string
 	}{
 		"missing":   {func(r [][]byte) [][]byte { return r[1:] }, "is missing"},
-		"twice":     {func(r [][]byte) [][]byte { return append(r, r[0]) }, "is there twice"},
+		"twice":     {func(r [][]byte) [][]byte { return append(r, r[0]) }, "occurs twice"},
 		"too short": {func(r [][]byte) [][]byte { return append(r, testLoad.message(0)) }, "is too short"},
 		"no id":     {func(r [][]byte) [][]byte { return append(r, []byte(`{"text":"x"}`)) }, "without a known id"},
 		"unchanged": {func([][]byte) [][]byte { return [][]byte{sampled(t)} }, "differs from"},

@@ -24,8 +24,8 @@ const (
 
 // goWorker is the peer in plain Go. The variables NATS_URL, STREAM and MINIMUM configure it. It stops when ctx ends.
 //
-// One goroutine per core takes messages, transforms them and starts to publish their results. Another goroutine acknowledges each message
-// whose result is stored. Inputs and results use separate connections.
+// One goroutine per core receives messages, transforms them and starts to publish their results. Another goroutine acknowledges each
+// message once its result is stored. Inputs and results use separate connections.
 func goWorker(ctx context.Context) error {
 	minimum, err := strconv.Atoi(os.Getenv("MINIMUM"))
 	if err != nil {
@@ -101,7 +101,7 @@ func (p publication) settle() {
 	}
 }
 
-// process transforms a message and starts to publish the result. A message without long documents has none.
+// process transforms a message and starts to publish the result. A message without long documents has no result.
 func process(m jetstream.Msg, out jetstream.JetStream, minimum int, published chan<- publication) {
 	body, err := keepLong(m.Data(), minimum)
 	if err != nil {
@@ -126,7 +126,7 @@ func process(m jetstream.Msg, out jetstream.JetStream, minimum int, published ch
 	published <- publication{m, result}
 }
 
-// keepLong returns the lines of body whose text has at least minimum bytes, each with one more member, check.
+// keepLong returns the lines of body whose text has at least minimum bytes. It adds the member check to each line.
 func keepLong(body []byte, minimum int) (kept []byte, err error) {
 	for line := range bytes.Lines(body) {
 		var d struct{ Text string }

@@ -1,20 +1,21 @@
-// Command peers measures Millrace beside other programs that do the same job from stream to stream. Each document is a JSON object with the
-// member text. The job keeps documents whose text is long enough, about half of them, and adds the length and the CRC-32C of the text:
+// Command peers compares Millrace with other programs that do the same job from stream to stream. Each document is a JSON object with the
+// member text. The job keeps documents whose text is long enough, which is about half of them. It adds the length and the CRC-32C of the
+// text:
 //
 //	make build
 //	go run ./tools/peers -worker bin/worker -connect /usr/local/bin/redpanda-connect
 //
 // The peers are:
 //
-//   - Millrace with shared and with exclusive delivery and its defaults. MILLRACE_ variables of the environment apply
-//     too, such as MILLRACE_DEVICE.
+//   - Millrace with shared and with exclusive delivery, and with its defaults. MILLRACE_ variables of the environment,
+//     such as MILLRACE_DEVICE, also apply.
 //   - go-worker, a worker in plain Go with encoding/json (goworker.go).
 //   - Redpanda Connect with connect.yaml, if -connect names its program.
 //
-// Every peer runs in its own process. The NATS server runs in the process of this command. Streams are in files. All peers read the same
-// inputs, which are stored before the first round. The rounds of the peers alternate. A round begins before the first delivery and ends
-// when the server has every acknowledgement. After each round, the command checks that each long document was stored exactly once, and
-// checks the content of a sample. It needs Linux.
+// Every peer runs in its own process. The NATS server runs in this command's process and keeps its streams in files. All peers read the
+// same inputs, which are stored before the first round. The rounds of the peers alternate. A round begins before the first delivery and
+// ends when the server has received every acknowledgement. After each round, the command checks that each long document was stored exactly
+// once, and it checks the content of a sample. The command needs Linux.
 package main
 
 import (
@@ -64,7 +65,7 @@ func main() {
 	}
 }
 
-// measureAll prints the versions of the programs, and a table for each load.
+// measureAll prints the versions of the programs and one table for each load.
 func measureAll(ctx context.Context, o options) error {
 	fmt.Printf("peers: %s, %d cores\n", runtime.Version(), runtime.NumCPU())
 	for _, command := range [][]string{{o.worker, "version"}, {o.connect, "--version"}} {
@@ -92,7 +93,7 @@ func measureAll(ctx context.Context, o options) error {
 	return nil
 }
 
-// measure measures all peers with one load. Its table has the median round of each peer.
+// measure measures all peers with one load and prints a table with the median round of each peer.
 func measure(ctx context.Context, o options, l load) (err error) {
 	s, err := start()
 	if err != nil {

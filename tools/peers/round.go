@@ -19,8 +19,8 @@ import (
 // peer is a program that does the job.
 type peer struct {
 	name        string
-	stream      string // its input stream
-	provisions  bool   // whether it creates the result stream
+	stream      string // input stream of the peer
+	provisions  bool   // whether the peer creates the result stream
 	command     []string
 	environment []string
 }
@@ -61,7 +61,7 @@ func peersOf(o options, l load, url string) []peer {
 
 // figure is the result of one round.
 type figure struct {
-	seconds float64 // from before the first delivery until everything is acknowledged
+	seconds float64 // time from before the first delivery until everything is acknowledged
 	cpu     float64 // processor seconds of the peer in that time
 }
 
@@ -87,7 +87,7 @@ func (s *server) round(ctx context.Context, p peer, l load) (f figure, err error
 	exited := make(chan struct{})
 	go func() {
 		_ = cmd.Wait()
-		ended(fmt.Errorf("it ended early: %v", cmd.ProcessState))
+		ended(fmt.Errorf("the peer ended early: %v", cmd.ProcessState))
 		close(exited)
 	}()
 	f, err = s.timed(running, p.stream, cmd.Process.Pid)
@@ -152,7 +152,7 @@ func cpuSeconds(pid int) float64 {
 	return float64(user+system) / 100 // Linux counts hundredths of a second
 }
 
-// reset removes the consumers and the results of the round before.
+// reset removes the consumers and the results of the previous round.
 func (s *server) reset(ctx context.Context, p peer) error {
 	in, err := s.js.Stream(ctx, p.stream)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"millrace/internal/ingest/embedded"
 )
 
-// The input streams hold the same messages. Only exclusive delivery reads the one with partitions. The subjects of a
+// The input streams hold the same messages. Only exclusive delivery reads the stream with partitions. The subjects of a
 // stream begin with its name.
 const (
 	plainStream       = "PLAIN"
@@ -93,7 +93,7 @@ func (s *server) fill(ctx context.Context, l load) (size int, err error) {
 			return 0, err
 		}
 		if n := stream.CachedInfo().State.Msgs; n != uint64(l.messages) {
-			return 0, fmt.Errorf("stream %s took %d of %d messages: free space in %s, or set TMPDIR", c.Name, n, l.messages, s.dir)
+			return 0, fmt.Errorf("stream %s stored only %d of %d messages: free space in %s, or set TMPDIR", c.Name, n, l.messages, s.dir)
 		}
 	}
 	return size, nil

@@ -190,7 +190,7 @@ func wantInMemory(t *testing.T, s *server) {
 		}
 	}
 	if n != 3 {
-		t.Errorf("there are %d streams, want those of the last round", n)
+		t.Errorf("there are %d streams, want only the last round's", n)
 	}
 }
 
@@ -274,7 +274,7 @@ func TestServerElsewhere(t *testing.T) {
 		left = append(left, name)
 	}
 	if names.Err() != nil || len(left) != 1 || left[0] != "THEIRS" {
-		t.Errorf("the server is left with the streams %v, error %v, want THEIRS alone", left, names.Err())
+		t.Errorf("the server has the streams %v, error %v, want only THEIRS", left, names.Err())
 	}
 }
 
@@ -293,7 +293,7 @@ func TestPayloadThatFitsNoBatch(t *testing.T) {
 	}
 }
 
-// TestSizesOfPayloads: the suite accepts sizes that suites of batches reject, but no size that a payload cannot have.
+// TestSizesOfPayloads: the suite accepts sizes that batch suites reject. It rejects sizes that no payload can have.
 func TestSizesOfPayloads(t *testing.T) {
 	o := tiny(nil, New(Options{}))
 	o.Bytes = []int{1, 4 << 10}
@@ -309,7 +309,7 @@ func TestSizesOfPayloads(t *testing.T) {
 	}
 	o.Groups = nil
 	if err := o.Check(); err == nil || !strings.Contains(err.Error(), "a batch of 0 bytes") {
-		t.Errorf("beside batches: %v", err)
+		t.Errorf("together with a batch suite: %v", err)
 	}
 }
 

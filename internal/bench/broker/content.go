@@ -31,12 +31,13 @@ type content struct {
 	seed uint64
 
 	mu     sync.Mutex
-	frames [][]byte // the last frames that were made; nil at first
-	first  int      // number of the first of these messages
+	frames [][]byte // the most recent frames; nil at first
+	first  int      // message number of the first frame
 }
 
-// differentFrames is the number of different frames, and the number of frames that are made at a time. Together, they
-// exceed a processor's caches. The number is prime, so messages at the same position in two batches differ.
+// differentFrames is the number of different frames, and the number of frames that are made at a time. All frames
+// together are larger than a processor's caches. The number is prime, so messages at the same position in two batches
+// differ.
 const differentFrames = 61
 
 // vocabulary returns the text generator of all frames.

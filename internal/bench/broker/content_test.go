@@ -64,7 +64,7 @@ func TestMessagesHoldTheirRecords(t *testing.T) {
 				}
 			}
 			if bytes.Equal(c.message(0), c.message(1)) || bytes.Equal(c.message(0), newContent(c.form, 8).message(0)) {
-				t.Error("two messages are equal, or those of another seed")
+				t.Error("two messages are equal, or messages of two seeds are equal")
 			}
 		})
 	}
@@ -102,8 +102,8 @@ func TestResultsWithoutADevice(t *testing.T) {
 	}
 }
 
-// TestNullResultsOfDocuments checks that the null worker's results are as long as those of the same form. Only the result of message 0 may be
-// equal.
+// TestNullResultsOfDocuments checks that the null worker's results have the same size as other results of the same form. Only message 0 may
+// have an equal result.
 func TestNullResultsOfDocuments(t *testing.T) {
 	ops := bench.Parse(nullSize)
 	for _, f := range nullForms {
@@ -117,7 +117,7 @@ func TestNullResultsOfDocuments(t *testing.T) {
 		}
 		got, err := resultOf(c, ops, 3)
 		if err != nil || len(got.body) != len(null.body) || c.checker(nil, 4)(3, got.header, got.body) == nil {
-			t.Errorf("%+v: the null result has %d bytes, and that of message 3 has %d, %v", f, len(null.body), len(got.body), err)
+			t.Errorf("%+v: the null result has %d bytes, and the result of message 3 has %d, error %v", f, len(null.body), len(got.body), err)
 		}
 	}
 }

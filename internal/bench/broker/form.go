@@ -22,17 +22,17 @@ type form struct {
 	documents bool            // whether each record is a JSON object with a text, as textframes.AppendDocument makes it
 	copies    bool            // whether the records are texts, some of which are near-duplicates of others
 	field     string          // member that operators process; empty for whole records
-	format    operator.Format // of results
+	format    operator.Format // format of results
 	filter    string          // filter of the records in results; empty for all records
-	size      int             // bytes of a record in its message
-	records   int             // records of a message
+	size      int             // size of a record in its message, in bytes
+	records   int             // number of records per message
 }
 
 // single returns the form of messages with one record each, without framing. Results are JSON.
 func single(size int) form { return form{size: size, records: 1} }
 
-// These are the maximum numbers of records in a frame. The second one is also for texts with near-duplicates. The result of such a frame
-// fits into one message. The results of the operator quality have about 900 bytes per document in JSON.
+// These are the maximum numbers of records in a frame. The second limit applies to documents and to texts with near-duplicates, so that the
+// result of a frame fits into one message. The results of the operator quality have about 900 bytes per document in JSON.
 const (
 	maxFrameRecords   = 8192
 	maxFrameDocuments = 1024

@@ -18,7 +18,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// These are the worker's defaults for the records of a generation, the bounds of a batch and the linger time. The bounds
+// These are the worker's defaults for the records per generation, the bounds of a batch and the linger time. The bounds
 // apply if the configuration has none.
 const (
 	stateRecords  = 1_000_000
@@ -46,7 +46,7 @@ type millrace struct {
 	ops         []operator.Operator
 	connections int // number of connections to the server
 
-	stateRecords int // records of a generation of a state
+	stateRecords int // records per generation of a state
 
 	conns []*nats.Conn
 	pipes []*streams.Pipeline

@@ -23,7 +23,7 @@ var duplicatesForm = form{framing: frame.NewlineDelimited, copies: true, format:
 // duplicateBytes is the default size of a text among near-duplicates.
 const duplicateBytes = 512
 
-// runDuplicates measures neardup, and crc32c with the same messages, for one text size after another. Both store commit markers.
+// runDuplicates measures neardup for one text size after another, and crc32c with the same messages. Both rows use commit markers.
 func (b *Bench) runDuplicates(ctx context.Context, session *bench.Session, s *server) error {
 	session.Note("Frames have about %d KiB of different texts, and %.0f %% of the texts are near-duplicates of an earlier one. Each of %d partitions has an index of twice %d records.",
 		b.frameBytes>>10, 100*copiesShare, partitions, b.stateRecords)
@@ -45,7 +45,7 @@ func (b *Bench) runDuplicates(ctx context.Context, session *bench.Session, s *se
 	return nil
 }
 
-// stateOptions returns the settings of the states of ops with memory for all partitions, or nil if no operator is stateful.
+// stateOptions returns the settings for the states of ops, with memory for all partitions. It returns nil if no operator is stateful.
 func stateOptions(ops []operator.Operator, records int, pipe *streams.Pipeline) (*lease.StateOptions, error) {
 	for _, op := range ops {
 		if stateful, ok := op.(operator.Stateful); ok {
@@ -60,11 +60,11 @@ const (
 	// copiesShare is the share of near-duplicates among the texts.
 	copiesShare = 0.3
 
-	// copiesLeast is the approximate least similarity of a near-duplicate and its source. neardup finds nearly all such pairs.
+	// copiesLeast is the approximate minimum similarity between a near-duplicate and its source. neardup finds nearly all such pairs.
 	copiesLeast = 0.9
 )
 
-// copiesOf returns the texts of message i: the next ones of its partition. Near-duplicates have their sources in the same partition.
+// copiesOf returns the texts of message i, which are the next texts of its partition. A near-duplicate's source is in the same partition.
 func (c *content) copiesOf(i int) [][]byte {
 	seed := corpus.Seed(c.seed, i%partitions)
 	all := corpus.NearDuplicates{Seed: seed, Share: copiesShare, Least: copiesLeast, Text: corpus.TextsOf(seed, c.size)}
@@ -76,7 +76,7 @@ func (c *content) copiesOf(i int) [][]byte {
 }
 
 // verdictChecker implements checker for a stateful operator. It compares the first result of each partition with the reference. In all
-// other results, verdicts must name earlier records of the partition.
+// other results, it only checks that verdicts name earlier records of the partition.
 func (c *content) verdictChecker(ops []operator.Operator) func(i int, h nats.Header, body []byte) error {
 	return func(i int, h nats.Header, body []byte) error {
 		if i >= partitions {

@@ -11,7 +11,8 @@ import (
 	"millrace/internal/textframes"
 )
 
-// TestVerdictsAreChecked checks results of the rule of neardup, and the same results as those of other messages.
+// TestVerdictsAreChecked checks correct results of neardup. It also checks the same results as results of other
+// messages.
 func TestVerdictsAreChecked(t *testing.T) {
 	ops := bench.Parse("neardup")
 	c := newContent(duplicatesForm.filled(300, 30_000), 7)
@@ -39,7 +40,7 @@ func TestVerdictsAreChecked(t *testing.T) {
 		}
 		for other, want := range map[int]string{i + 1: "isn't an earlier record of the partition", i - partitions: ""} {
 			if err := check(max(other, 0), r.header, r.body); err == nil || !strings.Contains(err.Error(), want) && other >= partitions {
-				t.Errorf("the result of message %d is accepted as that of message %d: %v", i, other, err)
+				t.Errorf("the result of message %d is accepted as the result of message %d: %v", i, other, err)
 			}
 		}
 	}
@@ -60,7 +61,7 @@ func TestTextsDiffer(t *testing.T) {
 	c := newContent(duplicatesForm.filled(100, 500), 7)
 	first, same := bytes.Clone(c.message(0)), c.message(differentFrames)
 	if bytes.Equal(first, same) || !bytes.Equal(first, c.message(0)) || !bytes.Equal(same, newContent(c.form, 7).message(differentFrames)) {
-		t.Error("message 0 equals a later one, or a message differs when it is made again")
+		t.Error("message 0 equals a later message, or a message changes when it is made again")
 	}
 	if n := bytes.Count(first, []byte("\n")); n != 5 {
 		t.Errorf("message 0 has %d records, want 5", n)

@@ -25,7 +25,7 @@ import (
 // stream with other users of the server, an interrupted run, or another pair.
 type pair struct {
 	*server
-	kind kind // of the worker
+	kind kind // kind of the worker
 	name string
 }
 
@@ -151,7 +151,7 @@ func (p *pair) fill(ctx context.Context, l load) error {
 	})
 }
 
-// publish stores messages, in order, until one comes with an error. bytes is their approximate size.
+// publish stores messages in order until messages yields an error. bytes is the approximate size of a message.
 func (p *pair) publish(ctx context.Context, bytes int, messages iter.Seq2[*nats.Msg, error]) error {
 	failed := make(chan error, 1)
 	js, err := p.api.New(p.nc,

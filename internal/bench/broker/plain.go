@@ -82,7 +82,7 @@ var errMoved = errors.New("every input is moved")
 func (w *plain) run(ctx context.Context, l load) error {
 	g, working := errgroup.WithContext(ctx)
 	for i, consumer := range w.pair.topology().Consumers() {
-		// The first connection is for results. Partitions share the others for inputs. A single connection serves both.
+		// The first connection is for results, and partitions share the others for inputs. A single connection is for both.
 		nc := w.conns[min(1+i%max(w.connections-1, 1), w.connections-1)]
 		inputs := make(chan *pull.Message, min(max(w.groupBytes/l.bytes(), 1), w.groupMessages))
 		g.Go(func() error { return w.receive(working, nc, consumer, inputs) })
@@ -153,7 +153,8 @@ func (w *plain) settle(ctx context.Context, inputs <-chan *pull.Message, n int) 
 	}
 }
 
-// gather waits for an input. It returns this input and those already in the channel, within the bounds of a group.
+// gather waits for an input. It returns this input and the inputs that are already in the channel, within the bounds of
+// a group.
 func (w *plain) gather(ctx context.Context, inputs <-chan *pull.Message) (group []*pull.Message, err error) {
 	select {
 	case m := <-inputs:
@@ -198,7 +199,7 @@ func (w *plain) compute(group []*pull.Message) ([]*nats.Msg, error) {
 	return answers, g.Wait()
 }
 
-// answer returns the message that Millrace stores for an input with the result out, with the same subject, headers and ID.
+// answer returns the message that Millrace would store for an input whose result is out, with the same subject, headers and ID.
 func (w *plain) answer(in *pull.Message, out result) (*nats.Msg, error) {
 	meta, err := in.Metadata()
 	if err != nil {
@@ -250,7 +251,7 @@ func (w *plain) batches() int64 { return w.groups.Load() }
 type calculator struct {
 	content  *content
 	messages memory.Messages
-	header   nats.Header // of results of messages with one record
+	header   nats.Header // header of the results of messages with one record
 	values   [][]byte    // values of one record, by operator
 	unpack   compression.Decompressor
 	frame    frame.Frame

@@ -32,7 +32,7 @@ func TestGroupsKeepOrderAndBounds(t *testing.T) {
 			}
 			for _, m := range group {
 				if i := int(binary.LittleEndian.Uint64(m.Data())); i != next {
-					t.Fatalf("%d messages, %d bytes: input %d comes where %d should", w.groupMessages, w.groupBytes, i, next)
+					t.Fatalf("%d messages, %d bytes: got input %d, want input %d", w.groupMessages, w.groupBytes, i, next)
 				}
 				next++
 			}

@@ -26,7 +26,7 @@ import (
 // maxReplayed is the maximum number of records in a log. A record has at most 170 bytes in the log, which is also in memory.
 const maxReplayed = 16 << 20
 
-// runReplay measures how fast the device's state is restored from the log of one partition.
+// runReplay measures how fast a device restores its state from the log of one partition.
 func (b *Bench) runReplay(ctx context.Context, session *bench.Session, s *server) error {
 	op := bench.Parse("neardup")[0].(operator.Stateful)
 	k := kind{name: rowReplay, exclusive: true, exactlyOnce: true, ops: []operator.Operator{op}, device: true}
@@ -67,25 +67,25 @@ type replay struct {
 	kind   kind
 	op     operator.Stateful
 	dev    device.Device
-	batch  int // records
+	batch  int // records per batch
 }
 
 // replayFigures are the times of one round.
 type replayFigures struct {
-	both     time.Duration // to read and replay the log
+	both     time.Duration // time to read and replay the log
 	cpu      time.Duration // processor time of the process in that time
-	read     time.Duration // to read the log
-	replayed time.Duration // to replay the log from memory
-	bytes    int           // of all entries
+	read     time.Duration // time to read the log
+	replayed time.Duration // time to replay the log from memory
+	bytes    int           // size of all entries
 }
 
-// storedLog is a log in the stream, and the data to check a state that is restored from it.
+// storedLog is a log in the stream, with the data for checking a restored state.
 type storedLog struct {
 	entries [][]byte
-	bytes   int         // of all entries
-	state   store.State // at the end of the log
+	bytes   int         // size of all entries
+	state   store.State // state at the end of the log
 	at      uint64      // stream sequence of the last marker
-	values  []byte      // of a batch that follows the log
+	values  []byte      // values of the batch after the log
 }
 
 // round stores the log of n batches in a new pair of streams, and restores the state from it.
@@ -141,7 +141,7 @@ func (r *replay) round(ctx context.Context, seed uint64, n int) (f replayFigures
 	return f, err
 }
 
-// readLog reads a log and returns the size of its entries.
+// readLog reads a log and returns the size of its entries in bytes.
 func readLog(ctx context.Context, log statelog.Source) (n int, err error) {
 	for entry, err := range log.Read(ctx, 0, math.MaxUint64) {
 		if err != nil {
@@ -152,7 +152,8 @@ func readLog(ctx context.Context, log statelog.Source) (n int, err error) {
 	return n, nil
 }
 
-// timed returns the time that restore needs for a new state. The state must then decide on the next batch as the state that wrote the log.
+// timed returns the time that restore needs for a new state. The restored state must then decide on the next batch like the state that
+// wrote the log.
 func (r *replay) timed(batches *keyBatches, log *storedLog, restore func(device.State) error) (took, cpu time.Duration, err error) {
 	s, err := r.newState(batches)
 	if err != nil {
@@ -166,17 +167,17 @@ func (r *replay) timed(batches *keyBatches, log *storedLog, restore func(device.
 	end := now()
 	values, err := batches.decide(s, batches.n)
 	if err == nil && !bytes.Equal(values, log.values) {
-		err = errors.New("WRONG RESULT: the restored state decides otherwise than the one that wrote the log")
+		err = errors.New("WRONG RESULT: the restored state's decisions differ from those of the state that wrote the log")
 	}
 	return end.at.Sub(start.at), end.cpu - start.cpu, err
 }
 
-// newState returns an empty state for the batches and the one after them.
+// newState returns an empty state with space for all batches of the log and the batch after it.
 func (r *replay) newState(b *keyBatches) (device.State, error) {
 	return r.dev.NewState(r.op.Name(), r.op.Kernel().Params(), device.StateSize{Records: b.parameters.Records, Batch: r.batch})
 }
 
-// store decides on all batches, and stores their entries with a marker after each batch. Markers have no content, because nobody reads
+// store decides on all batches, and stores their entries with a marker after each batch. Markers have no content, because no code reads
 // them.
 func (r *replay) store(ctx context.Context, p *pair, markers string, batches *keyBatches) (log *storedLog, err error) {
 	s, err := r.newState(batches)
@@ -214,7 +215,7 @@ func (r *replay) store(ctx context.Context, p *pair, markers string, batches *ke
 	return log, err
 }
 
-// decide decides on a batch, and keeps its log entries. Each entry has at most limit bytes.
+// decide decides on a batch and keeps its log entries. Each entry has at most limit bytes.
 func (l *storedLog) decide(s device.State, positions []device.Position, keys []byte, limit int) error {
 	decided, err := s.Apply(positions, keys)
 	if err != nil {
@@ -228,13 +229,13 @@ func (l *storedLog) decide(s device.State, positions []device.Position, keys []b
 	return err
 }
 
-// keyBatches are batches of records with random keys. Any batch can be generated alone. Near-duplicates have three quarters of the keys of
-// an earlier record of their batch.
+// keyBatches generates batches of records with random keys. Any batch can be generated alone. Near-duplicates have three quarters of the
+// keys of an earlier record of their batch.
 type keyBatches struct {
 	parameters neardup.Parameters
 	seed       uint64
 	n          int // number of batches in the log
-	records    int // of a batch
+	records    int // records per batch
 
 	positions []neardup.Position // memory for a batch
 	bytes     []byte

@@ -136,8 +136,8 @@ func (s *server) close() error {
 	return errors.Join(errs...)
 }
 
-// serverProcess is a server in a separate process, so this process's processor time and memory are the worker's alone.
-// The server exits when its standard input ends. It doesn't outlive this process.
+// serverProcess is a server in a separate process, so this process's processor time and memory are only the worker's.
+// The server exits when its standard input ends, so it doesn't outlive this process.
 type serverProcess struct {
 	cmd   *exec.Cmd
 	in    io.Closer
@@ -169,7 +169,7 @@ func startProcess(ctx context.Context, program []string, dir string) (_ *serverP
 	}
 	starting, cancel := context.WithTimeoutCause(ctx, processTimeout, fmt.Errorf("it wrote nothing for %v", processTimeout))
 	defer cancel()
-	stop := context.AfterFunc(starting, func() { _ = p.cmd.Process.Kill() }) // which ends the process's output
+	stop := context.AfterFunc(starting, func() { _ = p.cmd.Process.Kill() }) // also ends the process's output
 	line, _ := bufio.NewReader(io.LimitReader(out, maxOutput)).ReadString('\n')
 	p.url = strings.TrimSpace(line)
 	if !stop() {

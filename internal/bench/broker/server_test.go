@@ -51,7 +51,7 @@ func TestServerIsServedUntilEOF(t *testing.T) {
 	}
 	if nc, err := nats.Connect(url); err == nil {
 		nc.Close()
-		t.Error("it still listens")
+		t.Error("the server still listens")
 	}
 }
 
@@ -63,13 +63,13 @@ func TestServerProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	if a.url != "nats://127.0.0.1:1" {
-		t.Errorf("its URL is %q, and the worker's GOGC is not for it", a.url)
+		t.Errorf("the server's URL is %q, want one without the worker's GOGC", a.url)
 	}
 	if err := a.Close(); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "ended")); err != nil {
-		t.Errorf("the process had not ended: %v", err)
+		t.Errorf("Close returned before the process had ended: %v", err)
 	}
 }
 

@@ -15,7 +15,8 @@ type textForm struct {
 	form
 }
 
-// These filters keep half of the records. Every text has about as many words as the others, so their parity is random.
+// These filters keep half of the records. All texts have about the same number of words, so the parity of this number
+// is random.
 const (
 	everySecond = "record.number % 2 == 0"
 	evenWords   = "quality.words % 2 == 0"

@@ -24,7 +24,7 @@ func TestReportReadsBackAsItWasWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.Contains(string(text), `"batch_seconds"`) || !strings.Contains(string(text), `"median":3`) {
-		t.Errorf("the document's names are not those of its readers:\n%s", text)
+		t.Errorf("the document's names have changed:\n%s", text)
 	}
 	got := &Report{}
 	if err := json.Unmarshal(text, got); err != nil {

@@ -69,7 +69,7 @@ func compile(ctx context.Context, text []byte, args map[string]string) (*dockers
 	return result.Image, warnings, nil
 }
 
-// TestBuildKitCompilesIt also checks the image's metadata.
+// TestBuildKitCompilesIt compiles the Dockerfile and checks the image's metadata.
 func TestBuildKitCompilesIt(t *testing.T) {
 	args := map[string]string{"VERSION": "1.2.3", "COMMIT": "abc", "TAGS": "noembedded", "SOURCE_DATE_EPOCH": "7"}
 	image, warnings, err := compile(t.Context(), dockerfile(t), args)
@@ -81,10 +81,10 @@ func TestBuildKitCompilesIt(t *testing.T) {
 	}
 	config := image.Config
 	if config.User != "65532:65532" {
-		t.Errorf("it runs as %q, want numbers: runAsNonRoot can judge nothing else", config.User)
+		t.Errorf("the image runs as %q, want numbers, because runAsNonRoot accepts only those", config.User)
 	}
 	if !slices.Equal(config.Entrypoint, []string{"/opt/millrace/worker"}) || len(config.Cmd) != 0 {
-		t.Errorf("it starts %q %q, want the worker itself, since there is no shell", config.Entrypoint, config.Cmd)
+		t.Errorf("the image starts %q %q, want the worker itself, because there is no shell", config.Entrypoint, config.Cmd)
 	}
 	for label, want := range map[string]string{"version": "1.2.3", "revision": "abc", "licenses": "Apache-2.0", "title": "Millrace"} {
 		if got := config.Labels["org.opencontainers.image."+label]; got != want {
@@ -92,19 +92,19 @@ func TestBuildKitCompilesIt(t *testing.T) {
 		}
 	}
 	if got := config.Labels["org.opencontainers.image.base.name"]; !strings.Contains(got, "@sha256:") {
-		t.Errorf("label base.name is %q, want the base with its digest", got)
+		t.Errorf("label base.name is %q, want the name of the base with its digest", got)
 	}
 	if !slices.Contains(config.Env, "NVIDIA_DRIVER_CAPABILITIES=compute,utility") {
-		t.Errorf("the environment is %q: the container toolkit brings in what CUDA needs only where it is told to", config.Env)
+		t.Errorf("the environment is %q: without this variable, the container toolkit doesn't add CUDA's driver files", config.Env)
 	}
 	for _, e := range config.Env {
 		if strings.HasPrefix(e, "NVIDIA_VISIBLE_DEVICES=") {
-			t.Errorf("%s in the image gives GPUs to whoever did not ask for any", e)
+			t.Errorf("%s in the image assigns GPUs to containers that didn't request any", e)
 		}
 	}
 	if len(config.ExposedPorts) != 1 || len(config.Volumes) != 0 {
 		configured, _ := json.Marshal(config)
-		t.Errorf("ports and volumes are those of %s, want one port and no volume", configured)
+		t.Errorf("the configuration %s must have one port and no volume", configured)
 	}
 }
 
@@ -119,17 +119,17 @@ func TestCompilingFindsWhatIsWrong(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			text := strings.Replace(string(dockerfile(t)), c.old, c.wrong, 1)
 			if text == string(dockerfile(t)) {
-				t.Fatalf("the Dockerfile does not have %q", c.old)
+				t.Fatalf("the Dockerfile doesn't contain %q", c.old)
 			}
 			_, warnings, err := compile(t.Context(), []byte(text), nil)
 			if err == nil && len(warnings) == 0 {
-				t.Error("nothing was found")
+				t.Error("the mistake was not found")
 			}
 		})
 	}
 }
 
-// parse splits the Dockerfile into its stages and the arguments before the first one.
+// parse splits the Dockerfile into its stages and the arguments before the first stage.
 func parse(t *testing.T) ([]instructions.Stage, map[string]string) {
 	t.Helper()
 	parsed, err := parser.Parse(strings.NewReader(string(dockerfile(t))))
@@ -158,7 +158,7 @@ func TestArchiveOfAReleaseIsTheSameImage(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Contains(text, []byte("\nADD root.tar /\n")) || bytes.Contains(text, []byte("--from")) {
-		t.Errorf("it doesn't take the files from the archive:\n%s", text)
+		t.Errorf("the Dockerfile doesn't take the files from the archive:\n%s", text)
 	}
 	want, _, err := compile(t.Context(), dockerfile(t), map[string]string{"VERSION": "1.2.3", "COMMIT": "abc"})
 	if err != nil {

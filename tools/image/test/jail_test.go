@@ -91,12 +91,12 @@ func dropRights() error {
 	)
 }
 
-// jailRoot returns an image as a container shows it: the parts of the base that the worker needs, and the image's
-// files. The base is the C library of Debian 12, from this machine's package.
+// jailRoot returns an image as a container shows it. It contains the parts of the base that the worker needs and the
+// image's files. The base is the C library of Debian 12, from this machine's package.
 func jailRoot(t *testing.T, image string) string {
 	t.Helper()
 	if os.Getuid() != 0 {
-		t.Fatal("this test mounts file systems and changes its user: run it as root, in a container, say")
+		t.Fatal("this test mounts file systems and changes its user: run it as root, for example in a container")
 	}
 	root := t.TempDir()
 	for _, dir := range []string{tmp, home, "/proc", "/etc"} {
@@ -122,7 +122,7 @@ func copyCLibrary(t *testing.T, root string) {
 	t.Helper()
 	release, err := os.ReadFile("/etc/os-release")
 	if err != nil || !strings.Contains(string(release), `VERSION_ID="12"`) {
-		t.Fatalf("the image's C library is Debian 12's, and this machine is another: run this test in debian:12 (error %v)\n%s", err, release)
+		t.Fatalf("the image needs the C library of Debian 12, and this machine has another: run this test in debian:12 (error %v)\n%s", err, release)
 	}
 	list, err := exec.CommandContext(t.Context(), "dpkg", "--listfiles", "libc6").Output()
 	if err != nil {

@@ -41,16 +41,16 @@ func TestVariantWithNVRTC(t *testing.T) {
 	}
 	for _, part := range []string{"libnvrtc.so.12", "https://docs.nvidia.com/cuda/eula/", "Attachment A", "libstdc++6"} {
 		if !strings.Contains(string(notices), part) {
-			t.Errorf("NOTICES does not say %q", part)
+			t.Errorf("NOTICES doesn't contain %q", part)
 		}
 	}
 	if got, want := slices.Sorted(maps.Keys(files)), slices.Sorted(maps.Keys(plain)); !slices.Equal(got, want) {
-		t.Errorf("the other files are %q, and in the plain image %q", got, want)
+		t.Errorf("the other files are %q, but the plain image has %q", got, want)
 	}
 	root := jailRoot(t, variant)
 	for _, file := range nvrtc {
 		if said := says(t, root, nil, []string{loader, "--list", file}, 0, "libc.so.6 => /lib/"); strings.Contains(said, "not found") {
-			t.Errorf("%s needs what the image doesn't have:\n%s", file, said)
+			t.Errorf("%s needs libraries that the image doesn't have:\n%s", file, said)
 		}
 	}
 	compilesAnOperator(t, root)

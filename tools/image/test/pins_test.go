@@ -49,10 +49,10 @@ func TestVersionsAgree(t *testing.T) {
 	}
 	wanted := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(string(module))[1]
 	if !strings.HasPrefix(args["GO_IMAGE"], "golang:"+wanted+".") {
-		t.Errorf("GO_IMAGE is %s, and go.mod wants Go %s", args["GO_IMAGE"], wanted)
+		t.Errorf("GO_IMAGE is %s, but go.mod requires Go %s", args["GO_IMAGE"], wanted)
 	}
 	if !strings.HasPrefix(runtime.Version(), "go"+wanted+".") {
-		t.Errorf("this test runs with %s, and go.mod wants Go %s", runtime.Version(), wanted)
+		t.Errorf("this test runs with %s, but go.mod requires Go %s", runtime.Version(), wanted)
 	}
 	// The binary needs the C library of its Debian release in the base.
 	release := map[string]string{"bookworm": "debian12", "trixie": "debian13"}[regexp.MustCompile(`-([a-z]+)@`).FindStringSubmatch(args["GO_IMAGE"])[1]]
@@ -60,6 +60,6 @@ func TestVersionsAgree(t *testing.T) {
 		t.Errorf("GO_IMAGE is %s and BASE_IMAGE %s, want one Debian release", args["GO_IMAGE"], args["BASE_IMAGE"])
 	}
 	if !strings.HasPrefix(args["CUDA_IMAGE"], "nvidia/cuda:12.4.") {
-		t.Errorf("CUDA_IMAGE is %s, and the figures in docs/benchmarks.md are of nvcc 12.4: measure, then change both", args["CUDA_IMAGE"])
+		t.Errorf("CUDA_IMAGE is %s, but the figures in docs/benchmarks.md are from nvcc 12.4: measure again, then change both", args["CUDA_IMAGE"])
 	}
 }

@@ -15,9 +15,9 @@ import (
 	"github.com/moby/patternmatcher/ignorefile"
 )
 
-// play executes a Dockerfile like Docker, with a folder instead of a container for each stage. COPY copies files, but
-// only those of the repository that .dockerignore permits. RUN runs on this machine with the environment of the stage.
-// A step that lacks a file fails as in Docker. Base images are ignored: a stage contains only copied and built files.
+// play executes a Dockerfile like Docker, with a folder instead of a container for each stage. COPY copies only files
+// of the repository that .dockerignore permits. RUN runs on this machine with the environment of the stage. A step that
+// lacks a file fails as in Docker. Base images are ignored: a stage contains only copied and built files.
 type play struct {
 	ctx    context.Context
 	dir    string            // contains the stages' folders by name; the last one is named final
@@ -98,7 +98,7 @@ func copyFolder(from, to string) error {
 	return nil
 }
 
-// workdirOf returns the last working directory of a stage. A stage that is based on it starts there.
+// workdirOf returns the last working directory of a stage. A stage that builds on it starts there.
 func workdirOf(base instructions.Stage) string {
 	for _, c := range slices.Backward(base.Commands) {
 		if w, ok := c.(*instructions.WorkdirCommand); ok {
@@ -129,7 +129,7 @@ func (s *stage) do(command instructions.Command) error {
 	case *instructions.LabelCommand, *instructions.EnvCommand, *instructions.UserCommand, *instructions.ExposeCommand,
 		*instructions.EntrypointCommand:
 	default:
-		return fmt.Errorf("this test does not know %s: teach it, in play_test.go", command.Name())
+		return fmt.Errorf("play doesn't support %s: add it in play_test.go", command.Name())
 	}
 	return nil
 }
@@ -139,7 +139,7 @@ func (s *stage) run(c *instructions.RunCommand) error {
 	line := strings.Join(c.CmdLine, " ")
 	words := strings.Fields(line)
 	if len(words) != 2 || words[0] != "make" || !strings.HasPrefix(words[1], "image-") {
-		return fmt.Errorf("a step that is no target of image.mk: %q", line)
+		return fmt.Errorf("a step isn't a target of image.mk: %q", line)
 	}
 	cmd := exec.CommandContext(s.ctx, words[0], words[1])
 	cmd.Dir = filepath.Join(s.root, s.workdir)
@@ -184,7 +184,7 @@ func (s *stage) copyAll(c *instructions.CopyCommand) error {
 			return err
 		}
 		if copied == 0 {
-			return fmt.Errorf("%s has nothing that .dockerignore lets through", source)
+			return fmt.Errorf("%s has no files that .dockerignore permits", source)
 		}
 	}
 	return nil

@@ -72,7 +72,7 @@ func TestTreeHasWhatIsNeeded(t *testing.T) {
 	}
 	for _, part := range []string{"github.com/nats-io/nats.go", "github.com/prometheus/client_golang", "CUDA runtime", "Go, go1."} {
 		if !strings.Contains(string(notices), part) {
-			t.Errorf("NOTICES does not say %q", part)
+			t.Errorf("NOTICES doesn't contain %q", part)
 		}
 	}
 }
@@ -124,7 +124,7 @@ func TestTwoBuildsAreTheSame(t *testing.T) {
 	for _, leak := range []string{repository, scratch, os.Getenv("HOME") + "/"} {
 		for _, name := range []string{"worker", "libmillrace.so"} {
 			if text, err := os.ReadFile(filepath.Join(trees[0], "opt/millrace", name)); err != nil || strings.Contains(string(text), leak) {
-				t.Errorf("%s has a path of the machine that built it: %s (error %v)", name, leak, err)
+				t.Errorf("%s contains a path of the build machine: %s (error %v)", name, leak, err)
 			}
 		}
 	}

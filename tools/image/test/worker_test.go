@@ -50,7 +50,7 @@ func says(t *testing.T, root string, env []string, program []string, code int, t
 	}
 	for _, text := range texts {
 		if !strings.Contains(strings.Join(strings.Fields(out), " "), text) {
-			t.Errorf("%q does not say %q", program, text)
+			t.Errorf("the output of %q doesn't contain %q", program, text)
 		}
 	}
 	if t.Failed() {
@@ -92,7 +92,7 @@ func TestDemoRunsWithAReadOnlyRoot(t *testing.T) {
 // write there, the error names the variable to set.
 func TestRunWritesWhereItMay(t *testing.T) {
 	if l, err := net.Listen("tcp", "127.0.0.1:4222"); err != nil {
-		t.Fatalf("the embedded server listens at 127.0.0.1:4222, and something does already: %v", err)
+		t.Fatalf("the embedded server needs 127.0.0.1:4222, which is in use: %v", err)
 	} else if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +150,7 @@ func TestImageWithoutTheServer(t *testing.T) {
 	}
 	with, without := size(tree(t)), size(lean)
 	if t.Logf("%d bytes with the server, %d without", with, without); with-without < 8_000_000 { // docs/adr/0021: the server takes 8.8 MB
-		t.Errorf("the worker has %d bytes without the server and %d with it: is it left out?", without, with)
+		t.Errorf("the worker has %d bytes without the server and %d with it, so the server was not left out", without, with)
 	}
 }
 
@@ -203,10 +203,10 @@ func (p *process) await(text string) {
 				return
 			}
 			if !more {
-				p.t.Fatalf("it ended and had not said %s:\n%s", text, strings.Join(p.said, "\n"))
+				p.t.Fatalf("the worker ended without logging %s:\n%s", text, strings.Join(p.said, "\n"))
 			}
 		case <-timer.C:
-			p.t.Fatalf("it did not say %s:\n%s", text, strings.Join(p.said, "\n"))
+			p.t.Fatalf("the worker did not log %s:\n%s", text, strings.Join(p.said, "\n"))
 		}
 	}
 }
@@ -257,7 +257,7 @@ func (p *process) unprivileged() {
 	user := fmt.Sprintf("Uid: %d %[1]d %[1]d %[1]d Gid: %[1]d %[1]d %[1]d %[1]d", nobody)
 	for _, want := range []string{user, "CapPrm: 0000000000000000 CapEff: 0000000000000000 CapBnd: 0000000000000000", "NoNewPrivs: 1"} {
 		if !strings.Contains(status, want) {
-			p.t.Errorf("its status is not %q:\n%s", want, text)
+			p.t.Errorf("the process's status is not %q:\n%s", want, text)
 		}
 	}
 }
@@ -273,7 +273,7 @@ func (p *process) stop() {
 		p.said = append(p.said, line)
 	}
 	if err := p.cmd.Wait(); err != nil {
-		p.t.Errorf("it ended with %v", err)
+		p.t.Errorf("the worker ended with %v", err)
 	}
 }
 
