@@ -13,8 +13,7 @@ type Filter struct {
 	Numerator   Sum
 	Denominator Sum // 1 if nil
 
-	// IsOneIfEmpty makes the score 1 if Denominator is 0. If it isn't set, the filter raises an exception for a
-	// Denominator of 0.
+	// IsOneIfEmpty makes the score 1 if Denominator is 0. Otherwise, the filter raises an exception for a Denominator of 0.
 	IsOneIfEmpty bool
 
 	Requires Sum    // the filter raises an exception if this sum is 0; nil means no requirement

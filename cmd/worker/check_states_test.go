@@ -7,8 +7,7 @@ import (
 	"millrace/internal/ingest/natstest"
 )
 
-// TestCheckComparesStates changes a setting that states depend on. `worker check` must then print the same error as the worker's next
-// start.
+// TestCheckComparesStates changes a setting that states depend on. `worker check` must print the error of the next start.
 func TestCheckComparesStates(t *testing.T) {
 	t.Parallel()
 	s := serve(t)

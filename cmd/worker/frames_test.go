@@ -86,8 +86,7 @@ func TestCheckReportsTheLimitsOfFrames(t *testing.T) {
 	call(t, append(env, "MILLRACE_FRAME_BYTES=64KiB"), "check").want(t, exitDone, "MILLRACE_FRAME_BYTES is 65536", "raise MILLRACE_FRAME_BYTES to at least")
 }
 
-// TestDemoOfFilteredDocuments runs the demo with JSON documents and a filter, in every form. The demo checks both kept documents and
-// documents that the filter leaves out.
+// TestDemoOfFilteredDocuments runs the demo with JSON documents and a filter, in every form. The demo checks dropped documents too.
 func TestDemoOfFilteredDocuments(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ format, framing, compress string }{

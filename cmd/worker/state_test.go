@@ -48,8 +48,7 @@ func statefulConfig(t *testing.T, env map[string]string) *config.Config {
 	return cfg
 }
 
-// sizedDevice is a device whose states have one byte per record. On a GPU, a state also has a mebibyte of pinned
-// memory.
+// sizedDevice is a device whose states have one byte per record and, on a GPU, a mebibyte of pinned memory.
 type sizedDevice struct {
 	device.Device
 	info device.Info
@@ -121,7 +120,7 @@ func TestTooLargeStatesAreAUsageError(t *testing.T) {
 	}
 }
 
-// TestCheckComparesStatesWithMemory runs check without a server, and with a server whose result stream was created without states.
+// TestCheckComparesStatesWithMemory runs check without a server, and with a server whose result stream lacks settings for states.
 func TestCheckComparesStatesWithMemory(t *testing.T) {
 	t.Parallel()
 	env := []string{"MILLRACE_OPERATORS=neardup", "MILLRACE_DELIVERY=exclusive", "MILLRACE_MEMORY_LIMIT=4GiB", "MILLRACE_DATA_DIR=."}

@@ -23,8 +23,7 @@ func TestRandomDependsOnlyOnTheSeed(t *testing.T) {
 	}
 }
 
-// TestPiecesAreThoseOfTheWhole checks the pieces of a divided batch. The content of a slot must change if and only if
-// the seed changes.
+// TestPiecesAreThoseOfTheWhole also checks that only a different seed changes the content of a slot.
 func TestPiecesAreThoseOfTheWhole(t *testing.T) {
 	whole, quarter := newWords(mix{}, 4000), newWords(mix{}, 1000)
 	quarter.whole = whole

@@ -12,8 +12,7 @@ import (
 )
 
 // This file detects hung devices. On a hung device, a kernel doesn't end or its completion doesn't arrive. Each batch
-// in flight has its own clock, because other batches may progress while one is stuck. Each call of a state also has a
-// clock.
+// in flight and each state call has its own clock, because others may progress while one is stuck.
 
 // flightClock measures the time that a batch has spent at the head of its streams. Pipeline.mu guards it.
 type flightClock struct {

@@ -1,6 +1,5 @@
-// Command peers compares Millrace with other programs that do the same job from stream to stream. Each document is a JSON object with the
-// member text. The job keeps documents whose text is long enough, which is about half of them. It adds the length and the CRC-32C of the
-// text:
+// Command peers compares Millrace with other programs that do the same job from stream to stream. Documents are JSON objects with the
+// member text. The job keeps documents with a long text, about half of them, and adds the length and the CRC-32C of the text:
 //
 //	make build
 //	go run ./tools/peers -worker bin/worker -connect /usr/local/bin/redpanda-connect

@@ -35,9 +35,8 @@ type content struct {
 	first  int      // message number of the first frame
 }
 
-// differentFrames is the number of different frames, and the number of frames that are made at a time. All frames
-// together are larger than a processor's caches. The number is prime, so messages at the same position in two batches
-// differ.
+// differentFrames is the number of different frames, and the number of frames made at a time. All frames together exceed a
+// processor's caches. The number is prime, so messages at the same position in two batches differ.
 const differentFrames = 61
 
 // vocabulary returns the text generator of all frames.

@@ -11,8 +11,7 @@ import (
 	"millrace/internal/textframes"
 )
 
-// TestVerdictsAreChecked checks correct results of neardup. It also checks the same results as results of other
-// messages.
+// TestVerdictsAreChecked checks correct results of neardup, and then the same results as results of other messages.
 func TestVerdictsAreChecked(t *testing.T) {
 	ops := bench.Parse("neardup")
 	c := newContent(duplicatesForm.filled(300, 30_000), 7)

@@ -153,8 +153,7 @@ func (w *plain) settle(ctx context.Context, inputs <-chan *pull.Message, n int) 
 	}
 }
 
-// gather waits for an input. It returns this input and the inputs that are already in the channel, within the bounds of
-// a group.
+// gather waits for an input. It returns this input and the inputs already in the channel, within the bounds of a group.
 func (w *plain) gather(ctx context.Context, inputs <-chan *pull.Message) (group []*pull.Message, err error) {
 	select {
 	case m := <-inputs:

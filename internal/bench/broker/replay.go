@@ -152,8 +152,7 @@ func readLog(ctx context.Context, log statelog.Source) (n int, err error) {
 	return n, nil
 }
 
-// timed returns the time that restore needs for a new state. The restored state must then decide on the next batch like the state that
-// wrote the log.
+// timed returns the time that restore needs for a new state. It checks the restored state's decisions on the next batch.
 func (r *replay) timed(batches *keyBatches, log *storedLog, restore func(device.State) error) (took, cpu time.Duration, err error) {
 	s, err := r.newState(batches)
 	if err != nil {

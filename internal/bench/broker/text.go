@@ -15,8 +15,7 @@ type textForm struct {
 	form
 }
 
-// These filters keep half of the records. All texts have about the same number of words, so the parity of this number
-// is random.
+// These filters keep about half of the records, because the parity of a text's number of words is random.
 const (
 	everySecond = "record.number % 2 == 0"
 	evenWords   = "quality.words % 2 == 0"

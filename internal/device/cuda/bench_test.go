@@ -23,10 +23,9 @@ const (
 	benchPayloads = 8192
 )
 
-// BenchmarkVariants measures minhash's kernels alone, with device events, over 16 MiB of random ASCII in 8192 payloads.
-// The payloads either have 2 KiB each, or log-normal sizes with one payload of a hundred times the median. The
-// signatures have 128 or 260 values. Before the measurement, every variant must give the same bytes as the plain
-// kernel.
+// BenchmarkVariants measures minhash's kernels alone, with device events, over 16 MiB of random ASCII in 8192 payloads. The
+// payloads have 2 KiB each, or log-normal sizes with one payload of a hundred times the median. The signatures have 128 or
+// 260 values. Before the measurement, every variant must give the same bytes as the plain kernel.
 //
 //	go test ./internal/device/cuda -run xxx -bench Variants
 func BenchmarkVariants(b *testing.B) {

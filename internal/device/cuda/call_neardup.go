@@ -2,8 +2,7 @@
 
 package cuda
 
-// This file has one Go method per C call for the index of near-duplicates. The methods for all other calls are in
-// call.go.
+// This file has one Go method per C call for the index of near-duplicates. See call.go for all other calls.
 
 /*
 #include "bridge.h"

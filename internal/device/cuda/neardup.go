@@ -76,8 +76,7 @@ func (n *NearDuplicates) alone(op string, call func() error) error {
 	})
 }
 
-// Apply checks the records of a batch for near-duplicates and inserts their keys. Afterwards, Undo can't remove earlier
-// batches.
+// Apply finds the near-duplicates in a batch and inserts its keys. Afterwards, Undo can't remove earlier batches.
 func (n *NearDuplicates) Apply(b NearDuplicateBatch) error {
 	const op = "apply"
 	p := n.parameters

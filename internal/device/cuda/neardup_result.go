@@ -23,8 +23,7 @@ type NearDuplicateBatch struct {
 	Result    device.Memory // NearDuplicateParameters.ResultBytes bytes, aligned to 16
 }
 
-// NearDuplicateRows holds consecutive log records of one generation. Its memory follows the rules of
-// NearDuplicateBatch.
+// NearDuplicateRows holds consecutive log records of one generation, with memory as in NearDuplicateBatch.
 type NearDuplicateRows struct {
 	First         int           // number of the first record in its generation; 0 begins a generation
 	Records       int           // 1 to 2^20

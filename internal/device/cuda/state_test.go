@@ -159,8 +159,7 @@ func TestStateOnFibers(t *testing.T) {
 	}
 }
 
-// On a lost device, every call of a state reports the loss. Otherwise the error could be mistaken for a bug in the
-// caller.
+// On a lost device, every call of a state reports the loss. No call blames the caller with ErrInvalid.
 func TestStateOfALostDevice(t *testing.T) {
 	fakecuda.Set(t, "")
 	d, err := cuda.Open(cuda.Options{Library: fakecuda.Library(t)})
@@ -210,8 +209,7 @@ func TestStateOfALostDevice(t *testing.T) {
 	}
 }
 
-// A launch in the middle of a batch is refused. The state is then unusable, and a new state that replays the log
-// continues.
+// A launch in the middle of a batch is refused. The state is then unusable, and a new state replays the log.
 func TestStateWithARefusedLaunch(t *testing.T) {
 	d := openFake(t, "")
 	const half = 10

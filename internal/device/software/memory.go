@@ -268,8 +268,7 @@ func (s *space) around(mem []byte) *segment {
 	return nil
 }
 
-// clear unmaps everything. It returns a description of each allocation that was not freed. Each description begins with
-// what.
+// clear unmaps everything. It returns a description of each live allocation. Each description begins with what.
 func (s *space) clear(what string) (leaks []string) {
 	for _, seg := range s.segments {
 		if seg.pool == nil {
