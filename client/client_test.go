@@ -115,7 +115,7 @@ func TestLinesNameTheLineThatIsNoResult(t *testing.T) {
 	}
 }
 
-// TestLinesWithNumbers: the results of a worker with a filter have the numbers of their records.
+// TestLinesWithNumbers checks that results of a worker with a filter have the numbers of their records.
 func TestLinesWithNumbers(t *testing.T) {
 	var numbers []int
 	for line, err := range client.Lines([]byte(`{"record":0,"bytes":9,"crc32c":"e3069283"}` + "\n" + `{"record":70000,"bytes":9,"crc32c":"e3069283"}` + "\n")) {
@@ -229,7 +229,7 @@ func TestFramesGrowWithoutOtherAllocations(t *testing.T) {
 	}
 }
 
-// TestUnknownStatusesAreReadable: a later version of the worker may use more statuses.
+// TestUnknownStatusesAreReadable checks a status that this version doesn't define, because later workers may have more statuses.
 func TestUnknownStatusesAreReadable(t *testing.T) {
 	r, err := client.Decode(version2(0, []client.Status{9}, column{spec: "crc32c", stride: 4, values: [][]byte{nil}}))
 	if err != nil {

@@ -77,7 +77,7 @@ func TestCollectorFindsWhatDoesNotFit(t *testing.T) {
 	}
 }
 
-// TestCollectorIsBounded: parts without a last part don't fill the memory, and the newest result is complete.
+// TestCollectorIsBounded checks that parts without a last part don't fill the memory, and that the newest results are complete.
 func TestCollectorIsBounded(t *testing.T) {
 	c := client.Collector[int]{Max: 10}
 	for i := range 100 {
@@ -93,7 +93,7 @@ func TestCollectorIsBounded(t *testing.T) {
 	}
 }
 
-// TestCollectorIgnoresMessagesWithoutAnInput: a result stream may contain commit markers and delete markers.
+// TestCollectorIgnoresMessagesWithoutAnInput covers commit markers and delete markers, which a result stream may contain.
 func TestCollectorIgnoresMessagesWithoutAnInput(t *testing.T) {
 	var c client.Collector[string]
 	for name, header := range map[string]map[string][]string{

@@ -52,7 +52,7 @@ func TestTablesOfTheDocuments(t *testing.T) {
 	}
 }
 
-// TestContentTypesOfFrames: MILLRACE_FRAMING=auto recognizes every media type that docs/frames.md names.
+// TestContentTypesOfFrames checks that MILLRACE_FRAMING=auto recognizes every media type that docs/frames.md names.
 func TestContentTypesOfFrames(t *testing.T) {
 	page, err := os.ReadFile("../docs/frames.md")
 	if err != nil {

@@ -89,9 +89,9 @@ type Input struct {
 	Sequence uint64 // in the stream, from 1
 }
 
-// InputOf returns the input of a result or of a dead letter, given the message's headers. It returns false for commit markers and log
-// entries of exclusive delivery, the server's delete markers, and payloads that are too large for their dead letter. Acknowledge and ignore
-// such messages.
+// InputOf returns the input of a result or of a dead letter, given the message's headers. It returns false for all other messages: commit
+// markers and log entries of exclusive delivery, the server's delete markers, and payloads that are too large for their dead letter.
+// Acknowledge and ignore such messages.
 func InputOf(header map[string][]string) (Input, bool) {
 	sequence, err := strconv.ParseUint(first(header, HeaderSequence), 10, 64)
 	return Input{first(header, HeaderStream), sequence}, err == nil

@@ -35,8 +35,8 @@ func (s Status) String() string {
 
 // Result is a decoded binary result. Its values are slices of the decoded body.
 type Result struct {
-	// Version is the version of the format: 1 for a message that is one record, 2 for a frame, and 3 for a frame with a filter. It is 0 for
-	// an empty body. An empty body is the result of a frame without records, or of a message whose records were all left out by the filter.
+	// Version is the version of the format: 1 for a message that is one record, 2 for a frame, 3 for a frame with a filter. It is 0 for an
+	// empty body. An empty body is the result of a frame without records, or of a message whose records the filter all left out.
 	Version int
 
 	// PayloadBytes is the length of the record in version 1. Later versions don't contain lengths.

@@ -1,5 +1,5 @@
 // Package quality computes the scores of well-known text filters from the counters of the operator "quality". The scores and decisions are
-// exactly those of NVIDIA NeMo Curator's heuristic filters and of the parts of Hugging Face's datatrove that need no tokenizer.
+// exactly those of NVIDIA NeMo Curator's heuristic filters, and of all parts of Hugging Face's datatrove that need no tokenizer.
 //
 // A Counters has the counters of a record. Read it from a JSON result with json.Unmarshal, and make it from a binary or Arrow result with
 // AppendUint32s. The filters are data: CuratorEnglish and Datatrove list them.

@@ -70,7 +70,7 @@ func ExampleCounters() {
 	// 3 3 true
 }
 
-// TestAppendUint32sAppendsTheOperatorsColumns: columns of other operators are left out.
+// TestAppendUint32sAppendsTheOperatorsColumns checks that columns of other operators are left out.
 func TestAppendUint32sAppendsTheOperatorsColumns(t *testing.T) {
 	columns, err := arrow.Decode(results("text")[operator.Arrow])
 	if err != nil {

@@ -104,7 +104,7 @@ func TestConditionsDecideAsDatatrove(t *testing.T) {
 	}
 }
 
-// TestCuratorEnglishHas25Of28Filters: six of them have no score without the counters of n-grams.
+// TestCuratorEnglishHas25Of28Filters checks that 3 of 28 filters are missing, and that 9 have no score without the counters of n-grams.
 func TestCuratorEnglishHas25Of28Filters(t *testing.T) {
 	all := readKnown(t).Texts["12_ngrams"].Counters
 	names, missing, missingWithout := map[string]bool{}, 0, 0
@@ -126,7 +126,7 @@ func TestCuratorEnglishHas25Of28Filters(t *testing.T) {
 	}
 }
 
-// TestDecideNeedsNoNGrams: a text that only a filter of n-grams drops is kept without the counters of n-grams.
+// TestDecideNeedsNoNGrams checks that, without the counters of n-grams, Decide keeps a text that only a filter of n-grams drops.
 func TestDecideNeedsNoNGrams(t *testing.T) {
 	c := make(quality.Counters, quality.NumCounters)
 	copy(c, good)
@@ -143,7 +143,7 @@ func TestDecideNeedsNoNGrams(t *testing.T) {
 var good = quality.Counters{quality.Chars: 1000, quality.AlnumChars: 990, quality.Words: 100, quality.WordChars: 500, quality.AlphaWords: 100,
 	quality.CommonWords: 9, quality.Lines: 1, quality.LineChars: 1000, quality.EndmarkLines: 1, quality.Paragraphs: 1, quality.GrRepeatedLineChars: 0}
 
-// TestDecideEndsAtTheFirstFilter: a text of newlines passes the first filter, and the second one divides by the number of words.
+// TestDecideEndsAtTheFirstFilter uses a text of newlines. It passes the first filter, and the second filter divides by the number of words.
 func TestDecideEndsAtTheFirstFilter(t *testing.T) {
 	texts := readKnown(t).Texts
 	for name, want := range map[string]struct {

@@ -51,8 +51,8 @@ func articles(t *testing.T, schema *arrow.Schema, batches ...[]string) (stream [
 	return out.Bytes(), rows
 }
 
-// TestRowsThatPass sends Arrow streams through a worker with a filter. Each row that passes is in the result with all its columns, and a
-// row that fails is in a dead letter with all its columns.
+// TestRowsThatPass sends Arrow streams through a worker with a filter. Rows that pass must be in the result with all their columns. Rows that
+// fail must be in a dead letter with all their columns.
 func TestRowsThatPass(t *testing.T) {
 	t.Parallel()
 	for _, encoding := range []string{"none", "zstd"} {

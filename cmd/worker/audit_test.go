@@ -246,7 +246,7 @@ func (r *auditRig) restricted(want map[uint64]audit.Kind, since time.Time) {
 	}
 }
 
-// TestAuditBesideWorkers: the audit has no findings while workers and publishers run.
+// TestAuditBesideWorkers checks that the audit has no findings while workers and publishers run.
 func TestAuditBesideWorkers(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"shared", "exclusive"} {

@@ -94,8 +94,8 @@ func TestAWaitEnds(t *testing.T) {
 	})
 }
 
-// TestSIGTERMInterruptsADial: a server that accepts a connection and sends nothing blocks a dial for seconds. The
-// caller of the dial returns at once.
+// TestSIGTERMInterruptsADial uses a server that accepts a connection and sends nothing, which blocks a dial for seconds. The caller of the
+// dial must return at once.
 func TestSIGTERMInterruptsADial(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -248,8 +248,8 @@ func TestAWaitingWorkerEndsOnSIGTERM(t *testing.T) {
 	p.await("stopped before the work began")
 }
 
-// TestTheWorkerDoesNotWaitForPermissions: the server doesn't reply to a request that the user has no permission to
-// send. Waiting would not help.
+// TestTheWorkerDoesNotWaitForPermissions checks that the worker ends if the user lacks a permission. The server doesn't reply to a request
+// without permission, so waiting would not help.
 func TestTheWorkerDoesNotWaitForPermissions(t *testing.T) {
 	t.Parallel()
 	s, as := documentedServer(t)

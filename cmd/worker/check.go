@@ -200,7 +200,7 @@ func checkNATS(ctx context.Context, cfg *config.Config, devices opened) []findin
 	return topology.ExplainCommands(findings)
 }
 
-// checkStates compares the settings of states with those of the states that the result stream has.
+// checkStates compares the settings of states with the settings of the states in the result stream.
 func checkStates(ctx context.Context, cfg *config.Config, nc *nats.Conn, t topology.Topology) []finding.Finding {
 	js, err := t.API.New(nc)
 	if err != nil {
@@ -319,7 +319,7 @@ func report(findings []finding.Finding, asJSON bool) (err error) {
 	return err
 }
 
-// counted returns a number with a noun, which is in the plural unless the number is 1.
+// counted returns a number with a noun. The noun is in the plural unless the number is 1.
 func counted(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun

@@ -200,8 +200,8 @@ func TestClientsNameResultsWithoutText(t *testing.T) {
 	})
 }
 
-// TestPackagesOfTheJavaScriptClient: the lock file pins the content of each package and names no registry. The project
-// accepts the licence of each package.
+// TestPackagesOfTheJavaScriptClient checks that the lock file pins the content of each package and names no registry. The project must
+// accept the licence of each package.
 func TestPackagesOfTheJavaScriptClient(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(javascript + "/package-lock.json")
@@ -256,8 +256,7 @@ var consumers = regexp.MustCompile(`(?s)ConsumerConfig\{.*?\}\)|subscribe\([^)]*
 // filtered matches a consumer configuration with a filter.
 var filtered = regexp.MustCompile(`FilterSubject|filter_subject: |subscribe\((?:filter|subject),|--filter `)
 
-// TestEveryConsumerInADocumentHasAFilter: a consumer without a filter receives the commit markers of exclusive
-// delivery.
+// TestEveryConsumerInADocumentHasAFilter: without a filter, a consumer receives the commit markers of exclusive delivery.
 func TestEveryConsumerInADocumentHasAFilter(t *testing.T) {
 	t.Parallel()
 	found := map[string]int{}
@@ -289,7 +288,7 @@ func TestEveryConsumerInADocumentHasAFilter(t *testing.T) {
 	}
 }
 
-// TestCodeOnThePageOfTheProtocol: docs/protocol.md shows the JavaScript program's code, which another test runs.
+// TestCodeOnThePageOfTheProtocol checks that docs/protocol.md shows the JavaScript program's code, which another test runs.
 func TestCodeOnThePageOfTheProtocol(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/protocol.md")

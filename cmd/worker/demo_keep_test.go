@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestKeptDemoGoesOn: with --keep, the page, the server and the worker keep running after the demo. A signal ends them
-// with exit status 0.
+// TestKeptDemoGoesOn checks that with --keep, the page, the server and the worker keep running after the demo. A signal must end them with
+// exit status 0.
 func TestKeptDemoGoesOn(t *testing.T) {
 	t.Parallel()
 	p := start(t, []string{"MILLRACE_DEBUG_ADDR=127.0.0.1:0", "MILLRACE_LOG_LEVEL=info", "MILLRACE_LOG_FORMAT=json", "MILLRACE_OPERATORS=crc32c",
@@ -41,7 +41,7 @@ func TestKeptDemoGoesOn(t *testing.T) {
 	}
 }
 
-// TestInterruptedDemoSaysSo: the demo reports Ctrl-C as an interruption, and not as missing results.
+// TestInterruptedDemoSaysSo checks that the demo reports Ctrl-C as an interruption, and not as missing results.
 func TestInterruptedDemoSaysSo(t *testing.T) {
 	t.Parallel()
 	p := start(t, []string{"MILLRACE_DEBUG_ADDR=", "MILLRACE_OPERATORS=crc32c", "TMPDIR=" + t.TempDir()}, "demo", "--payloads", "100000000")

@@ -88,9 +88,9 @@ func (e *elsewhere) processes(delivery string) {
 	call(e.T, env, "audit").want(e.T, exitDone, "1 have one dead letter", "1 are pending")
 }
 
-// TestJetStreamOfAnotherDomain: the worker's server is a leaf node with its own JetStream, which receives no requests.
-// Package pull tests that the worker parses both forms of acknowledgement subjects. With exclusive delivery, the worker
-// also builds the long form here, and the short form in TestJetStreamOfAnotherAccount.
+// TestJetStreamOfAnotherDomain runs workers on a leaf node. The leaf node's own JetStream must receive no requests. Package pull tests that
+// the worker parses both forms of acknowledgement subjects. With exclusive delivery, the worker also builds the long form here, and the
+// short form in TestJetStreamOfAnotherAccount.
 func TestJetStreamOfAnotherDomain(t *testing.T) {
 	t.Parallel()
 	for delivery, flags := range map[string]map[string]bool{"shared": nil, "exclusive": {server.FeatureFlagJsAckFormatV2: true}} {

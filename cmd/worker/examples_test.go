@@ -167,7 +167,7 @@ func wantPrinted(t *testing.T, run func(body []byte) []byte) {
 	}
 }
 
-// TestPythonReadsResults: results.py decodes results, and annotated documents.
+// TestPythonReadsResults checks that results.py decodes results and annotated documents.
 func TestPythonReadsResults(t *testing.T) {
 	t.Parallel()
 	wantPrinted(t, func(body []byte) []byte { return python(t, body, "results.py") })
@@ -192,7 +192,7 @@ func TestJavaScriptReadsResults(t *testing.T) {
 	})
 }
 
-// TestPythonContentTypesSelectTheirFramings: a worker recognizes the content types of frames.py.
+// TestPythonContentTypesSelectTheirFramings checks that a worker recognizes the content types of frames.py.
 func TestPythonContentTypesSelectTheirFramings(t *testing.T) {
 	t.Parallel()
 	out := python(t, nil, "-c", "import frames\nfor framing, name in frames.CONTENT_TYPES.items(): print(framing, name)")

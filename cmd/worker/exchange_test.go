@@ -87,8 +87,8 @@ func TestCommandsAreQuoted(t *testing.T) {
 	}
 }
 
-// TestCommandsAfterGoRun: advice names `go run ./cmd/worker` instead of a path in Go's build cache. Earlier Go versions
-// use a temporary folder.
+// TestCommandsAfterGoRun checks that advice names `go run ./cmd/worker` instead of a path in Go's build cache. Earlier Go versions use a
+// temporary folder.
 func TestCommandsAfterGoRun(t *testing.T) {
 	for path, want := range map[string]string{
 		"./worker": "./worker", "/opt/go-builder's/worker": `'/opt/go-builder'\''s/worker'`,

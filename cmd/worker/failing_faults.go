@@ -15,7 +15,7 @@ import (
 )
 
 // failureVariable makes the device of a test build fail permanently. With "launch@20", the device refuses the 20th batch and all later
-// ones. With "state@20", the 20th decision of all states reports that the device is lost. With "state_hangs@20", that decision never
+// batches. With "state@20", the 20th decision of all states reports that the device is lost. With "state_hangs@20", that decision never
 // returns. If the variable is empty, the device works.
 const failureVariable = "FAILING_DEVICE"
 

@@ -211,7 +211,7 @@ func TestFieldsOfArrowFromStreamToStream(t *testing.T) {
 	r.wantLines(2, textResult(long, "2"))
 }
 
-// TestCheckReadsTheFieldsOfTheLastMessages: the stream keeps messages, because no worker runs.
+// TestCheckReadsTheFieldsOfTheLastMessages runs no worker, so the stream keeps its messages.
 func TestCheckReadsTheFieldsOfTheLastMessages(t *testing.T) {
 	t.Parallel()
 	r := newAuditRig(t, serve(t), "shared")

@@ -153,7 +153,7 @@ func (r *auditRig) wantPrinted(format string) {
 	}
 }
 
-// TestCheckDescribesTheFilter: each condition and each filter that a preset lacks is reported.
+// TestCheckDescribesTheFilter checks that `worker check` reports each condition, and each filter that a preset lacks.
 func TestCheckDescribesTheFilter(t *testing.T) {
 	t.Parallel()
 	env := []string{"MILLRACE_NATS_URL=" + serve(t).URL(), "MILLRACE_PROVISION=true", "MILLRACE_OPERATORS=quality"}

@@ -53,8 +53,8 @@ func TestStartOnGPUs(t *testing.T) {
 	}
 }
 
-// TestWorkOnGPUsThatLackSomething: the worker skips unusable GPUs. With auto and no usable GPU, it uses the CPU.
-// Without memory pools, it preallocates scratch. It logs each case and works.
+// TestWorkOnGPUsThatLackSomething checks that the worker skips unusable GPUs. With auto and no usable GPU, it must use the CPU. Without
+// memory pools, it must preallocate scratch. It must log each case and work.
 func TestWorkOnGPUsThatLackSomething(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

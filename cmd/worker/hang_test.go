@@ -52,8 +52,8 @@ func hangingKernels() []device.HostKernel {
 	return kernels
 }
 
-// TestAWorkerWhoseDeviceHangsEnds: the worker exits with status 70 after the batch deadline. If a signal stops the
-// worker earlier, it exits after the drain timeout.
+// TestAWorkerWhoseDeviceHangsEnds checks that the worker exits with status 70 after the batch deadline. If a signal stops the worker
+// earlier, it must exit after the drain timeout.
 func TestAWorkerWhoseDeviceHangsEnds(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -189,8 +189,8 @@ func TestClosingIsBounded(t *testing.T) {
 	})
 }
 
-// TestOverdue: the worker becomes overdue after the drain timeout plus endGrace. That time starts at a stop signal or
-// at the loss of a device.
+// TestOverdue checks that the worker becomes overdue after the drain timeout plus endGrace. That time starts at a stop signal or at the
+// loss of a device.
 func TestOverdue(t *testing.T) {
 	for _, lost := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

@@ -48,7 +48,7 @@ func TestHelp(t *testing.T) {
 	call(t, nil, "run", "-h").want(t, exitDone, "-progress", "SIGTERM")
 }
 
-// TestUnreachableServer: `worker run` waits for its server and logs that. Commands that only read don't wait.
+// TestUnreachableServer checks that `worker run` waits for its server and logs that. Commands that only read must not wait.
 func TestUnreachableServer(t *testing.T) {
 	addr := freeAddr()
 	p := start(t, []string{"MILLRACE_NATS_URL=nats://user:secret@" + addr})

@@ -14,7 +14,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// TestTooLowAMemoryLimitIsRefused: the worker refuses to start, and `worker check` reports the same error.
+// TestTooLowAMemoryLimitIsRefused checks that the worker refuses to start, and that `worker check` reports the same error.
 func TestTooLowAMemoryLimitIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -26,7 +26,7 @@ import (
 	"millrace/internal/telemetry"
 )
 
-// embeddedAddr is the address on which the embedded server of `worker run` listens. Tests use another one.
+// embeddedAddr is the address on which the embedded server of `worker run` listens. Tests use another address.
 var embeddedAddr = "127.0.0.1:4222"
 
 // startServer starts the embedded NATS server, unless the configuration names another server.
@@ -137,8 +137,8 @@ func connections(cfg *config.Config) int {
 // connected reports whether every connection is up. It is false until the worker has joined.
 func (a *app) connected() bool { return a.joined.Load() && a.worker.Status().Connected }
 
-// provision creates missing streams and consumers if the configuration enables it. It first checks the existing ones,
-// so a failed start leaves nothing behind.
+// provision creates missing streams and consumers if the configuration enables it. It first checks existing streams and consumers, so a
+// failed start leaves nothing behind.
 func (a *app) provision(ctx context.Context) error {
 	if !a.cfg.Provision {
 		return nil

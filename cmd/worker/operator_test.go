@@ -60,7 +60,7 @@ func TestBadUsageOfOperator(t *testing.T) {
 	}
 }
 
-// TestNamesOfBuiltInOperatorsAreRefused: the commands refuse an operator with a built-in name, as the worker does.
+// TestNamesOfBuiltInOperatorsAreRefused checks that the commands refuse an operator with a built-in name, as the worker does.
 func TestNamesOfBuiltInOperatorsAreRefused(t *testing.T) {
 	const refusal = `"minhash" is the name of a built-in operator: choose another`
 	folder := entropyFolder(t)
@@ -103,8 +103,8 @@ func gpuFolder(t *testing.T, source string) (stem string) {
 	return stem
 }
 
-// TestOperatorOnAGPUIsComparedWithTheCPU: the command runs the operator on both devices and compares the results. The
-// fake GPU runs code for the CPU.
+// TestOperatorOnAGPUIsComparedWithTheCPU checks that the command runs the operator on both devices and compares the results. The fake GPU
+// runs code for the CPU.
 func TestOperatorOnAGPUIsComparedWithTheCPU(t *testing.T) {
 	stem := gpuFolder(t, "examples/operators/entropy/entropy.cu")
 	env := gpu(t, "")
@@ -183,8 +183,7 @@ func TestBuildNeedsArchitecturesThatExist(t *testing.T) {
 	call(t, nil, "operator", "build", source, "--arch", "90").want(t, exitFailed, "MILLRACE_KERNELS")
 }
 
-// TestCrashOfAnOperatorIsAFinding: an invalid pointer kills the process that uses it. The report names the record
-// nevertheless.
+// TestCrashOfAnOperatorIsAFinding uses an invalid pointer, which kills the process. The report must still name the record.
 func TestCrashOfAnOperatorIsAFinding(t *testing.T) {
 	text := strings.Replace(ends, "MILLRACE_OPERATOR(ends,", "MILLRACE_OPERATOR(crash,", 1)
 	text = strings.Replace(text, "result.size = record.size();", "result.size = record.size() == 2 ? *reinterpret_cast<const volatile uint8_t *>(8) : record.size();", 1)
@@ -196,7 +195,7 @@ func TestCrashOfAnOperatorIsAFinding(t *testing.T) {
 	}
 }
 
-// TestOperatorThatDoesNotEndIsNoticed: an endless loop becomes a finding after a minute. Earlier, the command names the
+// TestOperatorThatDoesNotEndIsNoticed checks that an endless loop becomes a finding after a minute. Before that, the command must name the
 // batch that it waits for.
 func TestOperatorThatDoesNotEndIsNoticed(t *testing.T) {
 	t.Parallel()

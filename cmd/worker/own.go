@@ -116,8 +116,8 @@ func (g *gpus) images() *images.Maker {
 	return g.maker
 }
 
-// findNVRTC returns the path of NVRTC, either the configured one or one beside the kernel library or in a common
-// folder. It returns "" if the system must find it.
+// findNVRTC returns the path of NVRTC. It is the configured path, or the path of a library beside the kernel library or in a common folder.
+// It is "" if the system must find NVRTC.
 func findNVRTC(cfg *config.Config) string {
 	if cfg.NVRTC != "" {
 		return cfg.NVRTC

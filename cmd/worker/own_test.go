@@ -97,7 +97,7 @@ func TestOperatorsOfOnesOwnAreRefusedWithWhatToDo(t *testing.T) {
 	call(t, []string{"MILLRACE_OPERATOR_PATH=/nothing"}, "run").want(t, exitUsage, "MILLRACE_OPERATOR_PATH", "/nothing", "no such file")
 }
 
-// TestABrokenFileStopsOnlyWorkersThatUseIt: other workers can share the folder.
+// TestABrokenFileStopsOnlyWorkersThatUseIt checks that other workers can share the folder.
 func TestABrokenFileStopsOnlyWorkersThatUseIt(t *testing.T) {
 	folder := ownFolder(t, "ends", []byte(ends))
 	if err := os.WriteFile(filepath.Join(folder, "broken.cpu.so"), []byte("no library"), 0o600); err != nil {
@@ -198,7 +198,7 @@ func (c three) secondIsADeadLetter(t *testing.T, env ...string) {
 	}
 }
 
-// TestOperatorOnAGPUWithoutAReference: the demo reports the missing reference, and `worker check` loads the operator.
+// TestOperatorOnAGPUWithoutAReference checks that the demo reports the missing reference, and that `worker check` loads the operator.
 func TestOperatorOnAGPUWithoutAReference(t *testing.T) {
 	programs(t)
 	folder := t.TempDir()

@@ -64,8 +64,8 @@ func TestPagePaintsNoBarOverAnother(t *testing.T) {
 	}
 }
 
-// TestPageCountsBatchesWithoutSpace: a row that has no space for all batches shows the number of hidden ones. A user
-// can open them.
+// TestPageCountsBatchesWithoutSpace checks that a row without space for all batches shows the number of hidden batches. A user can open
+// these batches.
 func TestPageCountsBatchesWithoutSpace(t *testing.T) {
 	var records []*inflight.Record
 	for n := range 9 { // all on one lane, and slow to publish
@@ -149,8 +149,8 @@ func TestPageScratchAgreesWithItsBatches(t *testing.T) {
 	}
 }
 
-// TestPageReturnsTheFocus: Escape returns the focus to the opened row. The focus stays there although newer batches
-// push the row out of the table.
+// TestPageReturnsTheFocus checks that Escape returns the focus to the opened row. The focus must stay there although newer batches push the
+// row out of the table.
 func TestPageReturnsTheFocus(t *testing.T) {
 	line := lineOf(batchOf(1, 0, 0, 1, 2, 3, 4, 5, 6))
 	b := pages(t, telemetry.Debug{Timeline: line, Bounds: bounds(2)})

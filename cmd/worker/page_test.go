@@ -26,8 +26,8 @@ const (
 		return bars.some((a) => bars.some((b) => a.row !== b.row && a.batch !== b.batch && a.start < b.end && b.start < a.end));
 	})()`
 
-	// middleOfABar returns the middle of the bar of a batch's compute stage, in pixels of the window, and the batch's
-	// number. The middle is visible, although later bars may cover earlier ones.
+	// middleOfABar returns the middle of the bar of a batch's compute stage, in pixels of the window, and the batch's number. The middle is
+	// visible, although later bars may cover earlier bars.
 	middleOfABar = `(() => {
 		const canvas = document.querySelector("canvas");
 		canvas.scrollIntoView({ block: "center" });
@@ -40,7 +40,7 @@ const (
 		return [box.x + middle(widest).x, box.y + middle(widest).y, widest.batch];
 	})()`
 
-	// overflow lists the elements that are wider than the window, except scrollable ones.
+	// overflow lists the elements that are wider than the window, except scrollable elements.
 	overflow = `[...document.querySelectorAll("body *")]
 		.filter((e) => e.checkVisibility() && !e.closest(".scroll") && (e.getBoundingClientRect().right > innerWidth + 0.5 || e.getBoundingClientRect().left < -0.5))
 		.map((e) => e.tagName + "." + e.className).concat(document.documentElement.scrollWidth > innerWidth ? ["the document"] : [])`

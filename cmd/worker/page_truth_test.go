@@ -58,7 +58,7 @@ func lineSince(epoch time.Time, records ...*inflight.Record) *telemetry.Timeline
 	return line
 }
 
-// TestPageWithoutNATS: the page turns red when the worker loses its server, even with a paused timeline. It returns to
+// TestPageWithoutNATS checks that the page turns red when the worker loses its server, even with a paused timeline. The page returns to
 // normal once the server is back.
 func TestPageWithoutNATS(t *testing.T) {
 	s := serve(t)
@@ -103,8 +103,7 @@ func TestPageReportsOtherTrouble(t *testing.T) {
 	b.wantNoProblems()
 }
 
-// TestPageSaysHowLateItIs: the header names the timeline's delay in slow motion, and while batches in flight make no
-// progress.
+// TestPageSaysHowLateItIs checks that the header shows the timeline's delay in slow motion, and while batches in flight make no progress.
 func TestPageSaysHowLateItIs(t *testing.T) {
 	epoch := time.Now().Add(-time.Hour)
 	line := lineSince(epoch, batchOf(1, 0, 0, 1, 2, 3, 4, 5, 6))
@@ -152,8 +151,7 @@ func TestPageWithoutAGPU(t *testing.T) {
 	}
 }
 
-// TestPageNamesTheConsumerThatHoldsTheFloor: the input stream retains inputs for a consumer, for another reason, or not
-// at all.
+// TestPageNamesTheConsumerThatHoldsTheFloor covers an input stream that retains inputs for a consumer, for another reason, or not at all.
 func TestPageNamesTheConsumerThatHoldsTheFloor(t *testing.T) {
 	t.Parallel()
 	var kept atomic.Pointer[telemetry.Kept]

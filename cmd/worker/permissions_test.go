@@ -216,7 +216,7 @@ func refusal(nc *nats.Conn, subject string) error {
 	return nil
 }
 
-// TestAWorkerThatMayNotPurge: `worker check` and the log warn that the stream fills up. The worker still works.
+// TestAWorkerThatMayNotPurge checks that `worker check` and the log warn that the stream fills up. The worker must still work.
 func TestAWorkerThatMayNotPurge(t *testing.T) {
 	t.Parallel()
 	s, as := serverOf(t, strings.ReplaceAll(documented(t), `, "$JS.API.STREAM.PURGE.INGEST"`, ""))

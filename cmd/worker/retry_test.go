@@ -136,7 +136,7 @@ func TestRetryAfterTheCauseIsRemoved(t *testing.T) {
 	}
 }
 
-// TestRetryIsUsedWrongly: the command reports usage errors before it sends anything.
+// TestRetryIsUsedWrongly checks that the command reports usage errors before it sends anything.
 func TestRetryIsUsedWrongly(t *testing.T) {
 	t.Parallel()
 	s := serve(t)

@@ -93,7 +93,7 @@ func TestClosedTerminalDrains(t *testing.T) {
 	}
 }
 
-// TestNohupKeepsTheWorkerRunning: a worker that starts with SIGHUP ignored outlives its terminal.
+// TestNohupKeepsTheWorkerRunning checks that a worker that starts with SIGHUP ignored outlives its terminal.
 func TestNohupKeepsTheWorkerRunning(t *testing.T) {
 	t.Parallel()
 	s, as := documentedServer(t)

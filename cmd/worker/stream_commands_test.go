@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestCommandsForExclusiveDelivery: docs/streams.md has the commands that `worker check` prints for exclusive delivery.
+// TestCommandsForExclusiveDelivery checks that docs/streams.md has the commands that `worker check` prints for exclusive delivery.
 func TestCommandsForExclusiveDelivery(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/streams.md")
@@ -31,7 +31,7 @@ func TestCommandsForExclusiveDelivery(t *testing.T) {
 	}
 }
 
-// TestCommandsThatMoveDeadLetters: docs/streams.md has the commands that `worker check` prints for a result stream with
+// TestCommandsThatMoveDeadLetters checks that docs/streams.md has the commands that `worker check` prints for a result stream with
 // dead-letter subjects.
 func TestCommandsThatMoveDeadLetters(t *testing.T) {
 	t.Parallel()
@@ -73,8 +73,7 @@ func TestCommandsThatMoveDeadLetters(t *testing.T) {
 	}
 }
 
-// TestCommandsForCommitMarkers: docs/streams.md has the commands that `worker check` prints for streams without commit
-// markers.
+// TestCommandsForCommitMarkers checks that docs/streams.md has the commands that `worker check` prints for streams without commit markers.
 func TestCommandsForCommitMarkers(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/streams.md")

@@ -58,8 +58,8 @@ func wellFormed(subject string) error {
 	return nil
 }
 
-// noEmptyFlags returns an error for a flag with an empty value, such as the value of an unset shell variable. Such a
-// flag would act like an omitted one.
+// noEmptyFlags returns an error for a flag with an empty value, such as the value of an unset shell variable. The flag would act as if it
+// were omitted.
 func noEmptyFlags(cmd *cobra.Command, _ []string) error {
 	var errs []error
 	cmd.Flags().Visit(func(f *pflag.Flag) {

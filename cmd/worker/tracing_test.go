@@ -86,7 +86,7 @@ func TestSpansOfARun(t *testing.T) {
 	}
 }
 
-// TestWithoutACollector: the worker works without its collector and logs the failure once.
+// TestWithoutACollector checks that the worker works without its collector and logs the failure once.
 func TestWithoutACollector(t *testing.T) {
 	t.Parallel()
 	s := serve(t)

@@ -92,7 +92,7 @@ func TestRowsAreComparedWithTheBaselineProgram(t *testing.T) {
 	}
 }
 
-// TestABaselineProgramThatFailsIsReported: rows keep their own figures, and the table gives the reason for the missing
+// TestABaselineProgramThatFailsIsReported checks that rows keep their own figures, and that the table gives the reason for the missing
 // comparison.
 func TestABaselineProgramThatFailsIsReported(t *testing.T) {
 	for how, want := range map[string]string{

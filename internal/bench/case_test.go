@@ -73,7 +73,7 @@ func (f *fakeWork) run(_ context.Context, n int) (time.Duration, error) {
 func (f *fakeWork) finish(*Case) error { return nil }
 func (f *fakeWork) close() error       { f.closed++; return nil }
 
-// TestRepeatedWorkTakesATurn: the time of a round is divided by its repetitions.
+// TestRepeatedWorkTakesATurn checks that the time of a round is divided by its repetitions.
 func TestRepeatedWorkTakesATurn(t *testing.T) {
 	c, w := &Case{}, &fakeWork{}
 	for range 2 {
@@ -113,8 +113,8 @@ func TestCasesThatCannotBeMeasuredAreDropped(t *testing.T) {
 	}
 }
 
-// TestRatiosAgreeWithTheFiguresBesideThem: a ratio is the quotient of the table's medians, even if the rounds' ratios
-// have another median.
+// TestRatiosAgreeWithTheFiguresBesideThem checks that a ratio is the quotient of the table's medians, even if the rounds' ratios have
+// another median.
 func TestRatiosAgreeWithTheFiguresBesideThem(t *testing.T) {
 	serial := []float64{10, 20, 60, 61, 62}
 	c := &Case{Row: report.Row{Name: "triple"}, seconds: []float64{10, 1, 20, 15, 2}} // ratios per round: 1, 20, 3, 4.07, 31
@@ -177,7 +177,7 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// TestSpreadOfEqualValuesIsTheirValue: rounding must not move a percentile past the median.
+// TestSpreadOfEqualValuesIsTheirValue checks that rounding doesn't move a percentile past the median.
 func TestSpreadOfEqualValuesIsTheirValue(t *testing.T) {
 	for _, v := range []float64{2.143e-06, 0.1, 1.0 / 3} {
 		if s := spread([]float64{v, v}); s.Low != v || s.Median != v || s.High != v {

@@ -43,8 +43,8 @@ var copySuite = deviceSuite("copy", Experiment{
 	},
 })
 
-// copyShare is the number by which copies divide the duration of a round. They need less time than other rows, because
-// they reach a steady state at once.
+// copyShare is the divisor for the duration of a round of copies. Copies need less time than other rows, because they
+// reach a steady state at once.
 const copyShare = 4
 
 // copies returns a case that copies the given number of bytes while nothing else runs. Its rate is the upper bound for

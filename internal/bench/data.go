@@ -206,7 +206,7 @@ type sameResults struct {
 	results []byte // results of first
 }
 
-// check compares the first operator's results of all batches with those of the first case, byte by byte. If the case is
+// check compares the first operator's results of all batches with the first case's results, byte by byte. If the case is
 // the first of the round, check stores its results. name is the name of the case, and seed is the seed of the round.
 func (s *sameResults) check(name string, seed uint64, batches []*streams.Batch) error {
 	var results []byte
@@ -264,7 +264,7 @@ func raggedSizes(n, total int, seed uint64) []int {
 	return divide(total, shares)
 }
 
-// divide returns sizes that add up to total. Apart from rounding, they are in proportion to shares.
+// divide returns sizes that add up to total. Except for rounding, they are in proportion to shares.
 func divide(total int, shares []float64) []int {
 	sum, at, before := 0.0, 0.0, 0
 	for _, x := range shares {

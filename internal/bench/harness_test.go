@@ -43,8 +43,8 @@ func visitSuite(measured *[]string, second error) Suite {
 	}
 }
 
-// TestSuiteOfAnotherPackageIsMeasuredLikeOurs: rounds of such a suite are interleaved. Its rows are compared, and
-// appear in a table and in the report.
+// TestSuiteOfAnotherPackageIsMeasuredLikeOurs checks that the rounds of such a suite are interleaved. Its rows must be compared, and appear
+// in a table and in the report.
 func TestSuiteOfAnotherPackageIsMeasuredLikeOurs(t *testing.T) {
 	var measured []string
 	var table bytes.Buffer
@@ -75,8 +75,8 @@ func TestSuiteOfAnotherPackageIsMeasuredLikeOurs(t *testing.T) {
 	}
 }
 
-// TestReferencesAndRowsThatCannotBeMeasured: the report omits an unrequested reference. A row that can't be measured
-// has a reason, and any other error ends the run.
+// TestReferencesAndRowsThatCannotBeMeasured checks that the report omits an unrequested reference. A row that can't be measured must have a
+// reason, and any other error must end the run.
 func TestReferencesAndRowsThatCannotBeMeasured(t *testing.T) {
 	var measured []string
 	o := tiny(openHost(t))

@@ -122,7 +122,7 @@ type never struct{ device.Event }
 
 func (never) Done() (bool, error) { return false, nil }
 
-// TestMailboxAllocatesNothing: the row measures the device, not the garbage collector.
+// TestMailboxAllocatesNothing checks that payloads cause no allocations. The row must measure the device, not the garbage collector.
 func TestMailboxAllocatesNothing(t *testing.T) {
 	memory := make([]mailboxWords, 2)
 	shared := unsafe.Slice((*byte)(unsafe.Pointer(&memory[0])), len(memory)*mailboxHead)

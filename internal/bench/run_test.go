@@ -77,8 +77,7 @@ func sessionOn(d device.Device) *Session {
 	return s
 }
 
-// TestEveryRowRuns: every row of every suite has figures or a reason for their absence. The trace contains every
-// pipeline.
+// TestEveryRowRuns checks that every row of every suite has figures or a reason for their absence. The trace must contain every pipeline.
 func TestEveryRowRuns(t *testing.T) {
 	for name, open := range map[string]func(*testing.T) device.Device{
 		"host": func(t *testing.T) device.Device { return openHost(t) },
@@ -244,8 +243,8 @@ func TestADeviceWithoutTheBalancedKernel(t *testing.T) {
 	}
 }
 
-// TestADeviceWithoutTheVariants checks that a device without kernels to compare gets a reason instead of a table of
-// empty rows.
+// TestADeviceWithoutTheVariants checks a device without kernels to compare. The output must contain a reason instead of
+// a table of empty rows.
 func TestADeviceWithoutTheVariants(t *testing.T) {
 	d, err := host.Open(host.Options{Cores: 2, Kernels: append(operator.HostKernels(), HostKernels()...)})
 	if err != nil {

@@ -79,16 +79,16 @@ func slotsBaseline(schedule string, c *Case, size int, m mix, slots int) *baseli
 	})
 }
 
-// compareSerial adds two speedups to c: over the baseline program's serial schedule in plain CUDA, and over our own
-// serial schedule, which is slower.
+// compareSerial adds two speedups to c. One is over the baseline program's serial schedule in plain CUDA. The other is
+// over our own serial schedule, which is slower.
 func compareSerial(c, serial *Case) {
 	c.ratio(overCUDASerial, serial.baseline.values, c.batch)
 	c.ratio(overSerial, serial.batch, c.batch)
 }
 
-// compareCeiling adds the case's share of the maximum throughput of any schedule, which is one batch per longest stage
-// while all engines run. It also adds the inverse of this share. longest returns the time of the longest stage: the
-// kernel alone, or a copy while the other direction is busy.
+// compareCeiling adds the case's share of the maximum throughput of any schedule, and the inverse of this share. The
+// maximum is one batch per longest stage while all engines run. longest returns the time of the longest stage, which is
+// the kernel alone, or a copy while the other direction is busy.
 func compareCeiling(c *Case, longest perRound) {
 	c.ratio(ofCeiling, longest, c.batch)
 	c.ratio(overLongest, c.batch, longest)
@@ -100,8 +100,8 @@ func threeStreams(lanes int, hostWaits bool) streams.Schedule {
 		Completion: streams.ByAdaptivePolling}
 }
 
-// waiting adds two figures to a row: the share of time in which the submitting goroutine waits, and the part of it
-// within Submit.
+// waiting adds two figures to a row. One is the share of time in which the submitting goroutine waits. The other is the
+// part of that share within Submit.
 func waiting(w *batchWork) {
 	w.figures = func(c *Case, r ran) {
 		c.add(blocked, (r.blocked+r.waited).Seconds()/r.elapsed.Seconds())
@@ -227,7 +227,7 @@ func kernelCases(_ context.Context, s *Session, size int) (cases []*Case, _ erro
 }
 
 // kernelCase returns a case of a minhash kernel with the worker's schedule. In every round, it compares all results of
-// the first batch with those of the first kernel.
+// the first batch with the first kernel's results.
 func kernelCase(s *Session, name string, size int, same *sameResults) *Case {
 	op := kernelVariant{Operator: Parse(minhashSpec)[0], kernel: "minhash:" + name}
 	c := batches(s, name, newDocuments([]operator.Operator{op}, size, true), workerSchedule(s), func(w *batchWork) {

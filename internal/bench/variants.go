@@ -40,7 +40,7 @@ type defaultStreamer interface {
 }
 
 // onDefaultStreams is a device on which all streams are default streams. On a device that isn't a GPU, one ordinary
-// stream replaces the legacy default stream, and ordinary streams replace the per-thread ones.
+// stream replaces the legacy default stream, and ordinary streams replace the per-thread default streams.
 type onDefaultStreams struct {
 	below
 	perThread bool

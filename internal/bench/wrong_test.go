@@ -81,7 +81,7 @@ func TestWrongResultsEndTheRun(t *testing.T) {
 	}
 }
 
-// TestPiecesAreComparedWithTheWhole: the comparison detects a piece that differs from the whole payload's result.
+// TestPiecesAreComparedWithTheWhole checks that the comparison detects a piece that differs from the whole payload's result.
 func TestPiecesAreComparedWithTheWhole(t *testing.T) {
 	same := &sameResults{first: "the whole", seed: 1, results: []byte("right all over")}
 	c := chunked(sessionOn(openHost(t)), mix{}, newWords(mix{}, 64<<10), 4, same)
@@ -90,7 +90,7 @@ func TestPiecesAreComparedWithTheWhole(t *testing.T) {
 	}
 }
 
-// TestVariantsAreComparedWhole: the comparison detects any byte in which a variant differs from the first kernel.
+// TestVariantsAreComparedWhole checks that the comparison detects any byte in which a variant differs from the first kernel.
 func TestVariantsAreComparedWhole(t *testing.T) {
 	s, same := sessionOn(openHost(t)), &sameResults{}
 	plain := kernelCase(s, "plain", 8<<10, same)

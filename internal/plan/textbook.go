@@ -23,8 +23,7 @@ const (
 )
 
 // Textbook is a plan for equal batches or for the equal chunks of one payload. Each stage takes a given number of time
-// units. If each of the three stages of a payload takes T, the payload takes 3 T as a whole and T (1 + 2/N) in N
-// chunks.
+// units. A payload with three stages of T each takes 3 T as a whole and T (1 + 2/N) in N chunks.
 type Textbook struct {
 	Batches int        // number of batches or chunks, from 1 to MaxBatches
 	Chunked bool       // whether the batches are chunks that share the time of one payload

@@ -58,7 +58,7 @@ func openFailing(t *testing.T, maxRows int) (device.Device, []operator.Operator)
 	return d, []operator.Operator{op}
 }
 
-// TestABatchThatAnOperatorFailedOnHasAnError: the error names the operator, and the device continues to work.
+// TestABatchThatAnOperatorFailedOnHasAnError checks that the error names the operator, and that the device continues to work.
 func TestABatchThatAnOperatorFailedOnHasAnError(t *testing.T) {
 	d, ops := openFailing(t, 100)
 	p := newPipeline(t, d, streams.Options{Operators: ops, BatchPayloads: 100})
@@ -76,7 +76,7 @@ func TestABatchThatAnOperatorFailedOnHasAnError(t *testing.T) {
 	}
 }
 
-// TestAnOperatorThatTakesNoLargestBatch: New refuses an operator that can't take the largest batch, because every full
+// TestAnOperatorThatTakesNoLargestBatch checks that New refuses an operator that can't compute the largest batch. Otherwise every full
 // batch would fail.
 func TestAnOperatorThatTakesNoLargestBatch(t *testing.T) {
 	d, ops := openFailing(t, 100)

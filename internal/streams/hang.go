@@ -247,16 +247,17 @@ func (p *Pipeline) Hung() error {
 	return p.hung
 }
 
-// Deadline bounds the time that a batch may be in flight before its device is considered hung. The bound is timesUsual
-// times the number of lanes times the usual time of batches of the same size, limited to the range from Min to Max.
-// Time counts only while the process runs and the batch is at the head of its streams. The zero Deadline sets no bound.
+// Deadline bounds the time that a batch may be in flight before its device is considered hung. The bound is the usual
+// time of batches of the same size, times the number of lanes, times timesUsual. It is limited to the range from Min to
+// Max. Time counts only while the process runs and the batch is at the head of its streams. The zero Deadline sets no
+// bound.
 type Deadline struct {
 	Min time.Duration // smallest bound, so that a short delay isn't taken for a hang
 	Max time.Duration // largest bound; applies until a first batch has completed; 0 means no bound
 }
 
-// timesUsual is the factor between the bound and the usual time of a batch, per lane. All lanes share the device, so
-// with n lanes in flight a batch takes up to n times longer than alone.
+// timesUsual is the factor between the bound and the usual time of a batch, per lane. All lanes share the device. So
+// with n lanes in flight, a batch takes up to n times as long as alone.
 const timesUsual = 8
 
 func (d Deadline) check() error {
@@ -294,9 +295,9 @@ func (u *usualTimes) learn(work int, took time.Duration) {
 	*longest = max(*longest-*longest/decay, took, 1)
 }
 
-// estimate returns the longest expected time in flight for a batch of the given work, at most limit. It uses the time
-// of the same or the next larger size that has one, or else scales up the time of the next smaller size. It returns 0
-// if no batch has completed.
+// estimate returns the longest expected time in flight for a batch of the given work, at most limit. It uses the time of
+// the same size or the next larger size. If neither is known, it scales up the time of the next smaller size. It returns
+// 0 if no batch has completed.
 func (u *usualTimes) estimate(work int, limit time.Duration) time.Duration {
 	size := bits.Len(uint(work))
 	for _, longest := range u[size:] {

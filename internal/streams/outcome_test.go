@@ -18,8 +18,7 @@ func (m moody) Overlong(_ []byte, _ []uint32, row int) string { return m.overlon
 func (m moody) FailedBatch(_ []byte, _ int) string            { return "" }
 func (m moody) Fault(string) string                           { return "" }
 
-// TestOutcomeTellsRefusalsApart: the records of refused rows are all zeros. A probe must detect a different or missing
-// reason.
+// TestOutcomeTellsRefusalsApart covers records of refused rows, which are all zeros. A probe must detect a different or missing reason.
 func TestOutcomeTellsRefusalsApart(t *testing.T) {
 	op, err := operator.Parse("crc32c")
 	if err != nil {

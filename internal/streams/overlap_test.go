@@ -91,8 +91,8 @@ func TestFourBatchesOfThreeUnitStages(t *testing.T) {
 	}
 }
 
-// TestStatsCoverTheTimeBeforeABatchInFlight: Stats cover the time up to the start of a batch in flight, because its
-// stages may still add busy time.
+// TestStatsCoverTheTimeBeforeABatchInFlight checks that Stats end at the start of a batch in flight, because its stages may still add busy
+// time.
 func TestStatsCoverTheTimeBeforeABatchInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := spyOn(openSim(t, sim.Options{Cost: sim.Units(unit)}))
@@ -117,7 +117,7 @@ func TestStatsCoverTheTimeBeforeABatchInFlight(t *testing.T) {
 	})
 }
 
-// TestStatsCoverIdleTime: with no batch in flight, Stats cover the whole time. The clock of a host device continues.
+// TestStatsCoverIdleTime checks that Stats cover the whole time if no batch is in flight. The clock of a host device continues.
 func TestStatsCoverIdleTime(t *testing.T) {
 	p := newPipeline(t, openHost(t), streams.Options{Operators: operators(t, "crc32c")})
 	submit(t, p, someRows(1, 5, 100))

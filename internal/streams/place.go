@@ -12,8 +12,8 @@ import (
 
 // This file derives stage times from event timestamps. The end of the file reads the timestamps.
 //
-// Each stage ends with an event. All of a batch's work goes to the device in one call, so a stage starts when the
-// previous stage ends, without an event at its start. If the host waits between stages, each stage also starts with an
+// Each stage ends with an event. All of a batch's work goes to the device in one call. So a stage starts when the
+// previous stage ends, and needs no event at its start. If the host waits between stages, each stage also starts with an
 // event. Without that event, the device would appear busy before the host has enqueued the stage.
 //
 // On a GPU, an event before the copy in, between two batches, would cost a quarter of the throughput of large batches

@@ -195,9 +195,9 @@ func compareStages(t *testing.T, records []streams.Record, trace []sim.Span, sch
 	}
 }
 
-// An engine that runs one copy at a time is busy until the end of its latest known copy, even if an earlier copy
-// becomes known later. In this test, three copies out of 3 units follow each other from time 2 on. The first batch's
-// completion arrives after the second's.
+// An engine with one copy at a time is busy until the end of its latest known copy, even if an earlier copy becomes
+// known later. In this test, three copies out of 3 units follow each other from time 2 on. The first batch's completion
+// arrives after the second's.
 func TestAnEngineIsNeverFreeSoonerThanWasKnown(t *testing.T) {
 	stage := sim.Cost{Latency: unit}
 	d := openSim(t, sim.Options{

@@ -9,7 +9,7 @@ import (
 	"millrace/internal/device"
 )
 
-// This file polls the device for completed batches. A notification by the device costs more: it delays the next work on
+// This file polls the device for completed batches. A notification by the device costs more. It delays the next work on
 // the stream, and involves the driver's thread, a file descriptor and the scheduler.
 
 // smallBatch is the maximum size of a batch that Submit polls, in payload bytes. Larger batches take too long to poll

@@ -88,8 +88,8 @@ func openWith(t *testing.T, name string, b broken) device.Device {
 
 const bothOperators = "crc32c,minhash?hashes=8"
 
-// TestTheOperatorThatFailsIsNamed: the error names the operator only if it is known. A device reports the loss, but not
-// the kernel that caused it.
+// TestTheOperatorThatFailsIsNamed checks that the error names the operator only if it is known. The device reports the loss, but not the
+// kernel that caused it.
 func TestTheOperatorThatFailsIsNamed(t *testing.T) {
 	for name, c := range map[string]struct {
 		list, broken, want string
@@ -142,7 +142,7 @@ func submitBatch(t *testing.T, b *streams.Batch) {
 	}
 }
 
-// TestTheOperatorThatHangsIsNamed: the error names the operator only if it is known.
+// TestTheOperatorThatHangsIsNamed checks that the error names the operator only if it is known.
 func TestTheOperatorThatHangsIsNamed(t *testing.T) {
 	for name, c := range map[string]struct {
 		list, hangs, want string
@@ -199,7 +199,7 @@ func TestARefusedLaunchNamesTheOperator(t *testing.T) {
 	}
 }
 
-// TestStepsEndWithTheirCaller: a submission stops waiting for a kernel when its caller's stop channel is closed.
+// TestStepsEndWithTheirCaller checks that a submission stops waiting for a kernel when its caller's stop channel is closed.
 func TestStepsEndWithTheirCaller(t *testing.T) {
 	ends, stop := make(chan struct{}), make(chan struct{})
 	d := openBroken(t, "crc32c", ends)
@@ -220,7 +220,7 @@ func TestStepsEndWithTheirCaller(t *testing.T) {
 	b.Release()
 }
 
-// TestAProbeNamesTheOperatorThatFails: a probe finds such an operator before the worker takes any payload.
+// TestAProbeNamesTheOperatorThatFails checks that a probe finds such an operator before the worker pulls any payload.
 func TestAProbeNamesTheOperatorThatFails(t *testing.T) {
 	for _, name := range []string{"crc32c", "minhash"} {
 		p := newPipeline(t, openWith(t, name, broken{always: true}), streams.Options{Operators: operators(t, bothOperators)})

@@ -233,8 +233,8 @@ func TestConnections(t *testing.T) {
 	}
 }
 
-// TestServerElsewhere: a shared server keeps the streams of other users and none of the bench's. Streams of an
-// interrupted run don't disturb the next run.
+// TestServerElsewhere checks that a shared server keeps the streams of other users and none of the bench's streams. Streams of an
+// interrupted run must not disturb the next run.
 func TestServerElsewhere(t *testing.T) {
 	t.Parallel()
 	server, err := embedded.Start(embedded.Options{Addr: "127.0.0.1:0", Dir: t.TempDir()})
@@ -293,7 +293,7 @@ func TestPayloadThatFitsNoBatch(t *testing.T) {
 	}
 }
 
-// TestSizesOfPayloads: the suite accepts sizes that batch suites reject. It rejects sizes that no payload can have.
+// TestSizesOfPayloads checks that the suite accepts sizes that batch suites reject. It must reject sizes that no payload can have.
 func TestSizesOfPayloads(t *testing.T) {
 	o := tiny(nil, New(Options{}))
 	o.Bytes = []int{1, 4 << 10}

@@ -18,8 +18,7 @@ import (
 	"millrace/internal/operator"
 )
 
-// pair is an input stream with its consumers, a result stream, and the stream of dead letters. Every round has a new
-// pair.
+// pair is an input stream with its consumers, a result stream, and the stream of dead letters. Every round has a new pair.
 //
 // The names of its streams and the first token of its subjects contain the pair's random name. The pair shares no
 // stream with other users of the server, an interrupted run, or another pair.
@@ -138,7 +137,7 @@ const (
 )
 
 // fill stores every message of l in the input stream, in order. It publishes messages at the interval of l, or as fast
-// as possible if the interval is 0. A late message doesn't delay later ones.
+// as possible if the interval is 0. A late message doesn't delay later messages.
 func (p *pair) fill(ctx context.Context, l load) error {
 	return p.publish(ctx, l.bytes(), func(yield func(*nats.Msg, error) bool) {
 		start := time.Now()

@@ -12,8 +12,8 @@ import (
 	"millrace/internal/ingest/pull"
 )
 
-// TestGroupsKeepOrderAndBounds: with any bounds, every input is in one group, in order. A group exceeds its bounds by
-// at most its last input, and contains only waiting inputs.
+// TestGroupsKeepOrderAndBounds checks that every input is in exactly one group, in order, with any bounds. A group may exceed its bounds by
+// its last input only, and contains only waiting inputs.
 func TestGroupsKeepOrderAndBounds(t *testing.T) {
 	const n, size = 100, 10
 	for _, w := range []*plain{{groupMessages: 1, groupBytes: 1 << 20}, {groupMessages: 7, groupBytes: 1 << 20}, {groupMessages: 1 << 20, groupBytes: 35}, {groupMessages: n, groupBytes: n * size}} {

@@ -117,7 +117,7 @@ const (
 )
 
 // beforeFirstDelivery waits for the first delivery from the input stream. It returns the last moment at which no
-// consumer had delivered anything. last must be an earlier such moment.
+// consumer had delivered anything. The parameter last is an earlier moment of this kind.
 //
 // Before the first delivery, a worker looks up its consumers or acquires its partitions. The measurement excludes this,
 // because it happens once and takes more than a second with exclusive delivery.

@@ -150,8 +150,8 @@ func TestWrongResultEndsTheRun(t *testing.T) {
 	}
 }
 
-// TestPartitionsAreEven: each partition has the same number of inputs, at the configured interval. A round with
-// unacknowledged inputs ends with its context.
+// TestPartitionsAreEven checks that each partition has the same number of inputs, at the configured interval. A round with unacknowledged
+// inputs must end with its context.
 func TestPartitionsAreEven(t *testing.T) {
 	const each = 5
 	p := newTestPair(t, true)
@@ -189,8 +189,8 @@ func TestPartitionsAreEven(t *testing.T) {
 	}
 }
 
-// TestClockStartsBeforeTheFirstDelivery: the clock starts before the first delivery, although the start is determined
-// only after it.
+// TestClockStartsBeforeTheFirstDelivery checks that the clock starts before the first delivery, although the start is determined only
+// afterwards.
 func TestClockStartsBeforeTheFirstDelivery(t *testing.T) {
 	p := newTestPair(t, false)
 	if err := p.fill(t.Context(), load{content: newContent(single(10), 7), n: 3}); err != nil {

@@ -204,8 +204,8 @@ func (s *serverProcess) Close() error {
 	return fmt.Errorf("the server's process: %w: %s", err, strings.TrimSpace(text[:min(len(text), maxOutput)]))
 }
 
-// ServeUntilEOF is the main function of the server's process. It runs a server with its files in dir, writes the
-// server's URL to out as one line, and stops the server when in reaches EOF.
+// ServeUntilEOF is the main function of the server's process. It runs a server with its files in dir, and writes the server's URL to out as
+// one line. It stops the server when in reaches EOF.
 func ServeUntilEOF(dir string, in io.Reader, out io.Writer) error {
 	server, err := embedded.Start(embedded.Options{Addr: "127.0.0.1:0", Dir: dir}) // the system chooses the port
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package conformance is the test suite that every device must pass. It tests the rules of package device, which follow
-// from CUDA's semantics, on CPU cores, on a virtual clock and on a GPU.
+// Package conformance is the test suite that every device must pass, on CPU cores, on a virtual clock and on a GPU. It
+// tests the rules of package device, which follow from CUDA's semantics.
 //
 // The package has no code, only tests. Start reading with this file, then order_test.go.
 //
@@ -49,8 +49,8 @@ func TestSim(t *testing.T) {
 	}
 }
 
-// TestCUDA runs the suite on every GPU. It uses the library that MILLRACE_KERNELS names, or else the library that `make
-// -C kernels` built in this checkout. Without a GPU, it skips the test with a message in capitals, or fails it if
+// TestCUDA runs the suite on every GPU. It uses the library that MILLRACE_KERNELS names, or otherwise the library that
+// `make -C kernels` built in this checkout. Without a GPU, it skips the test with a message in capitals, or fails it if
 // MILLRACE_REQUIRE_GPU=1.
 func TestCUDA(t *testing.T) {
 	library := os.Getenv("MILLRACE_KERNELS")

@@ -103,7 +103,7 @@ func poolStats(r *rig) {
 	}
 }
 
-// poolLimited checks that an allocation beyond the limit fails, and that later ones succeed after memory was freed.
+// poolLimited checks that an allocation beyond the limit fails, and that it succeeds after memory was freed.
 func poolLimited(r *rig) {
 	s, p := r.stream("s"), r.pool(keepAll)
 	r.fails("alloc of more than the cap", failure(p.Alloc(s, poolLimit+piece)), device.ErrOutOfMemory)

@@ -26,7 +26,7 @@ var libraries = struct {
 }{byPath: map[string]*library{}}
 
 // Streams share the GPU's hardware queues. Work in a queue waits for all earlier work in that queue, even for work of
-// other streams. CUDA creates 8 queues by default. The environment variable sets another number, up to 32. More queues
+// other streams. CUDA creates 8 queues by default. The environment variable changes this number, up to 32. More queues
 // than necessary make small batches slower (docs/benchmarks.md).
 const (
 	envConnections     = "CUDA_DEVICE_MAX_CONNECTIONS"

@@ -133,9 +133,9 @@ func BenchmarkState(b *testing.B) {
 	}
 }
 
-// BenchmarkStateParts divides the Apply of BenchmarkState into four parts. They are the copy of positions and keys into pinned memory, the
-// call that enqueues the kernels, the wait for the GPU, and the first read of the results. Apply spends the remaining time on checking
-// positions and keys. The benchmark reports medians.
+// BenchmarkStateParts divides the Apply of BenchmarkState into four parts: copying positions and keys into pinned memory, enqueuing the
+// kernels, waiting for the GPU, and reading the results. Apply spends the remaining time on checking positions and keys. The benchmark
+// reports medians.
 //
 //	go test ./internal/device/cuda -run xxx -bench StateParts -benchtime 500x
 func BenchmarkStateParts(b *testing.B) {

@@ -137,7 +137,7 @@ func TestMemoryLimits(t *testing.T) {
 	r.is(err, device.ErrOutOfMemory)
 }
 
-// TestFreedMemoryIsRoom checks that freed memory can be allocated again, repeatedly.
+// TestFreedMemoryIsRoom checks that freed memory can be allocated repeatedly.
 func TestFreedMemoryIsRoom(t *testing.T) {
 	r := open(t, sim.Options{Memory: 1024})
 	for range 10 {

@@ -19,7 +19,7 @@ import (
 // Data race detectors use the same structure for threads.
 
 // order is the vector clock of a stream or an event. It maps each stream to the sequence number of the stream's last
-// operation that comes before. It is nil without the invariants tag.
+// earlier operation. It is nil without the invariants tag.
 type order map[*Stream]uint64
 
 // with returns a copy of o that includes m.

@@ -22,8 +22,8 @@ func nvrtcTree(t *testing.T) string {
 	return filepath.Join(dir, final)
 }
 
-// TestVariantWithNVRTC: NVRTC is beside the kernel library, which searches that folder. The loader finds all libraries
-// that NVRTC needs.
+// TestVariantWithNVRTC checks that NVRTC is beside the kernel library, which searches that folder. The loader must find all libraries that
+// NVRTC needs.
 func TestVariantWithNVRTC(t *testing.T) {
 	variant := nvrtcTree(t)
 	const folder, cxx = "/opt/millrace/", "/usr/lib/x86_64-linux-gnu/"
@@ -89,7 +89,7 @@ func plainWith(t *testing.T, path string, text []byte) (root string) {
 	return root
 }
 
-// TestVariantsAreNamed: `make image` gives each variant a separate tag, which the chart also uses.
+// TestVariantsAreNamed checks that `make image` gives each variant a separate tag, which the chart also uses.
 func TestVariantsAreNamed(t *testing.T) {
 	for nvrtc, want := range map[string]string{"": "-t millrace:1.2.3 ", "1": "-t millrace:1.2.3-nvrtc "} {
 		out, err := exec.CommandContext(t.Context(), "make", "-C", repository, "--dry-run", "image", "VERSION=1.2.3", "NVRTC="+nvrtc).Output()

@@ -15,7 +15,7 @@ import (
 // pinned matches an image name with a digest and a numeric version. distroless has no versions, so it may have any tag.
 var pinned = regexp.MustCompile(`^[a-z0-9./-]+:[a-z0-9.-]+@sha256:[0-9a-f]{64}$`)
 
-// TestBasesArePinned: each stage starts from an earlier stage or from a global argument with a digest.
+// TestBasesArePinned checks that each stage starts from an earlier stage or from a global argument with a digest.
 func TestBasesArePinned(t *testing.T) {
 	stages, args := parse(t)
 	used := map[string]bool{}

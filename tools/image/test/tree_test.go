@@ -77,7 +77,7 @@ func TestTreeHasWhatIsNeeded(t *testing.T) {
 	}
 }
 
-// TestLibrariesAreTheCLibraryAlone: the base has no C++ library, and the node provides the driver.
+// TestLibrariesAreTheCLibraryAlone checks that programs need only the C library. The base has no C++ library.
 func TestLibrariesAreTheCLibraryAlone(t *testing.T) {
 	for _, name := range []string{"worker", "libmillrace.so"} {
 		f, err := elf.Open(filepath.Join(tree(t), "opt/millrace", name))

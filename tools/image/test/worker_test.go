@@ -67,7 +67,7 @@ func TestEveryLibraryIsFound(t *testing.T) {
 	}
 }
 
-// TestWorkerFindsItsLibrary: the worker opens the kernel library in the image and reports the missing GPU.
+// TestWorkerFindsItsLibrary checks that the worker opens the kernel library in the image and reports the missing GPU.
 func TestWorkerFindsItsLibrary(t *testing.T) {
 	root := jailRoot(t, tree(t))
 	says(t, root, nil, []string{worker, "version"}, 0, "millrace 1.2.3", "commit 0123456789ab", "kernel library "+library, "CUDA runtime 12.4")
@@ -75,7 +75,7 @@ func TestWorkerFindsItsLibrary(t *testing.T) {
 	says(t, root, []string{"MILLRACE_NATS_URL=nats://127.0.0.1:1"}, []string{worker, "check"}, 1, "no GPU, the CPU computes")
 }
 
-// TestDemoRunsWithAReadOnlyRoot: the demo needs only /tmp.
+// TestDemoRunsWithAReadOnlyRoot checks that the demo needs only /tmp.
 func TestDemoRunsWithAReadOnlyRoot(t *testing.T) {
 	root := jailRoot(t, tree(t))
 	before := contents(t, root)
@@ -88,8 +88,8 @@ func TestDemoRunsWithAReadOnlyRoot(t *testing.T) {
 	says(t, root, env, []string{worker, "demo", "--payloads", "10", "--timeline", "/opt/millrace/t.json"}, 1, "read-only file system")
 }
 
-// TestRunWritesWhereItMay: without an external server, the worker stores its streams in its data folder. If it can't
-// write there, the error names the variable to set.
+// TestRunWritesWhereItMay checks that, without an external server, the worker stores its streams in its data folder. If it can't write
+// there, the error must name the variable to set.
 func TestRunWritesWhereItMay(t *testing.T) {
 	if l, err := net.Listen("tcp", "127.0.0.1:4222"); err != nil {
 		t.Fatalf("the embedded server needs 127.0.0.1:4222, which is in use: %v", err)
