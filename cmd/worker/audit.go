@@ -32,9 +32,9 @@ func auditCommand() *cobra.Command {
 		Use: "audit", Short: "prove that each input has exactly one outcome",
 		Long: "Compares the streams, and proves that each stored input has exactly one outcome: a result, a dead letter, or that it is still pending. It also " +
 			"checks that no part of a frame's result is missing, and, with exclusive delivery and commit markers, that the results of each partition are in the " +
-			"order of their inputs. It names what is missing, double, incomplete or out of order. Exit status 1 if there is any.\n\n" +
-			"Workers and publishers may run meanwhile: the audit ends with the last input that is stored when it begins. It makes no consumer on the input " +
-			"stream, and leaves all streams as they are. It takes one byte of memory per input.\n\n" +
+			"order of their inputs. It lists results that are missing, double, incomplete or out of order. Exit status 1 if there is one.\n\n" +
+			"Workers and publishers may run during the audit, which ends with the last input that is stored when it begins. It creates no consumer on the input " +
+			"stream, and changes no stream. It takes one byte of memory per input.\n\n" +
 			"It reads the same MILLRACE_ variables as the worker, and audits the deployment that they describe. Without MILLRACE_NATS_URL it reads from the " +
 			"server of a worker that runs on this machine.",
 		Example: "  worker audit\n  worker audit --since 24h --limit 100\n  worker audit --from 1000000 --to 1999999 --json | jq .counts",

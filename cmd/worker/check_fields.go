@@ -132,7 +132,7 @@ func (s *fieldSample) describe(f finding.Finding) finding.Finding {
 	f.Found = fmt.Sprintf("%d of %s in the last %s have it", found, counted(s.records, "record"), counted(s.messages, "message"))
 	switch {
 	case s.fault != nil:
-		f.Level, f.Found, f.Advice = finding.Warning, fmt.Sprintf("one of the last messages becomes a dead letter: %v", s.fault), "set MILLRACE_FRAMING, MILLRACE_DECOMPRESS and MILLRACE_FIELD to what the producer sends"
+		f.Level, f.Found, f.Advice = finding.Warning, fmt.Sprintf("one of the last messages becomes a dead letter: %v", s.fault), "set MILLRACE_FRAMING, MILLRACE_DECOMPRESS and MILLRACE_FIELD to match the producer's messages"
 	case s.records == 0 || found > 0:
 	case len(s.names) == 0:
 		f.Level, f.Advice = finding.Warning, "set MILLRACE_FRAMING to the framing that the producer uses, and MILLRACE_FIELD to a field of its objects"

@@ -45,7 +45,7 @@ func demoCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "demo", Short: "run everything on this machine, and check every result",
 		Long: "Runs the whole pipeline on this machine: a NATS server in this process, a producer of documents at full speed, the worker, and a client " +
-			"that checks every result against the reference. Exit status 0 only if every payload came back once and right. On a CPU the demo " +
+			"that checks every result against the reference. Exit status 0 only if every payload came back exactly once with the right result. On a CPU the demo " +
 			"copies batches as a GPU does. `worker run` does not.",
 		Args: flagsOnly,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runDemo(cmd.Context(), f) },
@@ -310,7 +310,7 @@ func (a *app) report(ctx context.Context, d *demo.Demo, profile *demo.Profile, p
 	}
 	fmt.Println()
 	if d.Verified() != payloads && ctx.Err() == nil {
-		errs = append(errs, errors.New("demo: not every payload came back once and right"))
+		errs = append(errs, errors.New("demo: not every payload came back exactly once with the right result"))
 	}
 	return errors.Join(errs...)
 }

@@ -40,7 +40,7 @@ func testOperatorCommand() *cobra.Command {
 		Long: "Compiles NAME.cu for the CPU with the machine's C++ compiler, and for the GPU with NVRTC. It runs the operator on both, over adversarial " +
 			"batches and over samples, compares every byte, and prints the throughput. Each result must depend on its record and the parameters alone. " +
 			"FILE may also be compiled: NAME.cpu.so, NAME.cubin, NAME.fatbin, NAME.ptx or NAME.so.\n\n" +
-			"Exit status: 0 every check passed, 1 something is wrong, 2 the source doesn't compile, or bad usage.",
+			"Exit status: 0 if every check passed, 1 if a check failed, 2 if the source doesn't compile or the usage is wrong.",
 		Args: oneOf("file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			t.file = args[0]

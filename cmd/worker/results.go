@@ -33,7 +33,7 @@ func resultsCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "results", Short: "print results and dead letters as JSON lines",
 		Long: "Prints the last results, and then the last dead letters with their reason, as one JSON object per line. A frame has a line for each record. " +
-			"Results in binary and Arrow are decoded, and compressed ones decompressed. It leaves both streams as they are.\n\n" +
+			"Binary and Arrow results are decoded, and compressed results are decompressed. The command changes no stream.\n\n" +
 			"It reads the same MILLRACE_ variables as the worker. Without MILLRACE_NATS_URL it reads from the server of a worker that runs on this machine.",
 		Example: "  worker results --follow\n  worker results --last 5 --subject ingest.web.en\n  worker results --all | jq .dead_letter\n  worker results --last 1 --payload",
 		Args:    flagsOnly,

@@ -29,11 +29,11 @@ func retryCommand() *cobra.Command {
 	f := &retryFlags{}
 	c := &cobra.Command{
 		Use: "retry", Short: "publish dead letters again as inputs",
-		Long: "Publishes the dead letters that the flags select again as inputs, with the headers that the inputs had. The record of a frame is sent as a frame of " +
-			"its own. Remove the cause first, otherwise they become dead letters again. Try --dry-run before: it prints what would be sent, and sends nothing. " +
+		Long: "Publishes the dead letters that the flags select again as inputs, with the headers that the inputs had. A record of a frame is sent as a separate " +
+			"frame. Remove the cause first, otherwise they become dead letters again. Try --dry-run first: it counts the dead letters that would be sent, and sends nothing. " +
 			"Exit status 1 if a selected dead letter was not sent.\n\n" +
-			"Each dead letter is sent once, by whichever run selects it first: the consumer MILLRACE_CONSUMER-retry of the stream of dead letters remembers those that were sent. " +
-			"No dead letter is deleted. Those that are stored after the command begins are left to the next run.\n\n" +
+			"Each dead letter is sent once, by the first run that selects it. The consumer MILLRACE_CONSUMER-retry of the stream of dead letters tracks the dead letters that were sent. " +
+			"No dead letter is deleted. The next run sends dead letters that are stored after the command begins.\n\n" +
 			"It reads the same MILLRACE_ variables as the worker. Without MILLRACE_NATS_URL it uses the server of a worker that runs on this machine.",
 		Example: "  worker retry --dry-run\n  worker retry --reason too_large\n  worker retry --subject 'ingest.web.>' --rate 100\n  worker retry --sequence 4711,5000-5999",
 		Args:    flagsOnly,
@@ -41,8 +41,8 @@ func retryCommand() *cobra.Command {
 		RunE:    func(cmd *cobra.Command, _ []string) error { return runRetry(cmd.Context(), f) },
 	}
 	c.Flags().StringSliceVar(&f.reasons, "reason", nil, "only dead letters with this `reason`; several with commas: "+strings.Join(reasonNames(), ", "))
-	c.Flags().StringVar(&f.subject, "subject", "", "only those of inputs with this `subject`, which may have wildcards")
-	c.Flags().StringSliceVar(&f.sequences, "sequence", nil, "only those of inputs with this `sequence`, or a range such as 5000-5999; several with commas")
+	c.Flags().StringVar(&f.subject, "subject", "", "only dead letters of inputs with this `subject`, which may have wildcards")
+	c.Flags().StringSliceVar(&f.sequences, "sequence", nil, "only dead letters of inputs with this `sequence`, or a range such as 5000-5999; several with commas")
 	c.Flags().Float64Var(&f.rate, "rate", 0, "the most `messages` a second; 0: as fast as the server stores them")
 	c.Flags().BoolVar(&f.dryRun, "dry-run", false, "print what would be sent, and send nothing")
 	complete(c, "reason", reasonNames()...)

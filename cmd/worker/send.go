@@ -39,7 +39,7 @@ func sendCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "send [FILE]...", Short: "send payloads to the input stream",
 		Long: "Sends each FILE as one payload, each of its lines with --lines, or frames of its lines with --framing. Without a FILE, or for the FILE -, it reads standard input. It waits until " +
-			"the server has stored every payload. Exit status 1 if one was not stored.\n\n" +
+			"the server has stored every payload. Exit status 1 if a payload was not stored.\n\n" +
 			"It reads the same MILLRACE_ variables as the worker. Without MILLRACE_NATS_URL it sends to the server of a worker that runs on this machine.",
 		Example: "  echo 'some text' | worker send\n  worker send --lines --subject ingest.web documents.txt\n  worker send --framing newline_delimited --compress zstd documents.txt\n" +
 			"  worker send --header 'Content-Type: application/x-ndjson' frame.ndjson",

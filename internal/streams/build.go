@@ -162,7 +162,7 @@ func (p *Pipeline) largestNeeds() (all device.Needs, err error) {
 		n := k.Needs(shape)
 		if n.Result == 0 {
 			return all, device.Attribute(device.Errorf("plan memory", p.info.ID, device.ErrInvalid,
-				"it takes no batch of %d payloads and %d bytes: lower MILLRACE_BATCH_PAYLOADS or MILLRACE_BATCH_BYTES", shape.Rows, shape.Bytes), k.Name())
+				"it can't compute a batch of %d payloads and %d bytes: lower MILLRACE_BATCH_PAYLOADS or MILLRACE_BATCH_BYTES", shape.Rows, shape.Bytes), k.Name())
 		}
 		all.Scratch = max(all.Scratch, n.Scratch)
 		all.Result = alignUp(all.Result+n.Result, resultAlign)

@@ -81,7 +81,7 @@ func TestABatchThatAnOperatorFailedOnHasAnError(t *testing.T) {
 func TestAnOperatorThatTakesNoLargestBatch(t *testing.T) {
 	d, ops := openFailing(t, 100)
 	_, err := streams.New(d, streams.Options{Lanes: 1, Operators: ops, BatchBytes: 1000, BatchPayloads: 101, ScratchLimit: 1})
-	if want := "operator crc32c: plan memory: invalid argument: it takes no batch of 101 payloads and 1000 bytes: lower MILLRACE_BATCH_PAYLOADS"; err == nil || !strings.Contains(err.Error(), want) {
+	if want := "operator crc32c: plan memory: invalid argument: it can't compute a batch of 101 payloads and 1000 bytes: lower MILLRACE_BATCH_PAYLOADS"; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("error %v, want %q in it", err, want)
 	}
 }

@@ -41,12 +41,12 @@ func TestLibraryWithAnotherDeclarationIsRefused(t *testing.T) {
 		old, new string
 		words    []string
 	}{
-		"another name of a field": {name("checksum"), name("checksun"), []string{"another operator crc32c",
+		"another name of a field": {name("checksum"), name("checksun"), []string{"different operator crc32c",
 			"it declares crc32c version 1, host code, checksun uint32, hex bare in JSON bare in Arrow, and the program declares crc32c version 1, host code, checksum uint32"}},
 		"another default": {name("k") + "\x03\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x18", name("k") + "\x03\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x17",
-			[]string{"another operator minhash", "k=23 (uint32, 1 to 256) shown", "k=24 (uint32, 1 to 256) shown"}},
+			[]string{"different operator minhash", "k=23 (uint32, 1 to 256) shown", "k=24 (uint32, 1 to 256) shown"}},
 		"another bound": {name("hashes") + "\x03\x00\x00\x00\x00\x00\x00\x00\x04", name("hashes") + "\x03\x00\x00\x00\x00\x00\x00\x00\x08",
-			[]string{"another operator minhash", "what can't be read", "hashes is at byte 8"}},
+			[]string{"different operator minhash", "a description that can't be read", "hashes is at byte 8"}},
 	} {
 		t.Run(what, func(t *testing.T) {
 			path := otherLibrary(t, c.old, c.new)

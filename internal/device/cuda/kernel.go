@@ -152,7 +152,7 @@ func (g *gpu) load(op string, call func() (operatorHandle, string, []byte, error
 		}
 		if g.findOperator(m.name) != nil {
 			_ = g.checked(g.lib.operatorUnload(m.op)) // the duplicate name is the failure to report
-			return g.errorf(op, device.ErrInvalid, "there is an operator %q already: give this one another name", m.name)
+			return g.errorf(op, device.ErrInvalid, "there is an operator %q already: rename this operator", m.name)
 		}
 		g.modules.byName[m.name] = m
 		m.leak = func() string { return "" }                                                        // not a leak, because it belongs to the device

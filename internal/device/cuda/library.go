@@ -86,11 +86,11 @@ func openLibrary(named string) (*library, error) {
 				path, message)
 		case tooOld:
 			return nil, device.Errorf(OpenLibrary, "", device.ErrABI,
-				"%s speaks ABI version %d and this program version %d, which needs a library of version %d or later: build both from one commit (`make -C kernels`), or name the right one in MILLRACE_KERNELS",
+				"%s speaks ABI version %d, but this program has version %d and needs a library of version %d or later: build both from one commit (`make -C kernels`), or name the right one in MILLRACE_KERNELS",
 				path, l.abi, ownABI, minABI)
 		case tooNew:
 			return nil, device.Errorf(OpenLibrary, "", device.ErrABI,
-				"%s speaks ABI version %d, which needs a program of version %d or later, and this program version %d: build both from one commit (`make -C kernels`), or name the right one in MILLRACE_KERNELS",
+				"%s speaks ABI version %d and needs a program of version %d or later, but this program has version %d: build both from one commit (`make -C kernels`), or name the right one in MILLRACE_KERNELS",
 				path, l.abi, minimum, ownABI)
 		}
 		tried = append(tried, fmt.Sprintf("%s (%s)", path, message))
@@ -176,7 +176,7 @@ func (l *library) checkDeclared() error {
 			got, err := compiled.Decode(data)
 			switch {
 			case err != nil:
-				says = fmt.Sprintf("what can't be read (%v)", err)
+				says = fmt.Sprintf("a description that can't be read (%v)", err)
 			case reflect.DeepEqual(got, want):
 				continue
 			default:
@@ -184,7 +184,7 @@ func (l *library) checkDeclared() error {
 			}
 		}
 		return device.Errorf(OpenLibrary, "", device.ErrABI,
-			"%s has another operator %s than this program: it declares %s, and the program declares %s: build both from one commit (`make -C kernels`), or name the right one in MILLRACE_KERNELS",
+			"%s has a different operator %s than this program: it declares %s, and the program declares %s: build both from one commit (`make -C kernels`), or name the right one in MILLRACE_KERNELS",
 			l.path, want.Name, says, want.Declaration())
 	}
 	return nil

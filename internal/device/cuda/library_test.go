@@ -103,7 +103,7 @@ func TestOlderLibraryIsRefused(t *testing.T) {
 		#include <stddef.h>
 		unsigned millrace_abi_version(void) { return 4; }
 		const void *millrace_api_get(unsigned version) { return version == 4 ? NULL : (void *)1; }`)
-	wantRefusal(t, path, device.ErrABI, path, "ABI version 4 and", "this program version 6", "version 5 or later", "make -C kernels")
+	wantRefusal(t, path, device.ErrABI, path, "ABI version 4,", "this program has version 6", "version 5 or later", "make -C kernels")
 }
 
 func TestNewerLibraryThatNeedsANewerProgramIsRefused(t *testing.T) {
@@ -112,7 +112,7 @@ func TestNewerLibraryThatNeedsANewerProgramIsRefused(t *testing.T) {
 		static const unsigned table[3] = {4096, 4711, 4700};
 		unsigned millrace_abi_version(void) { return 4711; }
 		const void *millrace_api_get(unsigned least) { return least <= 4711 ? table : NULL; }`)
-	wantRefusal(t, path, device.ErrABI, path, "ABI version 4711", "version 4700 or later", "this program version 6", "make -C kernels")
+	wantRefusal(t, path, device.ErrABI, path, "ABI version 4711", "version 4700 or later", "this program has version 6", "make -C kernels")
 }
 
 // A newer library may have structures with more members at their ends. It refuses a program that needs a removed

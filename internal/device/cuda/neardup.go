@@ -53,7 +53,7 @@ func (n *NearDuplicates) open(s *stream) error {
 		return err
 	}
 	if needs.result != p.ResultBytes(p.Batch) || needs.list != p.listBytes() || needs.carried != p.alsoBytes() {
-		return g.errorf(op, device.ErrUnavailable, "%s has another layout of results: use the kernel library of this version", g.lib.path)
+		return g.errorf(op, device.ErrUnavailable, "%s has a different layout of results: use the kernel library of this version", g.lib.path)
 	}
 	n.bytes = needs.device
 	if n.handle, err = g.lib.indexCreate(s.handle, p); err != nil {

@@ -219,7 +219,7 @@ func (s *Stream) Notify(token uint64) error {
 	}
 	if d.completions.outstanding() >= maxCompletions {
 		return d.errorf(call, device.ErrOutOfMemory,
-			"%d completions have not been waited for: call WaitCompletion", maxCompletions)
+			"%d completions are outstanding: call WaitCompletion", maxCompletions)
 	}
 	d.completions.queued++
 	o := s.op(Notify)

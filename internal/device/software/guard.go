@@ -32,7 +32,7 @@ func (o order) with(m mark) order {
 // mustFollow orders the next operation on s after the latest mark of e. It panics if e has no mark.
 func (s *Stream) mustFollow(e *Event) {
 	if e.latest.stream == nil {
-		panic(fmt.Sprintf("software: stream %s waits for an event that was never recorded: it would hold nothing up", s.name))
+		panic(fmt.Sprintf("software: stream %s waits for an event that was never recorded: the wait would have no effect", s.name))
 	}
 	for other, seq := range e.order {
 		s.order[other] = max(s.order[other], seq)
@@ -122,7 +122,7 @@ func (g guard) Access(mem []byte) {
 func (o *Op) mustBeWithin(offsets []uint32) {
 	for i, end := range offsets[1:] {
 		if length := int64(end - offsets[i]); length > int64(o.shape.Longest) {
-			panic(fmt.Sprintf("software: row %d is %d bytes long, the shape says at most %d", i, length, o.shape.Longest))
+			panic(fmt.Sprintf("software: row %d is %d bytes long, but the shape permits at most %d", i, length, o.shape.Longest))
 		}
 	}
 }

@@ -99,7 +99,7 @@ func (d *Device) Map(b device.HostBuffer) (device.Memory, error) {
 	seg := d.buffers.around(b.Raw())
 	if seg == nil {
 		return device.Memory{}, d.errorf(call, device.ErrInvalid,
-			"%d bytes that are not of a live host buffer of this device: map what AllocHost gave", b.Len())
+			"%d bytes that don't belong to a live host buffer of this device: map only memory from AllocHost", b.Len())
 	}
 	return device.Memory{Addr: seg.base + address(b.Raw()) - address(seg.mem), Bytes: b.Len()}, nil
 }
@@ -283,7 +283,7 @@ func (s *space) clear(what string) (leaks []string) {
 func (s *space) left() int64 { return s.limit - s.used }
 
 // room describes the used and the total bytes, for error messages.
-func (s *space) room() string { return fmt.Sprintf("%d of %d bytes are taken", s.used, s.limit) }
+func (s *space) room() string { return fmt.Sprintf("%d of %d bytes are in use", s.used, s.limit) }
 
 // span formats device memory as the address range that it covers.
 type span device.Memory

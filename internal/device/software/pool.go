@@ -74,7 +74,7 @@ func (p *Pool) Alloc(s device.Stream, bytes int) (device.Memory, error) {
 	}
 	if a == nil {
 		return device.Memory{}, d.errorf(call, device.ErrOutOfMemory,
-			"%d bytes: the pool has taken %d of its limit of %d, %d are handed out; %s",
+			"%d bytes: the pool has reserved %d of its limit of %d, and %d are allocated; %s",
 			bytes, p.stats.Reserved, p.limit, p.stats.Used, d.memory.room())
 	}
 	p.stats.Used += int64(size)
