@@ -232,7 +232,7 @@ func serveOptions(t *testing.T, o server.Options) *server.Server {
 	s.Start()
 	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
 	if !s.ReadyForConnections(patience) {
-		t.Fatal("the server did not come up")
+		t.Fatal("the server did not start")
 	}
 	return s
 }

@@ -126,7 +126,7 @@ func leafNode(t *testing.T, flags map[string]bool) (js jetstream.JetStream, leaf
 	hub.Start()
 	t.Cleanup(func() { hub.Shutdown(); hub.WaitForShutdown() })
 	if !hub.ReadyForConnections(patience) {
-		t.Fatal("the server did not come up")
+		t.Fatal("the server did not start")
 	}
 	to := &url.URL{Scheme: "nats-leaf", Host: fmt.Sprint("127.0.0.1:", o.LeafNode.Port)}
 	leaf = natstest.Plain(t, server.Options{

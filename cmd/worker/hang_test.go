@@ -158,7 +158,7 @@ func TestHealthNamesTheDeviceThatHangs(t *testing.T) {
 	live, ready := h.Live(), h.Ready()
 	for _, err := range []error{live, ready} {
 		if err == nil || !strings.Contains(err.Error(), "sim-0: device sim-0: operator crc32c: await batch: device lost") || strings.Contains(err.Error(), "sim-1") {
-			t.Errorf("health says %v, want only the hanging device", err)
+			t.Errorf("health returned %v, want only the hanging device", err)
 		}
 	}
 	if err := pipes[1].Close(); err != nil {

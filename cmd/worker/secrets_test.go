@@ -42,7 +42,7 @@ func guarded(t *testing.T, o server.Options) (s *server.Server) {
 	s.Start()
 	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
 	if !s.ReadyForConnections(patience) {
-		t.Fatal("the server did not come up")
+		t.Fatal("the server did not start")
 	}
 	return s
 }

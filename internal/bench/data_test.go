@@ -55,7 +55,7 @@ func TestSizes(t *testing.T) {
 	}
 	ragged := raggedSizes(8191, 16<<20, 3)
 	if sum(ragged) != 16<<20 {
-		t.Errorf("ragged sizes come to %d, want %d", sum(ragged), 16<<20)
+		t.Errorf("ragged sizes add up to %d, want %d", sum(ragged), 16<<20)
 	}
 	sorted := slices.Sorted(slices.Values(ragged))
 	// The median of that many draws is within a few percent of the distribution's median.

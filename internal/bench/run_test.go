@@ -179,7 +179,7 @@ func TestFiguresOfTheComparedRows(t *testing.T) {
 			knees++
 		}
 		if !slices.Contains(o.Rows, row.Name) {
-			t.Errorf("row %s/%s was not asked for", row.Group, row.Name)
+			t.Errorf("row %s/%s was not requested", row.Group, row.Name)
 		}
 	}
 	if knees != 1 {

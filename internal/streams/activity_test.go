@@ -68,7 +68,7 @@ func TestActivityAgreesWithAModelOnRandomSpans(t *testing.T) {
 				t.Errorf("at the end: %+v, the model says %+v", got, want)
 			}
 			if len(a.open) != 0 {
-				t.Errorf("%d spans are kept with nothing left to come", len(a.open))
+				t.Errorf("%d spans are kept after the last span", len(a.open))
 			}
 		})
 	}

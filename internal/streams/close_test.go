@@ -324,7 +324,7 @@ func plausible(s streams.Stats, slots int) error {
 	case s.Overlap > s.Busy || s.Busy > s.Counted || s.Counted > s.Uptime:
 		return fmt.Errorf("overlap %v, busy %v, counted %v, up %v", s.Overlap, s.Busy, s.Counted, s.Uptime)
 	case s.InHand < 0 || s.InHand > slots:
-		return fmt.Errorf("%d batches in hand of %d", s.InHand, slots)
+		return fmt.Errorf("%d batches not released of %d", s.InHand, slots)
 	}
 	return nil
 }

@@ -160,6 +160,6 @@ func TestLostCompletionShowsAsNoProgress(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s.InHand != 1 || s.Lanes.InFlight != 1 {
-		t.Errorf("%d batches in hand, %d lanes in flight, want 1 and 1", s.InHand, s.Lanes.InFlight)
+		t.Errorf("%d batches not released, %d lanes in flight, want 1 and 1", s.InHand, s.Lanes.InFlight)
 	}
 }

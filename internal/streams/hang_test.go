@@ -127,7 +127,7 @@ func TestTheFirstBatchHasTheLongestBound(t *testing.T) {
 		}
 		wantHung(t, (<-p.Completed()).Err())
 		if f := p.Oldest(); f.Batch != 0 {
-			t.Errorf("a batch that was given back is still in flight: %+v", f)
+			t.Errorf("a completed batch is still in flight: %+v", f)
 		}
 		if err := p.Close(); err != nil {
 			t.Errorf("Close: %v", err)

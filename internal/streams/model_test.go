@@ -206,7 +206,7 @@ func (m *model) compare() {
 	}
 	got := stats(m.t, m.pipe)
 	if got.Lanes != want || got.InHand != len(m.out) {
-		m.t.Fatalf("lanes %+v with %d batches in hand, the model says %+v and %d", got.Lanes, got.InHand, want, len(m.out))
+		m.t.Fatalf("lanes %+v with %d batches not released, the model says %+v and %d", got.Lanes, got.InHand, want, len(m.out))
 	}
 	if err := plausible(got, m.pipe.Slots()); err != nil {
 		m.t.Fatal(err)

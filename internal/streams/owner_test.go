@@ -165,7 +165,7 @@ func (t *traffic) check(b *streams.Batch) {
 			continue // the batch had no copies, or the device was lost first
 		}
 		if stages[s].Start < stages[s-1].End || stages[s].End < stages[s].Start {
-			t.t.Errorf("batch %d: %v at %v comes before %v at %v has ended", b.ReadRecord().Batch, s, stages[s], s-1, stages[s-1])
+			t.t.Errorf("batch %d: %v at %v starts before the end of %v at %v", b.ReadRecord().Batch, s, stages[s], s-1, stages[s-1])
 		}
 	}
 	for i, op := range t.ops {
@@ -230,7 +230,7 @@ func (t *traffic) settled(closed bool) {
 		t.t.Error(err)
 	}
 	if s.InHand != stuck {
-		t.t.Errorf("%d batches in hand at the end, want %d", s.InHand, stuck)
+		t.t.Errorf("%d batches not released at the end, want %d", s.InHand, stuck)
 	}
 	if !closed && (s.Lanes.Filling != 0 || s.Lanes.InFlight != 0 || s.Scratch.Used != 0) {
 		t.t.Errorf("at the end: lanes %+v, %d bytes of scratch used", s.Lanes, s.Scratch.Used)

@@ -189,7 +189,7 @@ func compareStages(t *testing.T, records []streams.Record, trace []sim.Span, sch
 		}
 		for s := streams.CopyIn; s <= streams.CopyOut && !r.InPlace; s++ {
 			if before, at := r.Stages[s-1], r.Stages[s]; at.Start < before.End || at.End < at.Start {
-				t.Errorf("batch %d: %v at %v comes before %v at %v has ended", r.Batch, s, at, s-1, before)
+				t.Errorf("batch %d: %v at %v starts before the end of %v at %v", r.Batch, s, at, s-1, before)
 			}
 		}
 	}

@@ -102,7 +102,7 @@ func TestAgain(t *testing.T) {
 		}
 		b.Release()
 		if n := stats(t, p).InHand; n != 0 {
-			t.Errorf("%d batches in hand at the end", n)
+			t.Errorf("%d batches not released at the end", n)
 		}
 	})
 }

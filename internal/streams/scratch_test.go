@@ -97,7 +97,7 @@ func TestDeviceLostWhileBatchesWaitForScratch(t *testing.T) {
 			b.Release()
 		}
 		if got, _ := s.Stats(); got.InHand != 0 || got.Lanes.InFlight != 0 {
-			t.Errorf("%d in hand and %d lanes in flight after every batch was released", got.InHand, got.Lanes.InFlight)
+			t.Errorf("%d batches not released and %d lanes in flight after every batch was released", got.InHand, got.Lanes.InFlight)
 		}
 	})
 }
@@ -142,7 +142,7 @@ func TestWaitingForScratchOnSharedStreams(t *testing.T) {
 		}
 		synctest.Wait()
 		if n := stats(t, p).InHand; n != 0 {
-			t.Errorf("%d batches in hand at the end", n)
+			t.Errorf("%d batches not released at the end", n)
 		}
 	})
 }

@@ -87,16 +87,16 @@ func poolStats(r *rig) {
 	full := r.stats(p)
 	if full.Used < 2*piece || full.Used > poolLimit || full.Reserved < full.Used ||
 		full.UsedHigh != full.Used || full.ReservedHigh != full.Reserved {
-		r.Errorf("with %d bytes handed out: %+v", 2*piece, full)
+		r.Errorf("with %d bytes allocated: %+v", 2*piece, full)
 	}
 	r.freeAll(p, s, a)
 	if half := r.stats(p); half.Used < piece || half.Used >= full.Used {
-		r.Errorf("with %d bytes handed out, after %+v: %+v", piece, full, half)
+		r.Errorf("with %d bytes allocated, after %+v: %+v", piece, full, half)
 	}
 	r.freeAll(p, s, b)
 	empty := r.stats(p)
 	if empty.Used != 0 {
-		r.Errorf("with nothing handed out: %+v", empty)
+		r.Errorf("with nothing allocated: %+v", empty)
 	}
 	if empty.UsedHigh != full.Used || empty.ReservedHigh < full.Reserved {
 		r.Errorf("the high marks are %+v, after %+v", empty, full)

@@ -73,7 +73,7 @@ func TestMappedAddressesAreNotUsedAgain(t *testing.T) {
 		b := r.host(1 << 20)
 		at := r.mapped(b).Addr
 		if seen[at] {
-			t.Fatalf("%#x was given twice", at)
+			t.Fatalf("address %#x was returned twice", at)
 		}
 		seen[at] = true
 		r.ok(r.dev.FreeHost(b))

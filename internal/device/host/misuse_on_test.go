@@ -245,7 +245,7 @@ func TestPoison(t *testing.T) {
 	again, err := p.Alloc(r.s, 1000)
 	r.ok(err)
 	if again != m {
-		t.Fatalf("the stream's own memory was not handed out again: %v, then %v", m, again)
+		t.Fatalf("the stream's own memory was not allocated again: %v, then %v", m, again)
 	}
 	clear(b.Bytes())
 	r.ok(r.s.CopyOut(b, again))
