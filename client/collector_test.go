@@ -10,7 +10,7 @@ import (
 	"millrace/client"
 )
 
-// part returns the headers of a part. at is its position such as "2/3", first its first record, and cut its cut ID.
+// part returns the headers of a part. at is its position, such as "2/3". first is its first record. cut is its cut ID.
 func part(sequence int, at, first, cut string) map[string][]string {
 	h := map[string][]string{client.HeaderStream: {"IN"}, client.HeaderSequence: {fmt.Sprint(sequence)}, client.HeaderRecords: {"90"}}
 	if at != "" {
@@ -37,7 +37,7 @@ func TestCollectorReturnsEachResultOnce(t *testing.T) {
 		{4, "1/2", "0", "d", ""},
 		{4, "", "", "", "9"}, // another worker stores the result in one message
 		{5, "1/2", "0", "", ""},
-		{5, "2/2", "20", "", "10 11"}, // from a worker that doesn't name cuts
+		{5, "2/2", "20", "", "10 11"}, // stored by a worker that doesn't name cuts
 		{6, "1/2", "0", "e", ""},
 		{6, "2/2", "7000", "e", "12 13"}, // a filter leaves out most of more than 7000 records
 	} {

@@ -86,8 +86,8 @@ func ExampleAppendLength() {
 
 func ExampleInputOf() {
 	for _, header := range []map[string][]string{
-		{client.HeaderStream: {"INGEST"}, client.HeaderSequence: {"7"}, client.HeaderOperators: {"crc32c"}}, // from a result
-		{"Nats-Expected-Last-Subject-Sequence": {"12"}},                                                     // from a commit marker
+		{client.HeaderStream: {"INGEST"}, client.HeaderSequence: {"7"}, client.HeaderOperators: {"crc32c"}}, // headers of a result
+		{"Nats-Expected-Last-Subject-Sequence": {"12"}},                                                     // headers of a commit marker
 	} {
 		if in, ok := client.InputOf(header); ok {
 			fmt.Println("input", in.Sequence, "of", in.Stream)

@@ -61,7 +61,7 @@ const (
 
 // Part is the position of a message among all messages of the same result.
 type Part struct {
-	Index int // from 1 to Count
+	Index int // number of the part, from 1 to Count
 	Count int
 }
 
@@ -86,7 +86,7 @@ func (p Part) String() string { return strconv.Itoa(p.Index) + "/" + strconv.Ito
 // Input identifies an input by the stream and the sequence in its publish acknowledgement.
 type Input struct {
 	Stream   string
-	Sequence uint64 // in the stream, from 1
+	Sequence uint64 // sequence in the stream, from 1
 }
 
 // InputOf returns the input of a result or of a dead letter, given the message's headers. It returns false for all other messages: commit

@@ -49,7 +49,7 @@ type Result struct {
 	// Operators are the operators in the worker's order.
 	Operators []Operator
 
-	statuses []byte   // one per record
+	statuses []byte   // one status per record
 	numbers  []int    // index of each record in the input; nil if they follow FirstRecord without gaps
 	columns  [][]byte // for each operator, the records' values back to back
 	strings  []byteStrings

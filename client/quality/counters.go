@@ -76,7 +76,7 @@ const (
 	Duplicate9GramChars
 	Duplicate10GramChars
 
-	NumCounters // number of counters with those of n-grams
+	NumCounters // number of all counters, including the counters of n-grams
 )
 
 // InvalidUTF8 is the operator's reason for refusing a record.

@@ -166,7 +166,7 @@ func (c three) secondIsADeadLetter(t *testing.T, env ...string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := map[string]bool{} // in any order
+	got := map[string]bool{} // results may arrive in any order
 	for range 2 {
 		m, err := results.Next()
 		if err != nil {

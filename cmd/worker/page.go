@@ -67,7 +67,7 @@ const connectionName = "millrace"
 // Limits for the page's list of the workers that share partitions.
 const (
 	maxMembers       = 20
-	maxPartitionText = 120 // in bytes
+	maxPartitionText = 120 // maximum length of a list of partitions in bytes
 )
 
 // job returns the progress of this worker and the workers that share its stream's partitions.

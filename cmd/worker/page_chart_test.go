@@ -68,7 +68,7 @@ func TestPagePaintsNoBarOverAnother(t *testing.T) {
 // these batches.
 func TestPageCountsBatchesWithoutSpace(t *testing.T) {
 	var records []*inflight.Record
-	for n := range 9 { // all on one lane, and slow to publish
+	for n := range 9 { // all batches are on one lane and slow to publish
 		at := 100 * n
 		records = append(records, batchOf(uint64(n+1), 0, at, at+20, at+40, at+60, at+80, 5000, 5010))
 	}

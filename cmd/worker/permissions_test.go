@@ -40,7 +40,7 @@ func documentedAfter(t *testing.T, heading string) string {
 	return conf
 }
 
-// documentedServer starts a server with the documented configuration. The function as connects as one of its users.
+// documentedServer starts a server with the documented configuration. The returned function connects as the named user.
 func documentedServer(t *testing.T) (s *server.Server, as func(user string) (*nats.Conn, jetstream.JetStream)) {
 	t.Helper()
 	return serverOf(t, documented(t))

@@ -129,7 +129,7 @@ func TestSecretsStayInside(t *testing.T) {
 				env = append(env, c.env+"="+secretFile(t, c.file))
 			}
 			printed := work(t, s, env, c.login)
-			for _, command := range []string{"config", "check", "version"} { // these run without the server
+			for _, command := range []string{"config", "check", "version"} { // these commands run without the server
 				r := call(t, env, command)
 				printed["worker "+command] = r.out + r.errors
 			}

@@ -43,7 +43,7 @@ func buildOf(version, commit string, info *debug.BuildInfo) telemetry.Build {
 		settings[s.Key] = s.Value
 	}
 	revision := settings["vcs.revision"]
-	revision = revision[:min(len(revision), 12)] // as in the Makefile
+	revision = revision[:min(len(revision), 12)] // the Makefile uses the same length
 	if revision != "" && settings["vcs.modified"] == "true" {
 		revision += "-dirty"
 	}

@@ -202,7 +202,7 @@ func (c *Case) Pace(turn time.Duration, minimum, maximum int, run func(n int) (t
 func CPUTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		panic("bench: getrusage of this process: " + err.Error()) // it can't fail with these arguments
+		panic("bench: getrusage of this process: " + err.Error()) // getrusage can't fail with these arguments
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -14,7 +14,7 @@ var operatorSuite = Suite{
 	Experiments: []Experiment{
 		operatorExperiment("crc32c", "crc32c", 256<<10, 1<<20),
 		operatorExperiment("minhash", minhashSpec, 16<<10, 64<<10),
-		operatorExperiment("minhash-260", "minhash?k=24&hashes=260", 16<<10, 64<<10), // all hashes of NeMo Curator
+		operatorExperiment("minhash-260", "minhash?k=24&hashes=260", 16<<10, 64<<10), // the number of hashes in NeMo Curator
 		operatorExperiment("neardup", "neardup", 16<<10, 64<<10),                     // minhash-260 plus its keys; without a state, because pipelines have none
 		operatorExperiment("quality", "quality", 64<<10, 256<<10),
 		operatorExperiment("quality-ngrams", "quality?ngrams=true", 64<<10, 256<<10),

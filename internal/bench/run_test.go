@@ -314,7 +314,7 @@ func TestRefilledBatchesHoldThePayloadsAgain(t *testing.T) {
 		if err := w.open(t.Context(), 1); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := w.run(t.Context(), w.minTimes()); err != nil { // with the original payloads
+		if _, err := w.run(t.Context(), w.minTimes()); err != nil { // processes the original payloads
 			t.Fatal(err)
 		}
 		for _, c := range w.load.slots {

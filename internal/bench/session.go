@@ -86,7 +86,7 @@ func (e Entry) named(name string) bool { return name == e.Name || name == e.Grou
 // Sizes sets the bounds of Options.Bytes.
 type Sizes struct {
 	Of       string // "batch" or "payload"
-	Min, Max int    // in bytes
+	Min, Max int    // bounds in bytes
 }
 
 func (s Sizes) contains(n int) bool { return n >= s.Min && n <= s.Max }

@@ -85,7 +85,7 @@ func latencyCases(_ context.Context, s *Session, size int) (cases []*Case, _ err
 // the returned rig.
 func single(s *Session, name string, ops []operator.Operator, bytes int, schedule streams.Schedule) (*Case, *rig) {
 	r := newRig(s, &load{operators: ops, size: bytes, count: 1}, schedule)
-	r.o.Copies = false // as in the worker, even on a CPU
+	r.o.Copies = false // the worker doesn't copy either, even on a CPU
 	w := &singleWork{sender: &pipelineSender{rig: r}, ops: ops, bytes: bytes}
 	return &Case{Row: r.row(name), Measure: repeat(w, s.Turn()), ordinal: r.info.Ordinal}, r
 }

@@ -147,7 +147,7 @@ type asking struct {
 	below
 	flags device.EventFlags // additional flags of all events
 	wait  func(ctx context.Context, e device.Event) error
-	ends  chan end // in the order of Notify; the capacity exceeds the number of batches in flight
+	ends  chan end // ends of batches in the order of Notify; the capacity exceeds the number of batches in flight
 
 	mu       sync.Mutex
 	commands []device.Command // reused by Enqueue, to avoid allocation

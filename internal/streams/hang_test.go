@@ -226,7 +226,7 @@ func kernelThatDoesNotEnd(t *testing.T, s streams.Schedule) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	large := make([]byte, 400<<10) // it uses almost all scratch
+	large := make([]byte, 400<<10) // this payload needs almost all scratch
 	large[0] = '!'
 	hangs := submit(t, p, [][]byte{large})
 	waits := acquire(t, p, [][]byte{make([]byte, 399<<10)})

@@ -96,7 +96,7 @@ func (m *model) pick(s modelState) *modelBatch {
 }
 
 func (m *model) acquire() {
-	busy := m.busy() // before the step
+	busy := m.busy() // number of acquired batches per lane before the step
 	b := acquire(m.t, m.pipe, nil)
 	for lane, n := range busy {
 		if n < m.pipe.Slots()/m.lanes && n < busy[b.ReadRecord().Lane] {

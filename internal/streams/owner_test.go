@@ -36,7 +36,7 @@ type traffic struct {
 	rows    [][]byte   // source of random payloads
 	results [][][]byte // results of each row, by operator
 
-	owner  []atomic.Int32 // by slot
+	owner  []atomic.Int32 // owner of each slot's batch
 	chosen [][]int        // indexed by slot: the rows in the batch; belongs to the batch's owner
 	begun  atomic.Int64   // number of batches acquired
 	total  int64          // number of batches to acquire

@@ -25,7 +25,7 @@ func TestEveryScheduleGivesTheReferencesResults(t *testing.T) {
 	if testing.Short() {
 		maximum, ops = 300, operators(t, "crc32c,minhash?k=5&hashes=1")
 	}
-	batches := map[int]*expected{} // by number, which is the same for each schedule and device
+	batches := map[int]*expected{} // indexed by number; batches with the same number are the same for each schedule and device
 	batch := func(n int) *expected {
 		if batches[n] == nil {
 			rows := someRows(uint64(n), 50+n, maximum)

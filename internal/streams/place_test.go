@@ -140,7 +140,7 @@ func randomRun(t *testing.T, d *sim.Device, p *streams.Pipeline, random *rand.Ra
 // Each launch of an operator is a span. A batch without such operations has zero spans.
 func stageSpans(trace []sim.Span, records []streams.Record, kind software.Kind) (first, last []sim.Span) {
 	trace = slices.DeleteFunc(slices.Clone(trace), func(s sim.Span) bool { return s.Kind != kind })
-	slices.SortFunc(trace, func(x, y sim.Span) int { return int(x.Seq) - int(y.Seq) }) // in the order of submission
+	slices.SortFunc(trace, func(x, y sim.Span) int { return int(x.Seq) - int(y.Seq) }) // sorts by submission
 	for _, r := range records {
 		each := 1
 		switch {

@@ -45,7 +45,7 @@ func (p *Pipeline) spin(f polled) {
 
 // pollAll polls the batches that arrive through p.toPoll until each completes. It returns when ctx is done.
 func (p *Pipeline) pollAll(ctx context.Context) {
-	runtime.LockOSThread() // for preciseTimers
+	runtime.LockOSThread() // preciseTimers applies to one thread
 	defer runtime.UnlockOSThread()
 	preciseTimers()
 	var pause adaptivePoll

@@ -146,7 +146,7 @@ func wantResults(t testing.TB, b *streams.Batch, ops []operator.Operator, rows [
 type expected struct {
 	ops     []operator.Operator
 	rows    [][]byte
-	results [][]byte // by operator
+	results [][]byte // indexed by operator
 }
 
 func expect(ops []operator.Operator, rows [][]byte) *expected {

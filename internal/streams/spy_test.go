@@ -14,7 +14,7 @@ type spy struct {
 	device.Device
 
 	mu      sync.Mutex
-	streams map[string]device.Stream // by name
+	streams map[string]device.Stream // indexed by name
 
 	inAlloc   func()                 // called in the pool's Alloc; may be nil
 	inEnqueue func([]device.Command) // called in Enqueue; may be nil

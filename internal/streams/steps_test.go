@@ -156,7 +156,7 @@ func TestTheOperatorThatHangsIsNamed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ends := make(chan struct{})
 			d := openBroken(t, c.hangs, ends)
-			t.Cleanup(func() { close(ends) }) // before the device is closed
+			t.Cleanup(func() { close(ends) }) // runs before the device is closed
 			p := newPipeline(t, d, streams.Options{Operators: operators(t, c.list), Deadline: streams.Deadline{Min: 20 * time.Millisecond, Max: 50 * time.Millisecond}})
 			b := acquire(t, p, [][]byte{[]byte("endless")})
 			if c.steps {

@@ -1,4 +1,4 @@
-// endless.cu: doesn't end if a record begins with an exclamation mark. tools/gpu-faults runs it.
+// endless.cu is an operator that doesn't end if a record begins with an exclamation mark. tools/gpu-faults runs it.
 #include <millrace/operator.cuh>
 
 MILLRACE_OPERATOR(endless, 1)

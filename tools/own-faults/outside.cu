@@ -1,5 +1,5 @@
-// outside.cu: reads outside a record that begins with an exclamation mark. After a second exclamation mark, it reads through a pointer,
-// which nothing checks. tools/gpu-faults runs it.
+// outside.cu is an operator that reads outside a record that begins with an exclamation mark. After a second exclamation mark, it reads
+// through a pointer without a check. tools/gpu-faults runs it.
 #include <millrace/operator.cuh>
 
 MILLRACE_OPERATOR(outside, 1)

@@ -1,4 +1,4 @@
-// wild.cu: writes through a wild pointer if a record begins with an exclamation mark. tools/gpu-faults runs it.
+// wild.cu is an operator that writes through a wild pointer if a record begins with an exclamation mark. tools/gpu-faults runs it.
 #include <millrace/operator.cuh>
 
 MILLRACE_OPERATOR(wild, 1)

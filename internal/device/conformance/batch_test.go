@@ -18,7 +18,7 @@ type batch struct {
 	args            device.LaunchArgs
 	needs           device.Needs
 	offsets, rows   device.HostBuffer
-	result, scratch device.Memory // with surplus
+	result, scratch device.Memory // each has surplus bytes at its end
 	out             device.HostBuffer
 	poison          byte
 }

@@ -16,7 +16,7 @@ import (
 type operatorCase struct {
 	label  string // name of the subtest; unique among the cases of an operator
 	name   string // name of the operator
-	params []byte // its parameter block
+	params []byte // parameter block of the operator
 	rows   [][]byte
 	want   []byte // the result records, back to back
 

@@ -1,4 +1,4 @@
-// Calls through the kernel library's function table, one function each, because cgo can't call function pointers.
+// One C function per entry of the kernel library's function table, because cgo can't call function pointers.
 #ifndef MILLRACE_BRIDGE_H
 #define MILLRACE_BRIDGE_H
 
@@ -12,9 +12,9 @@
 // The outcomes of opening a library.
 enum { mr_loaded, mr_not_opened, mr_no_symbols, mr_too_old, mr_too_new };
 
-// Opens the library and fetches its function table. On failure, `message` holds the text from dlopen or dlsym. *abi is
-// the library's version, and *least the least version of a program that it works with, unless it is too old. The library
-// stays open, because the CUDA runtime in it can't be unloaded.
+// Opens the library and gets its function table. On failure, `message` holds the text from dlopen or dlsym. *abi is the
+// library's ABI version. Unless the library is too old, *least is the lowest ABI version that it accepts from a program.
+// The library stays open, because the CUDA runtime in it can't be unloaded.
 static inline int mr_load(const char *path, const millrace_api **table, uint32_t *abi, uint32_t *least, char *message, size_t room) {
     message[0] = 0;
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -97,7 +97,7 @@ static inline int32_t mr_neardup_apply(const millrace_api *a, millrace_neardup *
 static inline int32_t mr_neardup_undo(const millrace_api *a, millrace_neardup *n, millrace_error *e) { return a->neardup_undo(n, e); }
 static inline int32_t mr_neardup_replay(const millrace_api *a, millrace_neardup *n, const millrace_neardup_rows *r, millrace_error *e) { return a->neardup_replay(n, r, e); }
 
-// A call that enqueues work, as a value. The kind determines the meaning of the fields, which are in the order of the
+// A call that enqueues work, as a value. The kind determines the meaning of the fields. They are in the order of the
 // call's arguments. The kinds have the values of device.CommandKind.
 enum { mr_copy_in = 1, mr_copy_out, mr_fill, mr_launch, mr_record, mr_wait, mr_notify };
 typedef struct mr_command {

@@ -36,7 +36,7 @@ const OpenLibrary = "open kernel library"
 // Versions describes a kernel library.
 type Versions struct {
 	Library string // path by which the library was opened
-	ABI     uint32 // its ABI version
+	ABI     uint32 // ABI version of the library
 	Runtime string // CUDA runtime that the library was built with, for example "12.4"
 	Driver  string // newest CUDA version that the driver supports; empty if there is no driver
 }

@@ -172,7 +172,7 @@ func TestTimeOfABusyDevice(t *testing.T) {
 		t.Fatal(err)
 	}
 	fakecuda.Set(t, "call=cudaEventQuery code=600 how=always")
-	for old := g.dev.Now() + 150*time.Millisecond; g.dev.Now() < old; { // until the anchor is too old
+	for old := g.dev.Now() + 150*time.Millisecond; g.dev.Now() < old; { // waits until the anchor is too old
 		if at, err := g.timed.Time(); err != nil || at != before {
 			t.Fatalf("the event was at %v before, and is at %v now (%v)", before, at, err)
 		}

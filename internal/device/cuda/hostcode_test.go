@@ -71,7 +71,7 @@ func TestLibraryDescribesItsOperator(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fromFile.Folder = "" // only an operator from a file has a folder
+	fromFile.Folder = "" // a loaded operator has no folder
 	loaded, err := compiled.Decode(m.Description())
 	if err != nil || fmt.Sprint(loaded) != fmt.Sprint(fromFile) || m.Name() != "halves" || loaded.Form != compiled.Library || loaded.Version != 3 || loaded.Checked {
 		t.Errorf("%s: %+v, %v\nwant %+v", m.Name(), loaded, err, fromFile)

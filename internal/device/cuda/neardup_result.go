@@ -17,7 +17,7 @@ type NearDuplicateParameters struct {
 // NearDuplicateBatch is a batch of records. Its memory is device memory, or pinned memory that device.Mapper has
 // mapped. The memory must stay valid until the stream has completed the call.
 type NearDuplicateBatch struct {
-	Records   int           // at least 1
+	Records   int           // number of records, at least 1
 	Keys      device.Memory // little-endian uint64, ordered by record and then by band
 	Positions device.Memory // 16 bytes per record: sequence and number, ascending from batch to batch
 	Result    device.Memory // NearDuplicateParameters.ResultBytes bytes, aligned to 16

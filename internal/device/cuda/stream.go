@@ -233,7 +233,7 @@ func (g *gpu) enqueue(list []device.Command) error {
 			break
 		}
 	}
-	g.waiter.outstanding.Add(int64(c.notifiesFrom(0))) // before a token can arrive
+	g.waiter.outstanding.Add(int64(c.notifiesFrom(0))) // counted before a token can arrive
 	done, err := g.lib.enqueue(&c)
 	if err != nil {
 		g.waiter.outstanding.Add(int64(-c.notifiesFrom(done)))

@@ -48,7 +48,7 @@ func TestWaitKeepsItsMark(t *testing.T) {
 	r.ok(b.Wait(e))
 	r.ok(b.Notify(7))
 	shut := r.gate(a)
-	r.ok(a.Record(e)) // not reached before the gate opens
+	r.ok(a.Record(e)) // the stream reaches this record after the gate opens
 	r.completes(7)
 	r.now(ms)
 	if done, err := e.Done(); err != nil || done {

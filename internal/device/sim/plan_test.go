@@ -138,7 +138,7 @@ func TestReadyFirstServedFirst(t *testing.T) {
 		r.ok(s.Fill(batches[i].dev, 0)) // takes no time
 		r.ok(s.Synchronize())
 	}
-	r.ok(late.CopyIn(b.dev, b.in)) // until 1 ms
+	r.ok(late.CopyIn(b.dev, b.in)) // takes until 1 ms
 	r.ok(late.Launch(k, b.args()))
 	r.ok(late.Notify(3))
 	for i, s := range streams {

@@ -47,7 +47,7 @@ func newPlay(ctx context.Context, dir string, args map[string]string, shown func
 // stage is the stage that play executes.
 type stage struct {
 	*play
-	root    string // its folder, which represents /
+	root    string // folder of the stage, which represents /
 	workdir string // relative to root
 	env     []string
 }

@@ -1,5 +1,5 @@
-// An operator with host code for the fake library, which has host memory as device memory: the two halves of each byte's
-// sum. Macros make it misbehave.
+// An operator with host code for the fake library, whose device memory is host memory. It sums the low
+// and the high halves of a record's bytes. Macros select wrong behavior.
 #include <millrace/library.cuh>
 
 #include <string.h>

@@ -1,7 +1,7 @@
-/* A kernel library without a GPU, for the tests of package cuda: streams do their work at once, in host memory.
+/* A kernel library without a GPU, for the tests of package cuda. Streams do their work immediately, in host memory.
  *
- * Filling with the byte 0xdd plants a sticky fault that no call has seen yet, as an illegal address in a running kernel
- * is: from then on tokens are swallowed and device_check says MILLRACE_LOST, as does every other call after that.
+ * Filling memory with the byte 0xdd causes a sticky fault, like an illegal address in a running kernel. Afterwards, no
+ * token arrives, and device_check returns MILLRACE_LOST. After that, every other call also returns MILLRACE_LOST.
  */
 #include <stdlib.h>
 #include <string.h>
