@@ -142,7 +142,7 @@ func filteringWorker(t *testing.T) (url string) {
 	return clientWorker(t, "shared", "MILLRACE_FIELD=text", "MILLRACE_RESULT_FORMAT=annotated", "MILLRACE_FILTER=record.bytes > 5")
 }
 
-// longAndShort are documents of which filteringWorker keeps the first.
+// longAndShort holds two documents. filteringWorker keeps only the first document.
 var longAndShort = []string{`{"text":"123456789"}`, `{"text":"short"}`}
 
 // wantDocuments checks a program's output for longAndShort.

@@ -72,7 +72,8 @@ func (p *Pipeline) watchDeadlines(ctx context.Context) {
 	}
 }
 
-// runClock measures the time that the process has run. The caller must call tick at intervals of every.
+// runClock measures the time that the process has run. The field every is the interval at which the caller must call
+// tick.
 type runClock struct {
 	last  time.Time
 	every time.Duration

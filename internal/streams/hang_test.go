@@ -393,7 +393,7 @@ func TestALossThatTheDeviceKnowsIsNoHang(t *testing.T) {
 	})
 }
 
-// A device that doesn't answer the check is also given up.
+// A device that doesn't answer the check also counts as hung.
 func TestADeviceThatDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &checked{Device: hangingSim(t, sim.Options{Faults: []sim.Fault{{Kind: sim.LostCompletion, Nth: 1}}}), silent: true}
