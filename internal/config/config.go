@@ -60,18 +60,18 @@ type Config struct {
 	Delivery   string `split_words:"true" default:"shared" oneof:"shared,exclusive" desc:"shared: all workers share one consumer. exclusive: each partition has one worker, which stores results in order; see docs/guarantees.md"`
 	Partitions int    `split_words:"true" default:"8" min:"1" max:"256" desc:"the number of partitions for exclusive delivery. It must be the same for all workers and in the stream's subject transform"`
 
-	ExactlyOnce string `split_words:"true" default:"auto" oneof:"auto,required,off" desc:"stores each result exactly once with exclusive delivery. auto: if the streams take commit markers. required: the worker doesn't start if they don't. off: never; see docs/exactly-once.md"`
+	ExactlyOnce string `split_words:"true" default:"auto" oneof:"auto,required,off" desc:"stores each result exactly once with exclusive delivery. auto: if the streams accept commit markers. required: the worker doesn't start if they don't. off: never; see docs/exactly-once.md"`
 	Result      Result
 
 	Ack string `split_words:"true" default:"sent" oneof:"sent,confirmed" desc:"sent: acknowledgements may be lost, and their inputs are then redelivered. confirmed: the server confirms each acknowledgement"`
 
-	MaxDeliver    int           `split_words:"true" default:"10" min:"1" max:"1000" desc:"after this many deliveries, the worker retries a payload alone. If it fails alone, it becomes a dead letter"`
+	MaxDeliver    int           `split_words:"true" default:"10" min:"1" max:"1000" desc:"after this many deliveries, the worker retries a payload alone. If the payload fails alone, it becomes a dead letter"`
 	AckWait       time.Duration `split_words:"true" default:"30s" min:"1s" max:"1h" desc:"the time after which the server redelivers an unacknowledged payload; set on a consumer that the worker creates"`
 	MaxAckPending int           `split_words:"true" default:"0" min:"0" max:"10000000" desc:"the largest number of unacknowledged payloads; set on a consumer that the worker creates; 0: derived from lanes and batch payloads"`
 
 	Operators    List            `split_words:"true" default:"crc32c,minhash" form:"operators, separated by commas, like crc32c,minhash?k=24" desc:"the operators in order, with their parameters as a query"`
 	OperatorPath List            `split_words:"true" form:"folders, separated by commas" desc:"folders with operators of your own; see docs/operators.md"`
-	CacheDir     string          `split_words:"true" form:"a directory" desc:"keeps compiled operators; workers may share it. empty: the worker compiles operators at each start"`
+	CacheDir     string          `split_words:"true" form:"a directory" desc:"keeps compiled operators. Workers may share it. empty: the worker compiles operators at each start"`
 	ResultFormat operator.Format `split_words:"true" default:"json" oneof:"json,binary,arrow,annotated" desc:"the format of results. annotated: the record itself, a JSON object or an Arrow row, with one more member or column; see docs/results.md"`
 	AnnotateAs   string          `split_words:"true" default:"millrace" is:"member" form:"letters, digits and underscores" desc:"the name of the member or column with the results of an annotated record, which replaces an existing one"`
 	Filter       string          `form:"a CEL expression, preset:curator-english, or empty" desc:"the condition for records in results, such as record.bytes > 100; empty: all records; see docs/text.md"`
@@ -97,12 +97,12 @@ type Config struct {
 	BatchPayloads int           `split_words:"true" default:"8192" min:"1" max:"1048576" desc:"a batch closes when it has this many payloads"`
 	Linger        time.Duration `split_words:"true" default:"2ms" min:"0s" max:"1m" desc:"a batch closes when its oldest payload has waited this long, or up to 100ms longer while the server stores other batches"`
 	ScratchLimit  Size          `split_words:"true" default:"1GiB" min:"2MiB" max:"1024GiB" desc:"the largest size of each device's scratch pool"`
-	MemoryLimit   Size          `split_words:"true" default:"0" min:"0" max:"1048576GiB" desc:"the memory limit of the process; 0: that of its cgroup, or half of the machine's memory; see docs/operations.md"`
+	MemoryLimit   Size          `split_words:"true" default:"0" min:"0" max:"1048576GiB" desc:"the memory limit of the process; 0: its cgroup's limit, or half of the machine's memory; see docs/operations.md"`
 
 	BatchDeadlineMin time.Duration `split_words:"true" default:"10s" min:"100ms" max:"1h" desc:"the worker treats a device as hung if a batch takes much longer than usual and longer than this; see docs/troubleshooting.md"`
-	BatchDeadlineMax time.Duration `split_words:"true" default:"2m" min:"100ms" max:"1h" desc:"the worker treats a device as hung if a batch, even the first, or a decision of a stateful operator takes longer than this"`
+	BatchDeadlineMax time.Duration `split_words:"true" default:"2m" min:"100ms" max:"1h" desc:"the worker treats a device as hung if a batch, even the first, or a call of a stateful operator's state takes longer than this"`
 
-	DrainTimeout time.Duration `split_words:"true" default:"25s" min:"1s" max:"1h" desc:"the maximum time in which a stopping worker finishes its payloads; keep it below the supervisor's grace period"`
+	DrainTimeout time.Duration `split_words:"true" default:"25s" min:"1s" max:"1h" desc:"the maximum time in which a stopping worker finishes its payloads. Keep it below the supervisor's grace period"`
 
 	HTTPAddr  string     `split_words:"true" default:":9464" is:"address" form:"host:port, or empty for off" desc:"serves /metrics, /healthz and /readyz"`
 	DebugAddr string     `split_words:"true" is:"address" form:"host:port, or empty for off" desc:"serves the timeline, /trace?seconds=N and /debug/pprof, on 127.0.0.1 without a host; default of worker demo: 127.0.0.1:6060"`
@@ -117,7 +117,7 @@ type Config struct {
 
 // Result describes the messages that hold results.
 type Result struct {
-	IDs bool `default:"true" desc:"whether a result has its id in Nats-Msg-Id. false: in Millrace-Id, so that the server keeps no ids in memory; only in effect with exactly once"`
+	IDs bool `default:"true" desc:"whether a result has its id in Nats-Msg-Id. false: in Millrace-Id, so that the server keeps no ids in memory. This takes effect only with exactly once"`
 }
 
 // State describes the states of a stateful operator, such as neardup. Each partition has one. The variables have an effect only with such
@@ -142,7 +142,7 @@ type NATS struct {
 
 // TLS names the PEM files for the connection to NATS.
 type TLS struct {
-	CA   string `is:"file" form:"a readable file" desc:"PEM file of the authorities that may sign the server's certificate; empty: those of the system"`
+	CA   string `is:"file" form:"a readable file" desc:"PEM file of the authorities that may sign the server's certificate; empty: the system's authorities"`
 	Cert string `is:"file" form:"a readable file" desc:"PEM file of the client's certificate"`
 	Key  string `is:"file" form:"a readable file" desc:"PEM file of the client's private key"`
 
@@ -151,7 +151,7 @@ type TLS struct {
 
 // JS describes the JetStream API to use. At most one field may be set.
 type JS struct {
-	Domain string `is:"domain" form:"a JetStream domain, or empty" desc:"the JetStream domain of all streams, if the worker connects to a leaf node; empty: that of the server"`
+	Domain string `is:"domain" form:"a JetStream domain, or empty" desc:"the JetStream domain of all streams, if the worker connects to a leaf node; empty: the server's domain"`
 	Prefix string `is:"api" form:"subject tokens without wildcards, or empty" desc:"the prefix of JetStream's subjects if this account imports another account's API, such as from.hub for from.hub.STREAM.INFO.INGEST; see docs/security.md"`
 }
 

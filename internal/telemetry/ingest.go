@@ -108,7 +108,7 @@ const remembered = 3
 func newOperatorMetrics(f promauto.Factory) operatorMetrics {
 	return operatorMetrics{
 		faults: f.NewCounterVec(prometheus.CounterOpts{Name: "operator_faults_total", Help: "Faults of an operator that this process observed."}, []string{"operator", "fault"}),
-		third:  f.NewGaugeVec(prometheus.GaugeOpts{Name: "operator_third_last_fault_timestamp_seconds", Help: "Unix time of the third-last fault of an operator, in any process; 0 if the operator had fewer than three faults."}, []string{"operator"}),
+		third:  f.NewGaugeVec(prometheus.GaugeOpts{Name: "operator_third_last_fault_timestamp_seconds", Help: "Unix time of the third-last fault of an operator, in any process. It is 0 if the operator had fewer than three faults."}, []string{"operator"}),
 		latest: map[string][]time.Time{},
 	}
 }
@@ -187,7 +187,7 @@ func newTrimMetrics(f promauto.Factory) *trimMetrics {
 		floor:   f.NewGaugeVec(prometheus.GaugeOpts{Name: "trim_floor_distance", Help: "Sequences from the first input that the consumer needs to the end of the stream. Only the worker that trims the stream reports it."}, []string{"consumer"}),
 		held:    map[trim.Reason]prometheus.Gauge{},
 	}
-	held := f.NewGaugeVec(prometheus.GaugeOpts{Name: "trim_held", Help: "1 while this worker may not remove processed inputs, by reason, else 0; see docs/streams.md."}, []string{"reason"})
+	held := f.NewGaugeVec(prometheus.GaugeOpts{Name: "trim_held", Help: "1 while this worker may not remove processed inputs, by reason, else 0. See docs/streams.md."}, []string{"reason"})
 	for _, why := range trim.Reasons {
 		m.held[why] = held.WithLabelValues(string(why))
 	}

@@ -115,7 +115,7 @@ func (m *Metrics) registerMessages() {
 	sizes := m.factory.NewCounterVec(prometheus.CounterOpts{Name: "payload_bytes_total", Help: "Bytes of settled messages' payloads (in) and of their results (out)."}, []string{"direction"})
 	m.in, m.out = sizes.WithLabelValues("in"), sizes.WithLabelValues("out")
 	m.latency = m.factory.NewHistogram(prometheus.HistogramOpts{Name: "payload_latency_seconds", Help: "Time from a payload's receipt to its result's publish acknowledgement.", Buckets: latencyBuckets})
-	m.headroom = m.factory.NewHistogram(prometheus.HistogramOpts{Name: "ack_headroom_seconds", Help: "AckWait that was left when a message was settled; below zero, the server redelivers the message.", Buckets: headroomBuckets})
+	m.headroom = m.factory.NewHistogram(prometheus.HistogramOpts{Name: "ack_headroom_seconds", Help: "AckWait that was left when a message was settled. Below zero, the server redelivers the message.", Buckets: headroomBuckets})
 	m.redelivery = m.factory.NewCounter(prometheus.CounterOpts{Name: "redeliveries_total", Help: "Received messages that the server had delivered before."})
 	m.pending = m.factory.NewGauge(prometheus.GaugeOpts{Name: "consumer_pending", Help: "Messages that the consumer has not delivered yet, over all partitions. Every worker reports the total."})
 	m.unacked = m.factory.NewGauge(prometheus.GaugeOpts{Name: "consumer_ack_pending", Help: "Messages that are delivered to any worker and not yet acknowledged, over all partitions. Every worker reports the total."})
@@ -127,7 +127,7 @@ func (m *Metrics) registerMessages() {
 
 func (m *Metrics) registerWorker(build Build) {
 	m.fallback = m.factory.NewGauge(prometheus.GaugeOpts{Name: "device_fallback", Help: "1 if the worker computes on the CPU because no GPU was available, else 0."})
-	info := m.factory.NewGaugeVec(prometheus.GaugeOpts{Name: "build_info", Help: "Always 1; the labels identify the program."},
+	info := m.factory.NewGaugeVec(prometheus.GaugeOpts{Name: "build_info", Help: "Always 1. The labels identify the program."},
 		[]string{"version", "commit", "goversion"})
 	info.WithLabelValues(build.Version, build.Commit, build.GoVersion).Set(1)
 }
@@ -171,7 +171,7 @@ type Limits struct {
 // SetLimits registers the limits. Call it once, when the consumer is known.
 func (m *Metrics) SetLimits(l Limits) {
 	m.factory.NewGauge(prometheus.GaugeOpts{Name: "batch_limit_bytes", Help: "Bytes at which a batch closes."}).Set(float64(l.BatchBytes))
-	m.factory.NewGauge(prometheus.GaugeOpts{Name: "batch_limit_payloads", Help: "Payloads at which a batch closes; each record of a frame counts as a payload."}).Set(float64(l.BatchPayloads))
+	m.factory.NewGauge(prometheus.GaugeOpts{Name: "batch_limit_payloads", Help: "Payloads at which a batch closes. Each record of a frame counts as a payload."}).Set(float64(l.BatchPayloads))
 	m.factory.NewGauge(prometheus.GaugeOpts{Name: "ack_wait_seconds", Help: "AckWait of the consumer: the time after which the server redelivers an unacknowledged message."}).Set(l.AckWait.Seconds())
 }
 
@@ -179,7 +179,7 @@ func (m *Metrics) SetLimits(l Limits) {
 func (m *Metrics) WatchWorker(status func() ingest.Status) {
 	m.watch("in_hand_batches", "Batches that contain payloads and are being filled, computed or settled.", func() int { return status().InHand })
 	m.watch("partitions_owned", "Partitions that this worker owns, with exclusive delivery. The worker owns a partition when it has received an input, so 0 is normal without inputs.", func() int { return status().Partitions })
-	m.watch("held_back_payloads", "Payloads that failed when they were computed alone, if no other payload has succeeded since; the server redelivers them later.", func() int { return status().HeldBack })
+	m.watch("held_back_payloads", "Payloads that failed when they were computed alone, if no other payload has succeeded since. The server redelivers them later.", func() int { return status().HeldBack })
 }
 
 // WatchConnected makes every scrape report whether all connections to NATS are up.

@@ -27,7 +27,7 @@ type batchVectors struct {
 func newBatchVectors(f promauto.Factory) *batchVectors {
 	return &batchVectors{
 		done:     f.NewCounterVec(prometheus.CounterOpts{Name: "batches_total", Help: "Finished batches, including failed batches."}, []string{"device"}),
-		payloads: f.NewHistogramVec(prometheus.HistogramOpts{Name: "batch_payloads", Help: "Payloads in a batch; each record of a frame counts as a payload.", Buckets: batchPayloadBuckets}, []string{"device"}),
+		payloads: f.NewHistogramVec(prometheus.HistogramOpts{Name: "batch_payloads", Help: "Payloads in a batch. Each record of a frame counts as a payload.", Buckets: batchPayloadBuckets}, []string{"device"}),
 		bytes:    f.NewHistogramVec(prometheus.HistogramOpts{Name: "batch_bytes", Help: "Total size of a batch's payloads.", Buckets: batchByteBuckets}, []string{"device"}),
 		closed:   f.NewCounterVec(prometheus.CounterOpts{Name: "batch_close_total", Help: "Closed batches, by reason."}, []string{"device", "reason"}),
 		stages:   f.NewHistogramVec(prometheus.HistogramOpts{Name: "stage_seconds", Help: "Duration of each stage of a batch.", Buckets: stageBuckets}, []string{"device", "stage"}),

@@ -49,7 +49,7 @@ func (m *Metrics) WatchStates(limit int64, read func() ingest.StateFigures) {
 		m.factory.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return value(*m.States()) })
 	}
 	gauge("state_partitions", "Partitions with a state that this worker owns.", func(s States) float64 { return float64(s.Partitions) })
-	gauge("state_waiting_partitions", "Partitions that this worker should own but has no memory for; their inputs wait.", func(s States) float64 { return float64(s.Waiting) })
+	gauge("state_waiting_partitions", "Partitions that this worker should own but has no memory for. Their inputs wait.", func(s States) float64 { return float64(s.Waiting) })
 	gauge("state_records", "Records in the states of this worker's partitions.", func(s States) float64 { return float64(s.Records) })
 	gauge("state_bytes", "Memory of the states of this worker's partitions.", func(s States) float64 { return float64(s.Bytes) })
 	gauge("state_log_size_bytes", "Bytes in the logs of the states of this worker's partitions. Logs of more than two generations have entries that can't be removed.",
@@ -59,7 +59,7 @@ func (m *Metrics) WatchStates(limit int64, read func() ingest.StateFigures) {
 	gauge("state_generation", "Highest number of a young generation, from 0. When it grows beyond 1, a state has dropped its oldest records.", func(s States) float64 { return float64(s.Generation) })
 	decisions := func(outcome string, value func(States) uint64) {
 		m.factory.NewCounterFunc(prometheus.CounterOpts{
-			Name: "state_decisions_total", Help: "Records that a state has decided on, by outcome: a duplicate depends on an earlier record.",
+			Name: "state_decisions_total", Help: "Records that a state has decided on, by outcome. A duplicate depends on an earlier record.",
 			ConstLabels: prometheus.Labels{"outcome": outcome},
 		}, func() float64 { return float64(value(*m.States())) })
 	}
