@@ -79,7 +79,7 @@ func TestVariables(t *testing.T) {
 	for _, v := range read(t).Templating.List {
 		address = address || v.Name == "runbooks" && v.Query == runbooks.Address
 		if v.Type == "query" && v.Datasource != chosen {
-			t.Errorf("variable %s asks %v, want %v", v.Name, v.Datasource, chosen)
+			t.Errorf("variable %s queries %v, want %v", v.Name, v.Datasource, chosen)
 		}
 	}
 	if !address {
@@ -115,7 +115,7 @@ func queries(t *testing.T) map[string][]string {
 	for _, a := range b.Annotations.List {
 		all["annotation "+a.Name] = []string{a.Expr}
 		if a.Datasource != chosen {
-			t.Errorf("annotation %s asks %v, want %v", a.Name, a.Datasource, chosen)
+			t.Errorf("annotation %s queries %v, want %v", a.Name, a.Datasource, chosen)
 		}
 	}
 	return all
@@ -149,7 +149,7 @@ func TestQueriesAskForWhatThereIs(t *testing.T) {
 		for _, expr := range exprs {
 			expr = inGrafana.Replace(expr)
 			if strings.Contains(strings.ReplaceAll(expr, `"$1"`, ""), "$") {
-				t.Errorf("%s: a variable that there is not: %s", who, expr)
+				t.Errorf("%s: a variable doesn't exist: %s", who, expr)
 			}
 			for _, problem := range metrics.Check(expr) {
 				t.Errorf("%s: %s", who, problem)
@@ -194,7 +194,7 @@ func TestEveryMetricIsOnTheDashboard(t *testing.T) {
 		}
 		why, known := indirect[name]
 		if !known || why == "" && !strings.Contains(string(rules), name) {
-			t.Errorf("no panel shows %s, nor a recording rule", name)
+			t.Errorf("neither a panel nor a recording rule shows %s", name)
 		}
 	}
 }
@@ -207,7 +207,7 @@ func TestPanels(t *testing.T) {
 	ids, titles := map[int]bool{}, map[string]bool{}
 	for _, p := range read(t).Panels {
 		if ids[p.ID] || titles[p.Title] {
-			t.Errorf("%s: a second panel of that title or number", p.Title)
+			t.Errorf("%s: another panel has the same title or number", p.Title)
 		}
 		ids[p.ID], titles[p.Title] = true, true
 		if g := p.GridPos; g.W < 1 || g.H < 1 || g.X < 0 || g.X+g.W > width {
@@ -240,12 +240,12 @@ func TestPanels(t *testing.T) {
 	}
 }
 
-// checkTargets checks each query of a panel: its letter, legend and data source, and that it shows only the chosen
+// checkTargets checks the letter, legend and data source of each query of a panel. Each query must show only the chosen
 // workers.
 func (p panel) checkTargets(t *testing.T) {
 	for i, q := range p.Targets {
 		if want := string(rune('A' + i)); q.RefID != want || q.Datasource != chosen {
-			t.Errorf("%s: a query has the letter %s and asks %v, want %s and %v: %s", p.Title, q.RefID, q.Datasource, want, chosen, q.Expr)
+			t.Errorf("%s: a query has the letter %s and the data source %v, want %s and %v: %s", p.Title, q.RefID, q.Datasource, want, chosen, q.Expr)
 		}
 		if q.LegendFormat == "" && p.Type != "table" {
 			t.Errorf("%s: a query without a legend: %s", p.Title, q.Expr)
@@ -263,7 +263,7 @@ func TestPanelsDoNotOverlap(t *testing.T) {
 		for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
 			for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
 				if other := taken[[2]int{x, y}]; other != "" {
-					t.Fatalf("%s lies on %s", p.Title, other)
+					t.Fatalf("%s overlaps %s", p.Title, other)
 				}
 				taken[[2]int{x, y}] = p.Title
 			}
@@ -277,7 +277,7 @@ func TestWayIsInOrder(t *testing.T) {
 	x := -1
 	for _, p := range read(t).Panels[1:9] {
 		if p.GridPos.X <= x {
-			t.Errorf("%s is not right of what comes before it", p.Title)
+			t.Errorf("%s is not to the right of the previous panel", p.Title)
 		}
 		x = p.GridPos.X
 		titles = append(titles, p.Title)

@@ -42,6 +42,6 @@ func TestReadSaysWhatIsMissing(t *testing.T) {
 		t.Error("a file without a table was read")
 	}
 	if _, err := exposed.Read("nothing.md"); err == nil {
-		t.Error("a file that is not there was read")
+		t.Error("a missing file was read")
 	}
 }

@@ -64,7 +64,7 @@ func TestAlertsTellWhatPeopleNeed(t *testing.T) {
 			t.Errorf("%s: the summary %q must say which worker or job, and leave figures to the description", a.Alert, summary)
 		}
 		if description == "" || strings.Contains(description, "\n") {
-			t.Errorf("%s: the description must be there and of one line: %q", a.Alert, description)
+			t.Errorf("%s: the description must have exactly one line: %q", a.Alert, description)
 		}
 		page := links.Address + "/" + a.Alert + ".md"
 		if a.Annotations["runbook_url"] != page {
@@ -97,7 +97,7 @@ func TestEveryAlertHasARunbook(t *testing.T) {
 			}
 		}
 		if !strings.Contains(string(index), "("+file+") | "+a.Labels["severity"]+" |") || !strings.Contains(string(text), "\nSeverity: "+a.Labels["severity"]+".\n") {
-			t.Errorf("README.md and %s do not both say that its severity is %s", file, a.Labels["severity"])
+			t.Errorf("README.md and %s must both say that the severity is %s", file, a.Labels["severity"])
 		}
 	}
 	pages, err := os.ReadDir(runbooks)
@@ -168,13 +168,13 @@ func TestEveryAlertIsTestedFiringAndNot(t *testing.T) {
 	alerts, _ := read(t)
 	for _, a := range alerts {
 		if fires[a.Alert] == 0 || rests[a.Alert] == 0 {
-			t.Errorf("%s: %d tests in which it fires and %d in which it does not: there must be one of each", a.Alert, fires[a.Alert], rests[a.Alert])
+			t.Errorf("%s: it fires in %d tests and does not fire in %d tests: write at least one test of each kind", a.Alert, fires[a.Alert], rests[a.Alert])
 		}
 		delete(fires, a.Alert)
 		delete(rests, a.Alert)
 	}
 	for name := range rests {
-		t.Errorf("an alert is tested that there is not: %s, and it would never fire", name)
+		t.Errorf("a test names the alert %s, which doesn't exist", name)
 	}
 }
 
@@ -196,7 +196,7 @@ func TestEveryRecordingRuleIsTested(t *testing.T) {
 	_, recordings := read(t)
 	for _, r := range recordings {
 		if !tested[r.Record] {
-			t.Errorf("%s: no test in which it has a value", r.Record)
+			t.Errorf("%s: the rule has a value in no test", r.Record)
 		}
 	}
 }

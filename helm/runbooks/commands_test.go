@@ -88,7 +88,7 @@ func TestCommandsCanBePasted(t *testing.T) {
 		}
 	}
 	if checked < 30 {
-		t.Errorf("%d blocks of commands, which were more than 30", checked)
+		t.Errorf("only %d blocks of commands, want more than 30", checked)
 	}
 }
 
@@ -115,16 +115,16 @@ func TestCommandsSelectByLabelsThatExist(t *testing.T) {
 				seen++
 				key, value, _ := strings.Cut(part, "=")
 				if strings.HasPrefix(value, "$") && known[key] != "" {
-					continue // a variable of the block, for example the release
+					continue // the value is a variable of the block, for example the release
 				}
 				if known[key] != value {
-					t.Errorf("%s selects %s, and pods have %s: %q", p.name, part, key, known[key])
+					t.Errorf("%s selects %s, but pods have %s: %q", p.name, part, key, known[key])
 				}
 			}
 		}
 	}
 	if seen < 10 {
-		t.Errorf("%d labels in selectors, which were more than 10", seen)
+		t.Errorf("only %d labels in selectors, want more than 10", seen)
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 type nats struct {
 	page string
 	line string
-	last bool // the last line of its block
+	last bool // whether it is the last line of its block
 }
 
 var (
@@ -88,7 +88,7 @@ func TestNATSCommandsAreTaken(t *testing.T) {
 		commands = append(commands, natsCommands(p)...)
 	}
 	if len(commands) < 25 {
-		t.Errorf("%d commands, which were more than 25", len(commands))
+		t.Errorf("only %d commands, want more than 25", len(commands))
 	}
 	answers := refusedByNATS(t, commands)
 	if len(answers) != len(commands) {
@@ -99,7 +99,7 @@ func TestNATSCommandsAreTaken(t *testing.T) {
 			t.Errorf("%s: %s: %s", c.page, c.line, answers[i])
 		}
 		if !c.last && askingWords.MatchString(c.line) && !regexp.MustCompile(` (?:--force|-f)\b`).MatchString(c.line) {
-			t.Errorf("%s: %s: it asks a question, and the next line of the block would be the answer: add --force", c.page, c.line)
+			t.Errorf("%s: %s: the command asks a question, and would read the next line of the block as the answer: add --force", c.page, c.line)
 		}
 	}
 }

@@ -94,12 +94,12 @@ func TestRunbooksNameValuesThatExist(t *testing.T) {
 			if !slices.ContainsFunc(known, func(value string) bool {
 				return found[1] == value || strings.HasSuffix(value, ".") && strings.HasPrefix(found[1], value)
 			}) {
-				t.Errorf("%s names %s, and the chart has no such value", p.name, found[1])
+				t.Errorf("%s names %s, but the chart has no such value", p.name, found[1])
 			}
 		}
 	}
 	if named < 60 {
-		t.Errorf("%d values are named, which were more than 60: has the pages' form changed?", named)
+		t.Errorf("only %d values are named, want more than 60: has the pages' form changed?", named)
 	}
 }
 
@@ -126,15 +126,15 @@ func TestVariablesHaveTheirValuesBesideThem(t *testing.T) {
 			seen++
 			value := valueOf(name)
 			if !slices.Contains(known, value) {
-				t.Errorf("%s names %s, and the chart has no value %s", p.name, name, value)
+				t.Errorf("%s names %s, but the chart has no value %s", p.name, name, value)
 			}
 			if !strings.Contains(p.text, value) {
-				t.Errorf("%s names %s, and not the chart's %s", p.name, name, value)
+				t.Errorf("%s names %s, but not the chart's %s", p.name, name, value)
 			}
 		}
 	}
 	if seen < 20 {
-		t.Errorf("%d variables in the runbooks, which had more than 20", seen)
+		t.Errorf("only %d variables in the runbooks, want more than 20", seen)
 	}
 }
 
@@ -163,6 +163,6 @@ func TestRunbooksNamePanelsThatExist(t *testing.T) {
 		}
 	}
 	if named < 20 {
-		t.Errorf("%d panels are named, which were more than 20", named)
+		t.Errorf("only %d panels are named, want more than 20", named)
 	}
 }

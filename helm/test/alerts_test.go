@@ -123,7 +123,7 @@ func TestRulesSeeTheirReleaseAlone(t *testing.T) {
 			}
 		}
 		if seen < 50 {
-			t.Errorf("%d series in the rules of job %s, which had more than 50", seen, job)
+			t.Errorf("only %d series in the rules of job %s, want more than 50", seen, job)
 		}
 	}
 }
@@ -133,7 +133,7 @@ func TestAlertsTakeTheirValues(t *testing.T) {
 	defaults := loaded(t).Values["prometheusRule"].(map[string]any)["alerts"].(map[string]any)
 	before := alertsOf(t, ruled)
 	if got, want := slices.Sorted(maps.Keys(before)), slices.Sorted(maps.Keys(defaults)); !slices.Equal(got, want) {
-		t.Fatalf("alerts %v, and the values have %v", got, want)
+		t.Fatalf("the alerts are %v, but the values have %v", got, want)
 	}
 	const number = "0.4711"
 	for _, name := range slices.Sorted(maps.Keys(defaults)) {
@@ -142,7 +142,7 @@ func TestAlertsTakeTheirValues(t *testing.T) {
 			switch key {
 			case "enabled":
 				if _, ok := alertsOf(t, ruled.with(values{at + key: false}))[name]; ok {
-					t.Errorf("%s is there although it is off", name)
+					t.Errorf("%s exists although it is disabled", name)
 				}
 			case "severity":
 				if got := alertsOf(t, ruled.with(values{at + key: "page"}))[name]; got.Labels["severity"] != "page" || len(got.Labels) != len(before[name].Labels) {

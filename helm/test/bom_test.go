@@ -64,7 +64,7 @@ func TestBillOfMaterialsIsCycloneDX(t *testing.T) {
 		t.Errorf("%v\n%s", err, text)
 	}
 	if valid(bytes.Replace(text, []byte(`"type": "library"`), []byte(`"type": "libraries"`), 1)) == nil {
-		t.Error("the schema takes a type that there isn't")
+		t.Error("the schema accepts a type that doesn't exist")
 	}
 	var bom cyclonedx.BOM
 	if err := cyclonedx.NewBOMDecoder(bytes.NewReader(text), cyclonedx.BOMFileFormatJSON).Decode(&bom); err != nil {
@@ -80,7 +80,7 @@ func TestBillOfMaterialsIsCycloneDX(t *testing.T) {
 	for _, d := range *bom.Dependencies {
 		for _, on := range *d.Dependencies {
 			if _, ok := found[on]; !ok {
-				t.Errorf("%s contains %s, which is no component", d.Ref, on)
+				t.Errorf("%s depends on %s, which is no component", d.Ref, on)
 			}
 		}
 	}

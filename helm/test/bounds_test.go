@@ -45,7 +45,7 @@ func declared(t *testing.T) (all []bounded) {
 		all = append(all, b)
 	}
 	if len(all) < 15 {
-		t.Fatalf("internal/config declares %d durations and sizes, and there were 15", len(all))
+		t.Fatalf("internal/config declares only %d durations and sizes, want at least 15", len(all))
 	}
 	return all
 }
@@ -202,7 +202,7 @@ func TestChartRefusesWhatTheWorkerConfigurationRefuses(t *testing.T) {
 	wrong, pairs := 0, 0
 	check := func(set values, refused error) {
 		if _, err := render(t, base.with(set)); err == nil {
-			t.Errorf("the chart takes %v, and the worker says: %v", set, refused)
+			t.Errorf("the chart accepts %v, but the worker says: %v", set, refused)
 		}
 	}
 	for _, set := range tried(t) {
@@ -212,7 +212,7 @@ func TestChartRefusesWhatTheWorkerConfigurationRefuses(t *testing.T) {
 			continue
 		}
 		if _, err := render(t, base.with(set)); err != nil {
-			t.Errorf("the chart refuses %v, and the worker takes it: %v", set, err)
+			t.Errorf("the chart refuses %v, but the worker accepts it: %v", set, err)
 		}
 		for _, other := range fine {
 			if both := set.with(other); len(both) == 2 {
@@ -225,7 +225,7 @@ func TestChartRefusesWhatTheWorkerConfigurationRefuses(t *testing.T) {
 		fine = append(fine, set)
 	}
 	if wrong < 50 || pairs < 10 {
-		t.Errorf("the worker refuses %d values and %d pairs, and there were more", wrong, pairs)
+		t.Errorf("the worker refuses only %d values and %d pairs, fewer than before", wrong, pairs)
 	}
 	t.Logf("%d values that the worker refuses, and %d pairs", wrong, pairs)
 }

@@ -121,7 +121,7 @@ func start(t *testing.T, program string, args ...string) {
 		_ = command.Process.Kill() // it may have exited
 		_ = command.Wait()         // always an error after Kill
 		if t.Failed() {
-			t.Logf("the end of what %s said:\n%s", filepath.Base(program), tail(log.Name()))
+			t.Logf("the end of the output of %s:\n%s", filepath.Base(program), tail(log.Name()))
 		}
 	})
 }

@@ -70,7 +70,7 @@ func TestMistakesAreErrors(t *testing.T) {
 		_, err := renderFor(t, oldest, enough.with(set))
 		switch {
 		case err == nil:
-			t.Errorf("%v is taken", set)
+			t.Errorf("the chart accepts %v", set)
 		case !strings.Contains(err.Error(), "1 problem in the values:\n  - "+want):
 			t.Errorf("%v: want %q in\n%v", set, want, err)
 		}
@@ -204,7 +204,7 @@ func TestFramesNeedTheirMemory(t *testing.T) {
 		command := asContainer(ctx, worker, workerPod(t, objects(t, set)).Containers[0])
 		command.Env = append(command.Env, "MILLRACE_MEMORY_LIMIT="+found[1]+"MiB")
 		if said, err := command.CombinedOutput(); err == nil || !strings.Contains(string(said), "for frames") {
-			t.Errorf("%s: the chart needs %s MiB, and the worker starts with less: %v\n%s", what, found[1], err, said)
+			t.Errorf("%s: the chart requires %s MiB, but the worker starts with less: %v\n%s", what, found[1], err, said)
 		}
 	}
 }

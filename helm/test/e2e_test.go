@@ -40,8 +40,8 @@ var (
 // namespace is the release's namespace, which enforces the Pod Security Standard "restricted".
 const namespace = "gpu-jobs"
 
-// TestCluster installs the chart on API servers of Kubernetes 1.36 and 1.29, and on one that emulates 1.34. The oldest
-// version for gpu.mode=dra is 1.34, and for the other modes 1.29.
+// TestCluster installs the chart on API servers of Kubernetes 1.36 and 1.29, and on a server that emulates 1.34.
+// gpu.mode=dra needs at least 1.34, and the other modes need at least 1.29.
 func TestCluster(t *testing.T) {
 	for _, server := range []struct {
 		program, minor string
@@ -77,7 +77,7 @@ func (c *cluster) asks(t *testing.T, minor string) *chartutil.KubeVersion {
 	acts := cmp.Or(version.EmulationMinor, version.Minor)
 	fmt.Printf("kube-apiserver %s as 1.%s\n", version.GitVersion, acts)
 	if acts != minor {
-		t.Errorf("the server acts as 1.%s, want 1.%s", acts, minor)
+		t.Errorf("the server emulates 1.%s, want 1.%s", acts, minor)
 	}
 	return &chartutil.KubeVersion{Version: "v1." + acts + ".0", Major: "1", Minor: acts}
 }

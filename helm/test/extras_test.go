@@ -55,7 +55,7 @@ func TestLabelsAndAnnotations(t *testing.T) {
 	}
 	deployment := find[*apps.Deployment](t, list)
 	if labels := deployment.Spec.Template.Labels; labels["team"] != "search" || labels["cost"] != "43" {
-		t.Errorf("the pods have the labels %v, and podLabels take precedence", labels)
+		t.Errorf("the pods have the labels %v, but podLabels take precedence", labels)
 	}
 	if len(deployment.Spec.Selector.MatchLabels) != 3 {
 		t.Errorf("the selector is %v", deployment.Spec.Selector)
@@ -75,7 +75,7 @@ func TestPreStopCountsTowardsTheGracePeriod(t *testing.T) {
 	}
 	hooked := workerPod(t, r.decode(t))
 	if got := *hooked.TerminationGracePeriodSeconds - *plain.TerminationGracePeriodSeconds; got != 15 || hooked.Containers[0].Lifecycle.PreStop.Sleep.Seconds != 15 {
-		t.Errorf("%d s more for a hook of 15 s: %v", got, hooked.Containers[0].Lifecycle)
+		t.Errorf("the grace period is %d s longer for a hook of 15 s: %v", got, hooked.Containers[0].Lifecycle)
 	}
 }
 
@@ -186,6 +186,6 @@ func TestNullRemovesAValue(t *testing.T) {
 		}
 	}
 	if tried < 15 {
-		t.Errorf("%d values were tried, and there were more", tried)
+		t.Errorf("only %d values were tried, want at least 15", tried)
 	}
 }

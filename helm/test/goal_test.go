@@ -50,11 +50,11 @@ func TestGoalWithAKnownRate(t *testing.T) {
 // TestBytesInFlightAreTheWorkers compares the bytes in templates/_window.tpl and in files/rules.yaml with the worker's figures.
 func TestBytesInFlightAreTheWorkers(t *testing.T) {
 	if perLane := memory.FullPerSlot * memory.SlotsPerLane; perLane != 4 {
-		t.Errorf("a pod holds %d full batches per lane in bytes, and chart and rules say 4", perLane)
+		t.Errorf("a pod holds %d full batches per lane in bytes, but the chart and the rules say 4", perLane)
 	}
 	w := capacityOf(1, 1, 1, 2)
 	if batches, consumer := w.InFlight()-capacityOf(1, 1, 0, 2).InFlight(), w.InFlight()-capacityOf(1, 1, 1, 1).InFlight(); batches != 16 || consumer != 8448 {
-		t.Errorf("a pod holds %d batches per lane and %d messages per consumer, and the rules say 16 and 8448", batches, consumer)
+		t.Errorf("a pod holds %d batches per lane and %d messages per consumer, but the rules say 16 and 8448", batches, consumer)
 	}
 }
 
@@ -96,11 +96,11 @@ func TestKEDAScalesByTheMeasuredRate(t *testing.T) {
 	}
 	never := find[*keda.ScaledObject](t, objects(t, enough.with(measured)))
 	if query := never.Spec.Triggers[0].Metadata["query"]; strings.Contains(query, "vector") {
-		t.Errorf("with pods at all times, the query %s hides that their metrics are missing", query)
+		t.Errorf("with a minimum of one pod, the query %s hides missing metrics", query)
 	}
 	own := find[*keda.ScaledObject](t, objects(t, enough.with(measured).with(values{"autoscaling.lagThreshold": 5000})))
 	if len(own.Spec.Triggers) != 1 || threshold(t, own) != 5000 {
-		t.Errorf("with a threshold of one's own: %+v", own.Spec.Triggers)
+		t.Errorf("with a configured threshold: %+v", own.Spec.Triggers)
 	}
 }
 
@@ -242,5 +242,5 @@ func TestGoalReachesTheRule(t *testing.T) {
 			return
 		}
 	}
-	t.Error("no rule for the wanted pods")
+	t.Error("there is no rule for the wanted pods")
 }

@@ -31,20 +31,20 @@ func TestWhatAPodGets(t *testing.T) {
 			pod := workerPod(t, list)
 			asked := extended(pod.Containers[0].Resources)
 			if c.resource == "" && len(asked) > 0 || c.resource != "" && (len(asked) != 1 || asked[c.resource] != c.count) {
-				t.Errorf("asks for %v, want %d of %q", asked, c.count, c.resource)
+				t.Errorf("the pod requests %v, want %d of %q", asked, c.count, c.resource)
 			}
 			env := environment(pod.Containers[0])
 			if env["MILLRACE_DEVICE"] != c.device || env["NVIDIA_VISIBLE_DEVICES"] != c.visible {
 				t.Errorf("MILLRACE_DEVICE=%q NVIDIA_VISIBLE_DEVICES=%q, want %q and %q", env["MILLRACE_DEVICE"], env["NVIDIA_VISIBLE_DEVICES"], c.device, c.visible)
 			}
 			if got := len(pod.ResourceClaims) == 1 && len(pod.Containers[0].Resources.Claims) == 1; got != c.claims {
-				t.Errorf("claims a device: %v, want %v", got, c.claims)
+				t.Errorf("the pod claims a device: %v, want %v", got, c.claims)
 			}
 			if got := has[*resource.ResourceClaimTemplate](list); got != c.claims {
-				t.Errorf("a ResourceClaimTemplate: %v, want %v", got, c.claims)
+				t.Errorf("the chart creates a ResourceClaimTemplate: %v, want %v", got, c.claims)
 			}
 			if got := len(pod.Tolerations) == 1 && pod.Tolerations[0].Key == "nvidia.com/gpu"; got != c.tolerates {
-				t.Errorf("tolerates GPU nodes' taint: %v, want %v", got, c.tolerates)
+				t.Errorf("the pod tolerates the taint of GPU nodes: %v, want %v", got, c.tolerates)
 			}
 		})
 	}
@@ -72,12 +72,12 @@ func TestClaims(t *testing.T) {
 	}
 	request := template.Spec.Spec.Devices.Requests[0].Exactly
 	if request.DeviceClassName != "mig.nvidia.com" || request.Count != 2 || len(request.Selectors) != 2 || request.Selectors[1].CEL.Expression != "b" {
-		t.Errorf("asks for %+v", request)
+		t.Errorf("the template requests %+v", request)
 	}
 
 	list = objects(t, enough.with(modes["dra of a claim"]))
 	if got := *workerPod(t, list).ResourceClaims[0].ResourceClaimTemplateName; got != "mine" || has[*resource.ResourceClaimTemplate](list) {
-		t.Errorf("with a template that is there the pod claims from %q, and another one is made: %v", got, has[*resource.ResourceClaimTemplate](list))
+		t.Errorf("with an existing template, the pod claims from %q, and the chart creates another template: %v", got, has[*resource.ResourceClaimTemplate](list))
 	}
 }
 

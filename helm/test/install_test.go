@@ -25,7 +25,7 @@ func TestHelmTestChecks(t *testing.T) {
 	got := environment(c)
 	for name, value := range want {
 		if got[name] != value {
-			t.Errorf("%s=%q, and the worker's is %q", name, got[name], value)
+			t.Errorf("%s=%q, but the worker's value is %q", name, got[name], value)
 		}
 	}
 	if len(got) != len(want) || len(pod.Spec.ResourceClaims) != 0 || len(extended(c.Resources)) != 0 || behind(pod.Spec, got["MILLRACE_NATS_CREDS"]) != "nats/c" {
@@ -35,7 +35,7 @@ func TestHelmTestChecks(t *testing.T) {
 	list = objects(t, enough.with(set).with(values{"test.gpu": true}))
 	pod = find[*core.Pod](t, list)
 	if len(pod.Spec.ResourceClaims) != 1 || environment(pod.Spec.Containers[0])["MILLRACE_DEVICE"] != "cuda" {
-		t.Errorf("with test.gpu it claims %v and computes on %s", pod.Spec.ResourceClaims, environment(pod.Spec.Containers[0])["MILLRACE_DEVICE"])
+		t.Errorf("with test.gpu, the pod claims %v and computes on %s", pod.Spec.ResourceClaims, environment(pod.Spec.Containers[0])["MILLRACE_DEVICE"])
 	}
 }
 
@@ -68,7 +68,7 @@ func TestPlacement(t *testing.T) {
 	}
 	list := objects(t, enough)
 	if selector := pod.TopologySpreadConstraints[0].LabelSelector; !picks(t, *selector, find[*apps.Deployment](t, list).Spec.Template.Labels) {
-		t.Errorf("spreads pods by %v, which are not the workers", selector)
+		t.Errorf("the topology spread selects pods by %v, which doesn't match the workers", selector)
 	}
 }
 
@@ -81,7 +81,7 @@ func TestAnotherChartVersionStartsNothingAnew(t *testing.T) {
 		}
 	}
 	if template.Labels["team"] != "a" {
-		t.Errorf("podLabels are not there: %v", template.Labels)
+		t.Errorf("podLabels are missing: %v", template.Labels)
 	}
 }
 
@@ -106,7 +106,7 @@ func TestNamesFit(t *testing.T) {
 				maximum = 253 // the pods of helm test keep the full name and have a shortened host name
 			}
 			if len(o.GetName()) > maximum || seen[id] || o.GetNamespace() != "" {
-				t.Errorf("%v: %q of %d characters, there already: %v, in a namespace of its own: %q", set, id, len(o.GetName()), seen[id], o.GetNamespace())
+				t.Errorf("%v: %q of %d characters, a duplicate: %v, with the namespace %q", set, id, len(o.GetName()), seen[id], o.GetNamespace())
 			}
 			seen[id] = true
 		}
@@ -138,7 +138,7 @@ func TestNotesSayWhatToDoNext(t *testing.T) {
 		}
 		for _, not := range c.not {
 			if strings.Contains(notes, not) {
-				t.Errorf("%v: %q does not hold in\n%s", c.set, not, notes)
+				t.Errorf("%v: %q is wrong in\n%s", c.set, not, notes)
 			}
 		}
 	}

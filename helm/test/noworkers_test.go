@@ -47,7 +47,7 @@ func TestNoWorkers(t *testing.T) {
 	for what, c := range map[string]struct {
 		set             values
 		workers, wanted string
-		from            int // minute at which it fires; 0 means never
+		from            int // minute at which the alert fires; 0 means never
 	}{
 		"never came up":                         {nil, "_x3000", "1x3000", 15},
 		"never came up, no kube-state-metrics":  {nil, "_x3000", "_x3000", 15},

@@ -95,7 +95,7 @@ func TestNullIsRenderedOrRefused(t *testing.T) {
 		})
 	}
 	if tried < 500 {
-		t.Errorf("%d nulls were tried, and there were more", tried)
+		t.Errorf("only %d nulls were tried, want at least 500", tried)
 	}
 }
 
@@ -105,9 +105,9 @@ func refusesNull(t *testing.T, at string) {
 	_, err := renderAsHelm(t, oldest, values{at: nil}.parsed(t))
 	switch {
 	case err == nil:
-		t.Errorf("it is taken without its default %v", valueAt(t, at))
+		t.Errorf("the chart accepts null, although the default is %v", valueAt(t, at))
 	case !strings.Contains(err.Error(), "- "+at+" is null, ") && !isMissing(err.Error(), at) && !strings.Contains(err.Error(), ", or "+at+" is null: "):
-		t.Errorf("the error doesn't name it: %v", err)
+		t.Errorf("the error doesn't name the value: %v", err)
 	}
 }
 
@@ -120,7 +120,7 @@ func takesNull(t *testing.T, name string, base values, at string) {
 	}
 	r, err := renderAsHelm(t, version, base.with(values{at: nil}).parsed(t))
 	if err != nil {
-		t.Fatalf("%s: it is refused: %v", name, err)
+		t.Fatalf("%s: the chart refuses null: %v", name, err)
 	}
 	r.decode(t)
 	for _, m := range append(r.manifests, manifest{from: "NOTES.txt", text: r.notes}) {

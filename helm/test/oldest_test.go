@@ -58,7 +58,7 @@ func TestOldestKubernetesDecodesEveryMode(t *testing.T) {
 func TestHelmAssumesAVersion(t *testing.T) {
 	assumed := chartutil.DefaultCapabilities.KubeVersion.Version
 	if chartutil.IsCompatibleRange(loaded(t).Metadata.KubeVersion, assumed) {
-		t.Errorf("the chart takes %s, which Helm assumes", assumed)
+		t.Errorf("the chart accepts the version %s, which Helm assumes", assumed)
 	}
 	text, err := os.ReadFile("../../docs/kubernetes.md")
 	if err != nil {
@@ -77,6 +77,6 @@ func from(t *testing.T, r rendered, template string) string {
 			return m.text
 		}
 	}
-	t.Fatalf("%s makes no manifest", template)
+	t.Fatalf("%s renders no manifest", template)
 	return ""
 }

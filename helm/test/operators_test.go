@@ -89,10 +89,10 @@ func TestAnotherSourceRestartsPods(t *testing.T) {
 		t.Error("the same source restarts the pods")
 	}
 	if changed, another := render(text+"\n", ""); reflect.DeepEqual(first, changed) || name == another {
-		t.Error("another source restarts no pod")
+		t.Error("a changed source restarts no pod")
 	}
 	if revised, _ := render(text, "7"); revised.Annotations["millrace/operators"] != "7" || revised.Annotations["a"] != "b" || first.Annotations["millrace/operators"] != "" {
-		t.Errorf("with a revision the pods have the annotations %v, and without %v", revised.Annotations, first.Annotations)
+		t.Errorf("with a revision, the pods have the annotations %v, and without it %v", revised.Annotations, first.Annotations)
 	}
 }
 
@@ -209,11 +209,11 @@ func TestTablesAreBesideTheirOperators(t *testing.T) {
 		t.Errorf("the table is %q among %d files", got, len(stored.Data))
 	}
 	if args := podsOf(list, "operator-test")[0].Spec.Containers[0].Args; !slices.Contains(args, "words=words.txt") {
-		t.Errorf("it is tested with %q", args)
+		t.Errorf("the operator is tested with %q", args)
 	}
 	other := objects(t, set.with(values{"operators.tables": map[string]string{"words.txt": "error\n"}}))
 	if find[*core.ConfigMap](t, other).Name == stored.Name {
-		t.Error("another table restarts no pod")
+		t.Error("a changed table restarts no pod")
 	}
 }
 
@@ -249,7 +249,7 @@ func TestCompiledOperatorsAreKept(t *testing.T) {
 			continue
 		}
 		if m := pod.Containers[0].VolumeMounts[mount]; m.ReadOnly || m.MountPath != c.dir {
-			t.Errorf("%s: it is mounted as %v", name, m)
+			t.Errorf("%s: the cache is mounted as %v", name, m)
 		}
 		if v := pod.Volumes[volume]; (v.PersistentVolumeClaim != nil) != c.claim || (v.EmptyDir != nil) == c.claim {
 			t.Errorf("%s: the volume is %v", name, v)

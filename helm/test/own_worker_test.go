@@ -25,7 +25,7 @@ func TestBuiltInOperatorsAreTheWorkers(t *testing.T) {
 	}
 	_, err = render(t, enough.with(values{"config.operators": []string{"nothing"}}))
 	if err == nil || !strings.Contains(err.Error(), "built in ("+strings.Join(want, ", ")+")") {
-		t.Errorf("the worker's are %v, and the chart says\n%v", want, err)
+		t.Errorf("the worker's operators are %v, but the chart says\n%v", want, err)
 	}
 }
 
@@ -39,14 +39,14 @@ func TestNamesOfOperatorsAreTheWorkers(t *testing.T) {
 		_, err := render(t, inline(map[string]string{name + ".cu": "x"}, "crc32c"))
 		refused := exec.CommandContext(t.Context(), worker, "operator", "new", name, "--in", folder).Run()
 		if (err == nil) != (refused == nil) {
-			t.Errorf("%q: the chart says %v, and the worker %v", name, err, refused)
+			t.Errorf("%q: the chart says %v, but the worker says %v", name, err, refused)
 		}
 		if err == nil {
 			taken++
 		}
 	}
 	if taken != 5 {
-		t.Errorf("%d names are taken, want 5", taken)
+		t.Errorf("%d names are accepted, want 5", taken)
 	}
 }
 
@@ -54,7 +54,7 @@ func TestNamesOfOperatorsAreTheWorkers(t *testing.T) {
 func builtForCPU(t *testing.T, worker, name string) string {
 	t.Helper()
 	if _, err := exec.LookPath("c++"); err != nil {
-		t.Skip("SKIPPED: no C++ compiler, so operators of your own aren't tested with the worker")
+		t.Skip("SKIPPED: no C++ compiler, so user-written operators aren't tested with the worker")
 	}
 	folder := t.TempDir()
 	source := filepath.Join(folder, name+".cu")
@@ -104,7 +104,8 @@ func TestWorkerTakesOperatorsFromAVolume(t *testing.T) {
 var needs = regexp.MustCompile(`these settings need (?:at least )?(\d+) ?Mi`)
 
 // TestMemoryIsTheWorkers compares the chart's memory minimum with the worker's, for operators whose result sizes are
-// values. The chart's may be lower by a tenth, because it ignores frames, payloads, and the alignment of results.
+// values. The chart's minimum may be lower by a tenth, because it ignores frames, payloads, and the alignment of
+// results.
 func TestMemoryIsTheWorkers(t *testing.T) {
 	worker := buildWorker(t)
 	minimum := func(message string) int {
@@ -135,15 +136,15 @@ func TestMemoryIsTheWorkers(t *testing.T) {
 		limited.Env = append(limited.Env, core.EnvVar{Name: "MILLRACE_MEMORY_LIMIT", Value: "64MiB"})
 		said, err := inContainer(t, worker, folder, limited, "check")
 		if err == nil {
-			t.Fatalf("the worker takes 64 MiB:\n%s", said)
+			t.Fatalf("the worker accepts 64 MiB:\n%s", said)
 		}
 		for _, limit := range []values{{"resources.limits.memory": "64Mi"}, {"config.memoryLimit": "64MiB"}} {
 			_, refused := render(t, set.with(limit))
 			if refused == nil {
-				t.Fatal("the chart takes 64 MiB")
+				t.Fatal("the chart accepts 64 MiB")
 			}
 			if chart, own := minimum(refused.Error()), minimum(said); chart > own || chart < own*9/10 {
-				t.Errorf("%s and %s: the chart wants %d MiB, and the worker %d", c.operator, c.builtIn, chart, own)
+				t.Errorf("%s and %s: the chart requires %d MiB, and the worker %d", c.operator, c.builtIn, chart, own)
 			}
 		}
 	}

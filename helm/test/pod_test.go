@@ -106,7 +106,7 @@ func TestPodLives(t *testing.T) {
 			t.Errorf("after SIGTERM: %v\n%s", err, &said)
 		}
 	case <-time.After(time.Duration(*pod.TerminationGracePeriodSeconds) * time.Second):
-		t.Errorf("the grace period of %d s is over, and the worker still runs\n%s", *pod.TerminationGracePeriodSeconds, &said)
+		t.Errorf("the grace period of %d s is over, but the worker still runs\n%s", *pod.TerminationGracePeriodSeconds, &said)
 	}
 }
 
@@ -138,7 +138,7 @@ func get(t *testing.T, url string) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = answer.Body.Close() }() // only read
+	defer func() { _ = answer.Body.Close() }() // the body is only read
 	body, err := io.ReadAll(answer.Body)
 	if err == nil && answer.StatusCode != http.StatusOK {
 		err = fmt.Errorf("%s: %s", answer.Status, body)
@@ -174,7 +174,7 @@ func natsServer(t *testing.T) (url string) {
 	s.Start()
 	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
 	if !s.ReadyForConnections(30 * time.Second) {
-		t.Fatal("the NATS server does not get ready")
+		t.Fatal("the NATS server does not become ready")
 	}
 	return s.ClientURL()
 }

@@ -41,14 +41,14 @@ func tryInRepository(t *testing.T, args ...string) (string, error) {
 func TestOneVersion(t *testing.T) {
 	meta := loaded(t).Metadata
 	if version := inRepository(t, "version"); version != meta.Version || version != meta.AppVersion {
-		t.Errorf("make has version %s, and the chart %s with appVersion %s", version, meta.Version, meta.AppVersion)
+		t.Errorf("make has version %s, but the chart has version %s with appVersion %s", version, meta.Version, meta.AppVersion)
 	}
 	const repository = "IMAGE_REPOSITORY=registry.example.com/millrace"
 	for nvrtc, set := range map[string]values{"": enough, "1": inline(map[string]string{"a.cu": "x"}, "a")} {
 		pulled := workerPod(t, objects(t, set)).Containers[0].Image
 		for _, target := range []string{"image", "image-tag", "image-push", "image-name"} {
 			if said := inRepository(t, "--dry-run", target, repository, "NVRTC="+nvrtc) + " "; !strings.Contains(said, " "+pulled+" ") {
-				t.Errorf("the chart pulls %s, and make %s with NVRTC=%q does\n%s", pulled, target, nvrtc, said)
+				t.Errorf("the chart pulls %s, but make %s with NVRTC=%q runs\n%s", pulled, target, nvrtc, said)
 			}
 		}
 	}
@@ -87,7 +87,7 @@ func TestReleaseIsChecked(t *testing.T) {
 		}
 	}
 	if said, err := tryInRepository(t, "release-check", "VERSION="+next+"-none"); err == nil || !strings.Contains(said, `has no section "## `+next+`-none" with a text`) {
-		t.Errorf("without a section of the changelog: %v, %q", err, said)
+		t.Errorf("without a section in the changelog: %v, %q", err, said)
 	}
 	if notes := inRepository(t, "release-notes", "VERSION="+next, "DRY_RUN=1"); !strings.HasPrefix(notes, "# Millrace "+next+"\n") || !strings.Contains(notes, "\n### Added\n") || strings.Contains(notes, "\n## ") {
 		t.Errorf("the notes are\n%s", notes)
@@ -128,8 +128,8 @@ var (
 	setFlag  = regexp.MustCompile(`--set(-file)? (?:'([^']*)'|(\S+))`)
 )
 
-// commandsIn returns the Helm commands in a text's code blocks, each on one line. fails reports which ones an error
-// follows.
+// commandsIn returns the Helm commands in a text's code blocks, each on one line. fails reports for each command
+// whether an error follows it.
 func commandsIn(text string) (commands []string, fails []bool) {
 	for _, block := range fence.FindAllStringSubmatch(strings.ReplaceAll(text, "\\\n", " "), -1) {
 		lines := strings.Split(block[1], "\n")
@@ -190,7 +190,7 @@ func TestHelmCommandsInDocsWork(t *testing.T) {
 		}
 	}
 	if tried < 8 {
-		t.Errorf("%d commands were tried, and there were more", tried)
+		t.Errorf("only %d commands were tried, want at least 8", tried)
 	}
 }
 
@@ -250,7 +250,7 @@ func TestCommandsForTheClusterCanBePasted(t *testing.T) {
 		}
 		// A pod or a script may have no terminal.
 		if regexp.MustCompile(`exec (?:-it|-ti|-t|--tty)\b`).MatchString(notes) {
-			t.Errorf("%s: the notes want a terminal:\n%s", name, notes)
+			t.Errorf("%s: a command in the notes needs a terminal:\n%s", name, notes)
 		}
 	}
 }

@@ -70,7 +70,7 @@ func wantWindow(t *testing.T, set values, maxAckPending, window int) {
 	t.Helper()
 	list := objects(t, byKEDA.with(set))
 	if got := number(t, environment(workerPod(t, list).Containers[0])["MILLRACE_MAX_ACK_PENDING"]); got != maxAckPending {
-		t.Errorf("%v: MILLRACE_MAX_ACK_PENDING=%d, and the worker's default is %d", set, got, maxAckPending)
+		t.Errorf("%v: MILLRACE_MAX_ACK_PENDING=%d, but the worker's default is %d", set, got, maxAckPending)
 	}
 	if got := threshold(t, find[*keda.ScaledObject](t, list)); got != 2*window {
 		t.Errorf("%v: the threshold is %d with a lag factor of 2, and a worker can have %d in flight", set, got, window)
@@ -100,7 +100,7 @@ func TestThresholdOfOnesOwn(t *testing.T) {
 		t.Errorf("lagThreshold %s, want 5000", got)
 	}
 	if !strings.Contains(r.notes, "autoscaling.lagThreshold (5000) is not above the number of payloads that one pod can have in flight") {
-		t.Errorf("nothing says that it is low:\n%s", r.notes)
+		t.Errorf("the notes don't say that the threshold is low:\n%s", r.notes)
 	}
 }
 
@@ -135,7 +135,7 @@ func TestPartitionsAreScaledTogether(t *testing.T) {
 	for p, trigger := range spec.Triggers {
 		names = append(names, trigger.Name)
 		if want := fmt.Sprintf("c-%d", p); trigger.Metadata["consumer"] != want {
-			t.Errorf("trigger %d looks at %s, want %s", p, trigger.Metadata["consumer"], want)
+			t.Errorf("trigger %d queries %s, want %s", p, trigger.Metadata["consumer"], want)
 		}
 	}
 	modifiers := spec.Advanced.ScalingModifiers
@@ -199,7 +199,7 @@ func TestScalersHaveTheDeploymentToThemselves(t *testing.T) {
 		list := objects(t, set)
 		deployment := find[*apps.Deployment](t, list)
 		if deployment.Spec.Replicas != nil {
-			t.Errorf("the Deployment wants %d replicas itself", *deployment.Spec.Replicas)
+			t.Errorf("the Deployment sets %d replicas", *deployment.Spec.Replicas)
 		}
 		var target string
 		if has[*keda.ScaledObject](list) {
@@ -208,7 +208,7 @@ func TestScalersHaveTheDeploymentToThemselves(t *testing.T) {
 			target = find[*autoscaling.HorizontalPodAutoscaler](t, list).Spec.ScaleTargetRef.Name
 		}
 		if target != deployment.Name {
-			t.Errorf("scales %q, and the Deployment is %q", target, deployment.Name)
+			t.Errorf("the scaler scales %q, but the Deployment is %q", target, deployment.Name)
 		}
 	}
 	if got := *find[*apps.Deployment](t, objects(t, enough.with(values{"replicaCount": 7}))).Spec.Replicas; got != 7 {

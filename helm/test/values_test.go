@@ -19,7 +19,7 @@ func TestLint(t *testing.T) {
 	for what, set := range map[string]values{"required values": enough, "no values": {}} {
 		result := lint.AllWithKubeVersion(chartDir, set.parsed(t), "gpu-jobs", oldest)
 		if result.ChartDir == "" || len(result.Messages) == 0 {
-			t.Fatalf("nothing was looked at: %+v", result) // there is at least a note about the missing icon
+			t.Fatalf("helm lint checked nothing: %+v", result) // there is at least a note about the missing icon
 		}
 		for _, m := range result.Messages {
 			if m.Severity >= support.WarningSev {
@@ -72,7 +72,7 @@ func compare(t *testing.T, at string, schema node, have map[string]any) {
 	t.Helper()
 	for _, key := range slices.Sorted(maps.Keys(schema.Properties)) {
 		if _, ok := have[key]; !ok && at+"/"+key != "/global" { // set by a parent chart
-			t.Errorf("%s/%s is in the schema and not in values.yaml", at, key)
+			t.Errorf("%s/%s is in the schema, but not in values.yaml", at, key)
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(have)) {
@@ -80,7 +80,7 @@ func compare(t *testing.T, at string, schema node, have map[string]any) {
 		inner, isMap := have[key].(map[string]any)
 		switch {
 		case !ok:
-			t.Errorf("%s/%s is in values.yaml and not in the schema", at, key)
+			t.Errorf("%s/%s is in values.yaml, but not in the schema", at, key)
 		case isMap && len(part.Properties) > 0:
 			compare(t, at+"/"+key, part, inner)
 		}
@@ -99,11 +99,11 @@ func TestReadmeIsCurrent(t *testing.T) {
 		t.Fatalf("%v: %s", err, complaints.String())
 	}
 	if strings.TrimSpace(string(made)) != strings.TrimSpace(string(readChart(t, "README.md"))) {
-		t.Error("helm/millrace/README.md is not what helm-docs makes: run make chart-docs")
+		t.Error("helm/millrace/README.md differs from the output of helm-docs: run make chart-docs")
 	}
 	for line := range strings.Lines(string(made)) {
 		if cells := strings.Split(line, " | "); len(cells) >= 3 && strings.TrimSuffix(strings.TrimSpace(cells[len(cells)-1]), "|") == "" {
-			t.Errorf("a value without a meaning: %s", line)
+			t.Errorf("a value has no description: %s", line)
 		}
 	}
 }

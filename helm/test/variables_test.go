@@ -33,7 +33,7 @@ func workerVariables(t *testing.T) map[string]variable {
 		all[row[1]] = variable{standard: standard, takes: row[3]}
 	}
 	if len(all) < 30 {
-		t.Fatalf("%d variables in docs/configuration.md, which had more than 30: has the table changed its form?", len(all))
+		t.Fatalf("only %d variables were found in docs/configuration.md, want more than 30: has the table changed its form?", len(all))
 	}
 	return all
 }
@@ -100,9 +100,9 @@ func TestDefaultsAreTheWorkers(t *testing.T) {
 	for name, known := range workerVariables(t) {
 		switch got, why := set[name], differing[name]; {
 		case got != known.standard && why == "":
-			t.Errorf("%s is %q by default, and the worker's own is %q", name, got, known.standard)
+			t.Errorf("%s is %q by default, but the worker's own default is %q", name, got, known.standard)
 		case got == known.standard && why != "":
-			t.Errorf("%s has the worker's default: take it off the list of those that differ", name)
+			t.Errorf("%s has the worker's default: remove it from the list of differing variables", name)
 		}
 	}
 }
@@ -134,7 +134,7 @@ func TestValuesReachTheirVariables(t *testing.T) {
 	for _, key := range slices.Sorted(maps.Keys(loaded(t).Values["config"].(map[string]any))) {
 		want, ok := changed[key]
 		if !ok {
-			t.Errorf("config.%s is not tried here", key)
+			t.Errorf("this test doesn't try config.%s", key)
 			continue
 		}
 		name := variableOf(key)
@@ -161,12 +161,12 @@ func TestNoVariableIsThereTwice(t *testing.T) {
 		extra := []any{map[string]any{"name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": "http://otel:4318"}}
 		for _, v := range workerPod(t, objects(t, enough.with(mode).with(values{"extraEnv": extra}))).Containers[0].Env {
 			if seen[v.Name] {
-				t.Errorf("%s: %s is there twice", name, v.Name)
+				t.Errorf("%s: %s occurs twice", name, v.Name)
 			}
 			seen[v.Name] = true
 		}
 		if !seen["OTEL_EXPORTER_OTLP_ENDPOINT"] {
-			t.Errorf("%s: extraEnv is not there", name)
+			t.Errorf("%s: extraEnv is missing", name)
 		}
 	}
 }

@@ -52,12 +52,12 @@ func TestSelectorsPickTheWorkersAlone(t *testing.T) {
 		"Service":             {MatchLabels: find[*core.Service](t, objects(t, byService)).Spec.Selector},
 	} {
 		if !picks(t, selector, worker) || picks(t, selector, check) {
-			t.Errorf("the %s's selector picks workers: %v, and the pod of helm test: %v; want workers alone", what,
+			t.Errorf("the %s's selector selects workers: %v, and the pod of helm test: %v; want only workers", what,
 				picks(t, selector, worker), picks(t, selector, check))
 		}
 	}
 	if selector := find[*networking.NetworkPolicy](t, list).Spec.PodSelector; !picks(t, selector, worker) || !picks(t, selector, check) {
-		t.Error("the NetworkPolicy does not hold for both")
+		t.Error("the NetworkPolicy doesn't select both workers and the pod of helm test")
 	}
 }
 
@@ -73,13 +73,13 @@ func TestScrapes(t *testing.T) {
 	list = objects(t, byService)
 	service, through := find[*core.Service](t, list), find[*monitoring.ServiceMonitor](t, list)
 	if !picks(t, through.Spec.Selector, service.Labels) {
-		t.Errorf("the ServiceMonitor does not pick the Service %v", service.Labels)
+		t.Errorf("the ServiceMonitor does not select the Service %v", service.Labels)
 	}
 	if e := through.Spec.Endpoints[0]; e.Port != service.Spec.Ports[0].Name || service.Spec.Ports[0].TargetPort.String() != port || e.Interval != "1m" {
 		t.Errorf("scrapes port %s of the Service every %s, whose %s is the container's %s", e.Port, e.Interval, service.Spec.Ports[0].Name, service.Spec.Ports[0].TargetPort.String())
 	}
 	if has[*monitoring.PodMonitor](list) || has[*core.Service](objects(t, byPod)) {
-		t.Error("one monitor brings what the other needs")
+		t.Error("one monitor also creates the objects of the other")
 	}
 }
 
@@ -92,7 +92,7 @@ func TestRulesAndDashboardArriveAsTheyAre(t *testing.T) {
 	}
 	rule := find[*monitoring.PrometheusRule](t, objects(t, ruled)) // without a monitor, queries aren't restricted to a job
 	if len(file.Groups) == 0 || !reflect.DeepEqual(rule.Spec.Groups, file.Groups) {
-		t.Errorf("%d groups of rules, and files/rules.yaml has %d, or they differ", len(rule.Spec.Groups), len(file.Groups))
+		t.Errorf("%d groups of rules differ from the %d groups of files/rules.yaml", len(rule.Spec.Groups), len(file.Groups))
 	}
 	var want map[string]any
 	if err := json.Unmarshal(readChart(t, "files/dashboard.json"), &want); err != nil {
@@ -104,7 +104,7 @@ func TestRulesAndDashboardArriveAsTheyAre(t *testing.T) {
 	_, got := dashboardOf(t, mustRender(t, watched)) // without a monitor, it isn't restricted to the release
 	got["uid"], got["title"] = want["uid"], want["title"]
 	if !reflect.DeepEqual(got, want) {
-		t.Error("the ConfigMap's dashboard is not that of files/dashboard.json")
+		t.Error("the ConfigMap's dashboard differs from files/dashboard.json")
 	}
 }
 
@@ -210,7 +210,7 @@ func TestNetworkIsClosed(t *testing.T) {
 		"networkPolicy.extraEgress": []any{map[string]any{"ports": []any{map[string]any{"port": 4318}}}},
 	}))).Spec
 	if len(policy.PolicyTypes) != 2 || len(policy.Ingress) != 1 || len(policy.Ingress[0].From) != 1 || policy.Ingress[0].Ports[0].Port.String() != "http" {
-		t.Errorf("lets in %+v", policy.Ingress)
+		t.Errorf("the policy permits the ingress %+v", policy.Ingress)
 	}
 	ports := map[string]bool{}
 	for _, rule := range policy.Egress {
@@ -224,10 +224,10 @@ func TestNetworkIsClosed(t *testing.T) {
 	}
 	// DNS uses TCP for responses that exceed UDP's limit.
 	if len(policy.Egress[0].To) != 1 {
-		t.Errorf("lets DNS out to %v", policy.Egress[0].To)
+		t.Errorf("the policy permits DNS to %v", policy.Egress[0].To)
 	}
 	if want := map[string]bool{"53/UDP": true, "53/TCP": true, "4222/TCP": true, "443/TCP": true, "4318/TCP": true}; !maps.Equal(ports, want) || len(policy.Egress[1].To) != 1 {
-		t.Errorf("lets out to %v, want %v; NATS at %v", ports, want, policy.Egress[1].To)
+		t.Errorf("the policy permits egress to %v, want %v; NATS at %v", ports, want, policy.Egress[1].To)
 	}
 }
 

@@ -32,7 +32,7 @@ func TestWorkerTakesWhatTheChartSets(t *testing.T) {
 			}
 			taken := regexp.MustCompile(`(?m)^(MILLRACE_\S+) .*  set  `).FindAllSubmatch(said, -1)
 			if want := len(ours(environment(c))); len(taken) != want {
-				t.Errorf("%s, %s: the worker takes %d variables, and %d are set\n%s", name, what, len(taken), want, said)
+				t.Errorf("%s, %s: the worker reads %d variables, but %d are set\n%s", name, what, len(taken), want, said)
 			}
 		}
 	}
@@ -62,7 +62,7 @@ func TestBoundsAreTheWorkers(t *testing.T) {
 		if bounds := wholeNumber.FindStringSubmatch(takes); bounds != nil {
 			compared++
 			if got := []string{part.Minimum.String(), part.Maximum.String()}; !slices.Equal(got, bounds[1:]) {
-				t.Errorf("config.%s is from %s to %s in the schema, and the worker takes %s", key, got[0], got[1], takes)
+				t.Errorf("config.%s is from %s to %s in the schema, but the worker accepts %s", key, got[0], got[1], takes)
 			}
 		}
 		if words := wordList.FindStringSubmatch(takes); words != nil && part.Type != "boolean" {
@@ -72,12 +72,12 @@ func TestBoundsAreTheWorkers(t *testing.T) {
 			slices.Sort(want)
 			slices.Sort(got)
 			if !slices.Equal(got, want) {
-				t.Errorf("config.%s is one of %q in the schema, and the worker takes %s", key, got, takes)
+				t.Errorf("config.%s is one of %q in the schema, but the worker accepts %s", key, got, takes)
 			}
 		}
 	}
 	if compared < 10 {
-		t.Errorf("%d bounds were compared, and there were more: has docs/configuration.md changed its form?", compared)
+		t.Errorf("only %d bounds were compared, want at least 10: has docs/configuration.md changed its form?", compared)
 	}
 }
 

@@ -120,7 +120,7 @@ func TestWrongValuesAreNamed(t *testing.T) {
 		for _, value := range wrong {
 			_, err := render(t, enough.with(values{at: value}))
 			if err == nil {
-				t.Errorf("%s = %#v is taken", at, value)
+				t.Errorf("the chart accepts %s = %#v", at, value)
 				continue
 			}
 			if !names(err.Error(), at) {
@@ -183,7 +183,7 @@ func TestWhatDoesNotGoTogetherIsNamed(t *testing.T) {
 		_, err := render(t, enough.with(set))
 		switch {
 		case err == nil:
-			t.Errorf("%v is taken", set)
+			t.Errorf("the chart accepts %v", set)
 		case !strings.Contains(err.Error(), "1 problem in the values:\n  - "+want):
 			t.Errorf("%v: want %q in\n%v", set, want, err)
 		}

@@ -13,14 +13,14 @@ import (
 	"millrace/internal/table"
 )
 
-// documentsOf are records that are JSON objects.
+// documentsOf holds records that are JSON objects.
 type documentsOf []string
 
 func (d documentsOf) Source(i int) []byte  { return []byte(d[i]) }
 func (d documentsOf) Kept(i, _ int) []byte { return nil }
 func (d documentsOf) IsAnnotated(int) bool { return false }
 
-// filtered returns the result of an input of four records of which a filter has left out all but the given ones.
+// filtered returns the result of an input with four records. A filter has left out all records except the chosen ones.
 func filtered(t *testing.T, f operator.Format, chosen ...uint32) *nats.Msg {
 	t.Helper()
 	ops, err := operator.ParseList("crc32c")

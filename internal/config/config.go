@@ -120,8 +120,8 @@ type Result struct {
 	IDs bool `default:"true" desc:"whether a result has its id in Nats-Msg-Id. false: in Millrace-Id, so that the server keeps no ids in memory. This takes effect only with exactly once"`
 }
 
-// State describes the states of a stateful operator, such as neardup. Each partition has one. The variables have an effect only with such
-// an operator.
+// State configures the states of a stateful operator, such as neardup. Each partition has its own state. The variables have no effect
+// without such an operator.
 type State struct {
 	Records int    `default:"1000000" min:"1" max:"1073741824" desc:"a stateful operator compares each record with at least this many earlier records of its partition, and at most twice as many; see docs/exactly-once.md"`
 	Bytes   Size   `default:"0" min:"0" max:"1048576GiB" desc:"the maximum memory for the states of the worker's partitions, per GPU or for the process. 0: half of each GPU's memory, or half of the memory left after buffers; see docs/operations.md"`

@@ -127,12 +127,12 @@ func unreadable(bad *envconfig.ParseError) string {
 	return "not a whole number"
 }
 
-// problem records a problem of a variable, which what describes. The variable's tags determine the advice.
+// problem records a problem of a variable. what describes the problem. The variable's tags determine the advice.
 func (c *Config) problem(variable, what string) {
 	c.problemDo(variable, what, "set "+c.field(variable).form())
 }
 
-// problemDo records a problem of a variable, which what describes, with the advice do.
+// problemDo records a problem of a variable. what describes the problem, and do is the advice.
 func (c *Config) problemDo(variable, what, do string) {
 	value, set := c.read.set[variable]
 	if !set {

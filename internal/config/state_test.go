@@ -11,7 +11,7 @@ import (
 	"millrace/internal/operator/neardup"
 )
 
-// statefulOperator is a stateful operator whose kernel is another operator.
+// statefulOperator is a stateful operator that uses the kernel of another operator.
 type statefulOperator struct {
 	operator.Operator
 	name string

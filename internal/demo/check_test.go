@@ -134,7 +134,7 @@ func TestSurplusIsFound(t *testing.T) {
 		s.publish("results.docs.en", i, s.body(i), nil)
 	}
 	if err := s.demo.Surplus(context.Background()); err == nil {
-		t.Error("a result too many was not found")
+		t.Error("the surplus result was not found")
 	}
 }
 
@@ -147,14 +147,15 @@ func TestInterruptedDemoEnds(t *testing.T) {
 	select {
 	case err := <-done:
 		if err == nil {
-			t.Error("an interrupted demo ended well")
+			t.Error("an interrupted demo returned no error")
 		}
 	case <-time.After(natstest.Patience):
 		t.Error("it did not end")
 	}
 }
 
-// On a machine with two cores, nothing reads the queue until all results are stored.
+// TestInterruptedDemoEndsWithAFullQueue fills the queue. On a machine with two cores, nothing reads it until all
+// results are stored.
 func TestInterruptedDemoEndsWithAFullQueue(t *testing.T) {
 	s := newStand(t, 2*workQueue)
 	body := s.body(0)

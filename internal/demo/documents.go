@@ -73,5 +73,6 @@ func CheckShare(share float64) error {
 	return nil
 }
 
-// leastSimilarity is the approximate least similarity of a near-duplicate and its source. The operator finds nearly all such pairs.
+// leastSimilarity is the approximate minimum similarity of a near-duplicate to its source. The operator finds nearly all such
+// pairs.
 const leastSimilarity = 0.9

@@ -34,7 +34,7 @@ func TestPublishAcksLost(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		if lost == 0 {
-			r.t.Error("no acknowledgement was lost, so nothing is shown")
+			r.t.Error("no acknowledgement was lost, so the test shows nothing")
 		}
 	})
 }

@@ -9,9 +9,9 @@ import (
 // exitLost is the exit status of a worker that has lost its device.
 const exitLost = 70
 
-// TestDeviceFailsEverything makes the devices of workers, one worker after another, fail every operation from some
-// batch on, under load. Each worker exits with status 70 and gives up no payload, although payloads are delivered far
-// more often than the limit on tries.
+// TestDeviceFailsEverything makes the device of one worker after another fail under load. From some batch on, the
+// device fails every operation. Each worker exits with status 70 and gives up no payload, although payloads are
+// delivered far more often than the limit on tries.
 func TestDeviceFailsEverything(t *testing.T) {
 	need(t)
 	t.Parallel()
@@ -75,7 +75,7 @@ func TestDeviceFailsFromTheStart(t *testing.T) {
 				r.t.Errorf("%s ended with status %d, want %d", w.name, code, exitLost)
 			}
 			if _, said := w.said("does not compute correctly"); !said {
-				r.t.Errorf("%s did not say why it ended", w.name)
+				r.t.Errorf("%s did not log why it ended", w.name)
 			}
 			if after := r.mustConsumed(); after.delivered != before.delivered {
 				r.t.Errorf("%s took payloads: %+v became %+v", w.name, before, after)

@@ -14,8 +14,7 @@ import (
 	"millrace/internal/ingest/results"
 )
 
-// lethal is a prefix of payloads. A payload with this prefix loses the device of a worker that is built with the tag
-// faults.
+// lethal is a prefix of payloads. A worker that is built with the tag faults loses its device on such a payload.
 const lethal = "poison!\n"
 
 // trickleEvery is the interval between the inputs of a worker with a low load.
@@ -60,7 +59,7 @@ func TestAlertsFireAndClear(t *testing.T) {
 	r.awaitResults(100)
 	story.tell("results are stored as before")
 	if n := s.restarted(); n != lost || !s.current().isReady() {
-		t.Errorf("at the end the worker was started again %d times more, ready: %t", n-lost, s.current().isReady())
+		t.Errorf("at the end the worker had %d unexpected restarts, ready: %t", n-lost, s.current().isReady())
 	}
 }
 
@@ -202,7 +201,7 @@ func (s *story) tell(format string, args ...any) {
 func (s *story) await(what string, cond func() bool) {
 	s.r.t.Helper()
 	if !s.r.comesWithin(s.wait, cond) {
-		s.r.t.Fatalf("after %v still not: %s; firing: %s", s.wait, what, s.alerts())
+		s.r.t.Fatalf("not within %v: %s; firing: %s", s.wait, what, s.alerts())
 	}
 	s.tell("%s", what)
 }
@@ -211,7 +210,7 @@ func (s *story) wantQuiet(alerts ...string) {
 	s.r.t.Helper()
 	for _, a := range alerts {
 		if s.prom.isFiring(a) {
-			s.r.t.Errorf("%s fires", a)
+			s.r.t.Errorf("%s fires unexpectedly", a)
 		}
 	}
 }

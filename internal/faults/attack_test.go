@@ -43,7 +43,7 @@ func TestForgedHeaders(t *testing.T) {
 					rawInput{subject: fmt.Sprintf("ingest.web.%d", i%7), header: block})
 			}
 			if refused := r.publishRaw(inputs); len(refused) > 0 {
-				r.t.Fatalf("the server refuses some: %v", refused)
+				r.t.Fatalf("the server refuses some inputs: %v", refused)
 			}
 			first := round * ordinary
 			all := r.inputs()
@@ -53,7 +53,7 @@ func TestForgedHeaders(t *testing.T) {
 		r.until("every input is settled", r.isFinished)
 		for _, w := range r.workers {
 			if anew := r.mustMetric(w, "millrace_partition_restarts_total"); anew > 0 {
-				r.t.Errorf("%s began partitions anew %.0f times", w.name, anew)
+				r.t.Errorf("%s restarted partitions %.0f times, want 0", w.name, anew)
 			}
 		}
 		if a := r.close("forged headers", rounds*2*len(forgedHeaders)); a.payloads != n || a.dead > 0 {

@@ -22,12 +22,12 @@ import (
 	"millrace/internal/operator/neardup"
 )
 
-// audit counts the outcomes of a test's inputs. A frame counts once per record. It counts once if it has no records or
-// can't be split.
+// audit counts the outcomes of a test's inputs. A frame counts once per record, or once in total if it has no records
+// or can't be split.
 type audit struct {
 	messages    int
 	payloads    int
-	redelivered int // deliveries that were not the first of their input, as far as servers remember
+	redelivered int // deliveries that were not the first of their input, according to the consumers' state
 	dead        int // number of payloads with a dead letter
 	lost        int // number of payloads with neither a result nor a dead letter
 	doubled     int // number of payloads with more than one result or dead letter
@@ -92,7 +92,8 @@ func (r *rig) audit(first uint64) audit {
 	return a
 }
 
-// newEntry returns the entry of an input, with its expected outcomes. With a stateful operator, it is called for each input in order.
+// newEntry returns the entry of an input, with its expected outcomes. With a stateful operator, call it for every input in stream
+// order.
 func (r *rig) newEntry(sequence uint64, m jetstream.Msg) *entry {
 	e := &entry{subject: m.Subject(), payload: maphash.Bytes(hashSeed, m.Data())}
 	payloads := [][]byte{m.Data()}
@@ -228,7 +229,7 @@ func (r *rig) reference(payload []byte) []byte { return r.referenceAt("", neardu
 // referenceAt returns the expected result of a payload at a position, in an input on the given subject.
 func (r *rig) referenceAt(subject string, at neardup.Position, payload []byte) []byte {
 	if r.history != nil && r.history.poison != nil && r.history.poison(at, payload) {
-		return nil // it fails, so no state has it
+		return nil // the payload fails, so it isn't in the state
 	}
 	records := make([][]byte, len(r.ops))
 	for i, op := range r.ops {
@@ -291,8 +292,8 @@ func (r *rig) read(stream string, visit func(sequence uint64, m jetstream.Msg)) 
 	}
 }
 
-// readAtOnce returns the number of messages to request at once. With that number, messages of the stream's mean size
-// are read quickly.
+// readAtOnce returns the number of messages to request at once: about 8 MiB of messages with the stream's mean size, at
+// most limit messages.
 func (r *rig) readAtOnce(stream string) int {
 	const limit, bytes = 5000, 8 << 20
 	state, _ := r.state(stream)
@@ -310,14 +311,14 @@ func (r *rig) settle(first uint64) audit {
 	return r.mustAudit(first)
 }
 
-// awaitFinished waits until every input is settled. It fails if no new results arrive for too long.
+// awaitFinished waits until every input is settled. It fails the test if no new results arrive for too long.
 func (r *rig) awaitFinished() {
 	r.t.Helper()
 	for before := r.settled(); !r.comes(r.isFinished); {
 		now := r.settled()
 		if now == before {
 			c, _ := r.consumed()
-			r.t.Errorf("after %v inputs are not settled: %+v", natstest.Patience, c)
+			r.t.Errorf("some inputs are not settled within %v: %+v", natstest.Patience, c)
 			return
 		}
 		before = now
@@ -329,7 +330,7 @@ func (r *rig) mustAudit(first uint64) audit {
 	r.t.Helper()
 	a := r.audit(first)
 	if a.payloads == 0 {
-		r.t.Error("there was no input, so nothing is shown")
+		r.t.Error("there was no input, so the test shows nothing")
 	}
 	if a.lost+a.doubled+a.wrong > 0 {
 		r.t.Errorf("of %d payloads %d lost, %d doubled, %d wrong, want none:\n%s",

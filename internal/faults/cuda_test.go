@@ -10,7 +10,7 @@ import (
 	"millrace/internal/device/cuda/fakecuda"
 )
 
-// cudaFault is a failure of the fake CUDA, below the real kernel runtime and a complete worker.
+// cudaFault is a failure of the fake CUDA library under a complete worker with the real kernel runtime.
 type cudaFault struct {
 	call string
 	code int
@@ -21,9 +21,9 @@ func (c cudaFault) String() string {
 	return fmt.Sprintf("%s fails with %d, how=%s", c.call, c.code, c.how)
 }
 
-// CUDA functions that a worker calls for its batches, and error codes of every kind that gives no information about a
-// payload. The kinds are a refused argument, a refused launch, an unavailable device, a kernel's failure, a terminated
-// MPS client, and a code that CUDA doesn't have.
+// These are the CUDA functions that a worker calls for its batches, and one error code of each kind that gives no
+// information about a payload. The kinds are a refused argument, a refused launch, an unavailable device, a kernel's
+// failure, a terminated MPS client, and a code that CUDA doesn't have.
 var (
 	cudaCalls = []string{
 		"cudaMemcpyAsync", "cudaLaunchKernel", "cudaEventRecord", "cudaEventQuery", "cudaEventElapsedTime", "cudaMallocFromPoolAsync",
@@ -82,13 +82,14 @@ func TestCUDAFails(t *testing.T) {
 	}
 }
 
-// stateCUDA lists faults of functions that a worker calls for its states. Only they clear memory, and wait for a stream.
+// stateCUDA lists faults of functions that a worker calls for its states. Only states clear memory and wait for a
+// stream.
 var stateCUDA = []cudaFault{
 	{"cudaMemsetAsync", 700, "device"}, {"cudaMemsetAsync", 12345, "once"}, {"cudaStreamSynchronize", 700, "device"}, {"cudaStreamSynchronize", 810, "device"},
 	{"cudaStreamSynchronize", 1, "once"}, {"cudaStreamSynchronize", 0, "hang"},
 }
 
-// TestCUDAFailsUnderAState is TestCUDAFails with states in the memory of the GPU. Each group of faults has streams of its own.
+// TestCUDAFailsUnderAState is TestCUDAFails with states in the memory of the GPU. Each group of faults has its own streams.
 func TestCUDAFailsUnderAState(t *testing.T) {
 	need(t)
 	t.Parallel()
@@ -141,7 +142,7 @@ func (r *rig) failCUDA(f cudaFault, input func(i int) *nats.Msg) {
 		w.terminate()
 		r.work(1)
 	} else if f.how == "device" || f.how == "hang" {
-		r.t.Errorf("%v: the worker outlived the loss of its device", f)
+		r.t.Errorf("%v: the worker didn't exit after it lost its device", f)
 	}
 	if !w.hasEnded() {
 		w.terminate()
@@ -150,10 +151,10 @@ func (r *rig) failCUDA(f cudaFault, input func(i int) *nats.Msg) {
 		r.t.Errorf("%v: the worker ended with status %d, want %d\n%s", f, got, code, w.tail())
 	}
 	if _, came := w.said(fmt.Sprintf("fake CUDA: %s fails with %d", f.call, f.code)); !came {
-		r.t.Errorf("%v: it never did, so nothing is shown: see afterStart", f)
+		r.t.Errorf("%v: the fake CUDA never failed, so the test shows nothing: see afterStart", f)
 	}
 	if a := r.closeFrom(first, "CUDA: "+f.String(), 1); a.dead > 0 {
-		r.t.Errorf("%v: %d of %d payloads were given up, with which nothing is wrong", f, a.dead, a.payloads)
+		r.t.Errorf("%v: %d of %d valid payloads were given up", f, a.dead, a.payloads)
 	}
 }
 

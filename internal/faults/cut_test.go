@@ -6,8 +6,8 @@ import (
 	"millrace/internal/ingest/natstest"
 )
 
-// Each of these tests has two workers, and the first is behind a proxy. When the second worker receives inputs of the
-// first, the first was cut off for longer than AckWait.
+// Each of these tests has two workers, and the first is behind a proxy. The second worker receives the first worker's
+// inputs only if the first worker was cut off for longer than AckWait.
 
 // TestConnectionCut cuts off a worker for longer than AckWait, under load.
 func TestConnectionCut(t *testing.T) {
@@ -85,7 +85,7 @@ func (r *rig) awaitWork(w *worker) {
 
 const defaultPartitions = 8
 
-// hasPartition reports whether a worker owns a partition, and no partition is reported by two workers.
+// hasPartition reports whether w owns a partition, and all workers together report at most defaultPartitions.
 func (r *rig) hasPartition(w *worker) bool {
 	var all float64
 	for _, each := range r.workers {
@@ -115,5 +115,5 @@ func (r *rig) untilTakenOver(other *worker, cut, back func()) {
 		back()
 		r.awaitResults(1)
 	}
-	r.t.Fatalf("in %d cuts the worker had never anything in hand", cutAttempts)
+	r.t.Fatalf("in %d cuts the worker never held an input", cutAttempts)
 }

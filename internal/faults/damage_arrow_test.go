@@ -18,10 +18,10 @@ import (
 )
 
 // arrowStream is a frame that consists of an Arrow stream: its schema, a message for each record batch, and the end.
-// Methods damage it after it is written.
+// Its methods damage the written stream.
 type arrowStream struct {
 	body    []byte
-	starts  []int    // of the messages
+	starts  []int    // byte positions of the messages
 	records [][]byte // records that can be read if the stream isn't damaged
 	damage  *damage  // nil if the records can be read
 }

@@ -16,13 +16,14 @@ import (
 type document struct {
 	line   string
 	bytes  int    // length of the text
-	reason string // of the dead letter with every filter; empty if there is none
+	reason string // reason of the dead letter with every filter; empty if there is none
 }
 
-// expensiveTags is the number of tags with which the filters exceed the limit on costs.
+// expensiveTags is the number of tags that makes the filters exceed the cost limit.
 const expensiveTags = 400
 
-// strangeDocuments are the documents that aren't plain. Of 10,000 documents, each kind has share. n is the number of the document.
+// strangeDocuments lists the kinds of documents that aren't plain. share is the number of such documents in 10,000. n is the
+// number of the document.
 var strangeDocuments = []struct {
 	share int
 	make  func(n int) document
@@ -61,10 +62,10 @@ func tagged(n, tags int, reason string) document {
 	return document{line: fmt.Sprintf(`{"tags":[%s],"n":%d,"text":"%s"}`, strings.Join(list, ","), n, strings.Repeat("x", length)), bytes: length, reason: reason}
 }
 
-// largeEvery is the number of frames of which one has a large document in the middle.
+// largeEvery is the number of frames per large document. The large document is in the middle of its frame.
 const largeEvery = 1000
 
-// largeBytes returns the length of a large document's text, and the size of the workers' batches.
+// largeBytes returns the length of a large document's text, and the size of the workers' batches, in bytes.
 func largeBytes() (text, batch int) { return times(60<<20, 6<<20), times(64<<20, 8<<20) }
 
 func hasLarge(i int) bool { return i%largeEvery == largeEvery/2 }
@@ -97,7 +98,8 @@ func anyDocument(rng *rand.Rand, n int) document {
 	return plain(n, length, "")
 }
 
-// documentFrame returns the i-th frame. A frame with a large document is compressed, because the server takes no message of its size.
+// documentFrame returns the i-th frame. A frame with a large document is compressed, because the uncompressed frame exceeds the
+// server's message size limit.
 func (r *rig) documentFrame(i int) *nats.Msg {
 	var body bytes.Buffer
 	for _, d := range r.documents(i) {

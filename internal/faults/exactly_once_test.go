@@ -15,11 +15,11 @@ import (
 	"millrace/internal/ingest/results"
 )
 
-// In these tests the duplicate windows are as short as a server allows, and nearly all results have no ids that a
-// server compares. So only commit markers prevent second results. Each test runs with one server, where results are
-// stored in fast batches, and with three replicas, where they are stored in atomic batches. Some tests also run with
-// result ids, because fast batches of results with ids begin in another way. All of them also run with an operator whose
-// results depend on the records before, and must have the results of an undisturbed run.
+// In these tests the duplicate windows are as short as a server allows, and nearly all results have no ids that a server
+// compares. So only commit markers prevent second results. Each test runs with one server, where results are stored in
+// fast batches, and with three replicas, where they are stored in atomic batches. Some tests also run with result ids,
+// because fast batches of results with ids begin in another way. Each test also runs with a stateful operator, whose
+// results must equal those of an undisturbed run.
 
 const (
 	// onceWindow is the shortest duplicate window.
@@ -34,7 +34,7 @@ const (
 type onceSetup struct {
 	servers int
 	ids     bool // results have ids
-	state   bool // results depend on the records before; see nearDuplicates
+	state   bool // results depend on earlier records; see nearDuplicates
 }
 
 func (o onceSetup) String() string {
@@ -115,7 +115,7 @@ func (r *rig) wantOrder(ids bool) {
 	last, disordered := map[string]uint64{}, 0
 	r.read(resultStream, func(_ uint64, m jetstream.Msg) {
 		if id := m.Headers().Get(jetstream.MsgIDHeader); (id != "") != ids {
-			r.t.Fatalf("a result has the id %q for the server; ids: %v", id, ids)
+			r.t.Fatalf("a result has the message id %q; want ids: %v", id, ids)
 		}
 		sequence, _ := strconv.ParseUint(m.Headers().Get(results.HeaderSequence), 10, 64)
 		if sequence <= last[m.Subject()] {
@@ -124,7 +124,7 @@ func (r *rig) wantOrder(ids bool) {
 		last[m.Subject()] = sequence
 	})
 	if disordered > 0 || len(last) == 0 {
-		r.t.Errorf("%d results out of order, on the subjects %v", disordered, slices.Sorted(maps.Keys(last)))
+		r.t.Errorf("%d results are out of order; subjects: %v", disordered, slices.Sorted(maps.Keys(last)))
 	}
 	ctx := r.Ctx()
 	s, err := r.JS.Stream(ctx, resultStream)
@@ -136,7 +136,7 @@ func (r *rig) wantOrder(ids bool) {
 		r.t.Fatal(err)
 	}
 	if len(info.State.Subjects) == 0 {
-		r.t.Error("the stream has no commit marker, so nothing is shown")
+		r.t.Error("the stream has no commit marker, so the test shows nothing")
 	}
 }
 

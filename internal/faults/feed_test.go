@@ -24,10 +24,10 @@ const (
 	// endless is the number of inputs of a feed that runs until it is stopped.
 	endless = 1 << 40
 
-	// pause and shortPause are the minimum time between the starts of two chunks of an endless feed, in the full form
-	// and in the short form. They allow 5,000 and 2,000 inputs a second. So long faults don't fill the disk of a fast
-	// machine, and the short form leaves processors to other tests. shortPause also applies to inputs with many records,
-	// for which the audit computes all results one after the other.
+	// pause and shortPause are the minimum time between the starts of two chunks of an endless feed, in the full form and
+	// in the short form. They allow 5,000 and 2,000 inputs a second. These rates keep long faults from filling the disk
+	// of a fast machine. The short form leaves processors to other tests. shortPause also applies to inputs with many
+	// records, for which the audit computes all results one after the other.
 	pause, shortPause = 100 * time.Millisecond, 250 * time.Millisecond
 )
 
@@ -106,7 +106,8 @@ func (f *feed) pause() time.Duration {
 	return shortPause
 }
 
-// awaitLead waits until fewer inputs than the lead are without a result. It returns false if the feed has been stopped.
+// awaitLead waits until the number of inputs without a result is below the lead. It returns false if the feed has been
+// stopped.
 func (f *feed) awaitLead() bool {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
@@ -195,7 +196,7 @@ func (r *rig) inputs() func(i int) *nats.Msg {
 	})
 }
 
-// inputsOf does the same as inputs, with sizes from size.
+// inputsOf does the same as inputs, but size draws the sizes.
 func (r *rig) inputsOf(size func(rng *rand.Rand) int) func(i int) *nats.Msg {
 	return func(i int) *nats.Msg {
 		var key [32]byte

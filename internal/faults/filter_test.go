@@ -16,13 +16,13 @@ import (
 	"millrace/internal/ingest/results"
 )
 
-// failingBytes is the length of a text by which the filters divide by zero.
+// failingBytes is the text length, in bytes, at which the filters divide by zero.
 const failingBytes = 213
 
-// version is a filter of one version of a deployment.
+// version describes the filter of one version of a deployment.
 type version struct {
 	least int  // length in bytes of the shortest text that the filter keeps
-	large bool // whether the filter keeps the large documents. They fit in no message, so they become dead letters
+	large bool // whether the filter keeps the large documents, which fit in no message and become dead letters
 }
 
 var versions = []version{{20, false}, {120, true}}
@@ -37,10 +37,10 @@ func (v version) expression() string {
 		"(!has(fields.tags) || fields.tags.all(a, fields.tags.all(b, a + b >= 0)))", v.least, most, failingBytes)
 }
 
-// TestFilterIsReplaced repeatedly kills one of two workers at full load, and starts a worker with another filter. The streams are those
+// TestFilterIsReplaced repeatedly kills one of two workers at full load, and starts a worker with another filter. The test uses the streams
 // that a worker creates by default. Each record of each frame must have one outcome. One filter must have decided about all records of a
-// frame, except those with a dead letter of a killed worker. The result must have the kept records unchanged. A record that can't be read or
-// stored, or on which the filter fails, must have a dead letter. `worker audit` must agree.
+// frame, except records for which a killed worker published a dead letter. The result must contain the kept records unchanged. A record that
+// can't be read or stored, or on which the filter fails, must have a dead letter. `worker audit` must agree.
 func TestFilterIsReplaced(t *testing.T) {
 	eachMode(t, func(r *rig) {
 		_, batch := largeBytes()
@@ -68,10 +68,10 @@ func TestFilterIsReplaced(t *testing.T) {
 	})
 }
 
-// letters are the dead letters of a frame's records: reason and body by the number of the record.
+// letters maps the number of a record in its frame to the reason and body of its dead letter.
 type letters map[int]string
 
-// wholeInput is the body of a letter that names the message with the whole input.
+// wholeInput replaces the body of a dead letter that names the message with the whole input.
 const wholeInput = "the whole input"
 
 // wantDocuments checks the outcome of each record of the inputs up to the given sequence.
@@ -84,7 +84,7 @@ func (r *rig) wantDocuments(kills int, last uint64) {
 		h := m.Headers()
 		sequence, i := r.number(h, results.HeaderSequence), int(r.number(h, "Input"))
 		if sequence == 0 || sequence > last {
-			r.t.Fatalf("a result is of input %d, and there are %d", sequence, last)
+			r.t.Fatalf("a result names input %d, but there are only %d", sequence, last)
 		}
 		found[sequence] = min(found[sequence]+1, 2)
 		all := r.documents(i)
@@ -108,7 +108,7 @@ func (r *rig) wantDocuments(kills int, last uint64) {
 			last, a.lost, a.doubled, a.wrong, len(dead), strings.Join(a.examples, "\n"))
 	}
 	if len(decided) != len(versions) || large == 0 || a.dead == 0 {
-		r.t.Errorf("the filters decided about %v inputs, %d of them with large documents, so nothing is shown", decided, large)
+		r.t.Errorf("the filters decided about %v inputs, %d of them with large documents, so the test shows nothing", decided, large)
 	}
 	r.t.Logf("%s: %d inputs by filter: %v; %d records, %d dead letters, %d large documents", r.mode(), last, decided, a.payloads, a.dead, large)
 	r.enter("a filter is replaced by another one", kills, a)
@@ -158,7 +158,7 @@ func (v version) decided(all []document, h nats.Header, body []byte, dead letter
 	var want []string // number and text of each record
 	for k, d := range all {
 		switch isLarge := d.bytes >= 1<<20; {
-		case isLarge && (v.large || dead[k] != ""): // the dead letter may be of a killed worker with the other filter
+		case isLarge && (v.large || dead[k] != ""): // a killed worker with the other filter may have published the dead letter
 			wantLetters[k] = string(results.TooLarge) + " " + wholeInput
 		case d.reason != "":
 			wantLetters[k] = d.reason + " " + d.line

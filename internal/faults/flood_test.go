@@ -54,10 +54,10 @@ func TestFloodOfDeadLetters(t *testing.T) {
 		}
 		lines, told := w.linesOf("payload dead-lettered")
 		if lines > w.maxLines() || lines-len(told)+sum(told) != n {
-			r.t.Errorf("%d lines that tell of %v more, want no more than %d, and of %d dead letters together", lines, told, w.maxLines(), n)
+			r.t.Errorf("%d lines with the suppressed counts %v, want at most %d lines, and %d dead letters in total", lines, told, w.maxLines(), n)
 		}
 		if all := w.suppressed("WARN"); int(counted) > all || int(counted) < n-w.maxLines() {
-			r.t.Errorf("the metric counted %v lines and the log tells of %d, of %d dead letters", counted, all, n)
+			r.t.Errorf("the metric counted %v suppressed lines and the log %d, for %d dead letters", counted, all, n)
 		}
 	})
 }
@@ -81,7 +81,7 @@ func TestNoStreamForDeadLetters(t *testing.T) {
 		}
 		for _, message := range []string{"could not store a dead letter", "beginning the partition anew"} {
 			if lines, told := w.linesOf(message); lines > w.maxLines() {
-				r.t.Errorf("%d lines %q that tell of %v more, want no more than %d", lines, message, told, w.maxLines())
+				r.t.Errorf("%d lines %q with the suppressed counts %v, want at most %d lines", lines, message, told, w.maxLines())
 			}
 		}
 	})

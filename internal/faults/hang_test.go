@@ -11,9 +11,9 @@ import (
 // hanging is a prefix of payloads. If a worker is built with the tag faults, its kernels don't end on such a payload.
 const hanging = "endless\n"
 
-// TestDeviceHangs publishes some payloads on which a kernel never ends, among ordinary payloads. Each of them hangs the
-// device of every worker that receives it, beside batches that complete. The worker must exit with status 70, and later
-// workers must identify the payload. Only that payload has no result.
+// TestDeviceHangs publishes some payloads on which a kernel never ends, among ordinary payloads. Each such payload
+// hangs the device of every worker that receives it, while other batches complete. The worker must exit with status 70,
+// and later workers must identify the payloads. Only these payloads have no result.
 func TestDeviceHangs(t *testing.T) {
 	eachMode(t, func(r *rig) {
 		hangs := times(3, 1)
@@ -37,12 +37,12 @@ func TestDeviceHangs(t *testing.T) {
 		codes := s.exitCodes()
 		for _, code := range codes {
 			if code != 70 {
-				r.t.Errorf("a worker ended with status %d, want 70 of all: %v", code, codes)
+				r.t.Errorf("a worker ended with status %d, want 70 for all: %v", code, codes)
 				break
 			}
 		}
 		if len(codes) < hangs {
-			r.t.Errorf("%d workers ended of %d payloads that hang the device", len(codes), hangs)
+			r.t.Errorf("%d workers ended for %d payloads that hang the device", len(codes), hangs)
 		}
 		a := r.mustAudit(1)
 		if a.dead != hangs {

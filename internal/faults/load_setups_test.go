@@ -82,7 +82,7 @@ func TestLoadConsumersDeleted(t *testing.T) {
 			}
 		}
 		if len(names) == 0 {
-			r.t.Fatal("the workers have no consumer, so nothing is shown")
+			r.t.Fatal("the workers have no consumer, so the test shows nothing")
 		}
 		for _, name := range names[:min(len(names), 3)] {
 			if err := r.JS.DeleteConsumer(r.Ctx(), inputStream, name); err != nil {
@@ -102,8 +102,8 @@ const bombEvery = 2000
 func isBomb(n int) bool { return n%bombEvery == 7 }
 
 // TestLoadUnstorableRecords has one frame among 2,000 inputs whose second record fits in no message. It also kills all
-// workers. The record must have a dead letter, and the frame must be stored once with it. Every other input and record
-// has its result.
+// workers. The record must have a dead letter, and the stream of dead letters must have the frame once. Every other
+// input and record has its result.
 func TestLoadUnstorableRecords(t *testing.T) {
 	need(t)
 	t.Parallel()
@@ -156,7 +156,7 @@ func (r *rig) wantBombs(bomb []byte, n int) {
 		case h.Get(results.HeaderRecord) == "1" && h.Get(results.HeaderReason) == string(results.TooLarge):
 			letters[h.Get(results.HeaderPayloadSequence)]++
 		default:
-			r.t.Errorf("a dead letter is neither of a bomb nor its payload: %v", h)
+			r.t.Errorf("a message is neither a bomb nor the dead letter of a bomb's record: %v", h)
 		}
 	})
 	if len(stored) != n || len(letters) != n {
@@ -164,7 +164,7 @@ func (r *rig) wantBombs(bomb []byte, n int) {
 	}
 	for at, times := range letters {
 		if stored[at] != 1 || times != 1 {
-			r.t.Errorf("%d dead letters name message %s, which is a frame %d times", times, at, stored[at])
+			r.t.Errorf("%d dead letters name message %s, which is stored %d times as a bomb; want 1 and 1", times, at, stored[at])
 		}
 	}
 }

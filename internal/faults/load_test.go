@@ -199,7 +199,7 @@ func (o *onslaught) end() uint64 {
 	})
 	state, _ := r.state(inputStream)
 	r.retire()
-	for i := range r.starts { // an incorrect report of a loss
+	for i := range r.starts { // no input was lost, so a report of a loss is incorrect
 		if lines, err := os.ReadFile(filepath.Join(r.dir, fmt.Sprintf("worker-%d.log", i+1))); err != nil || bytes.Contains(lines, []byte("more inputs are acknowledged than")) {
 			r.t.Errorf("worker %d reports a loss: %v", i+1, err)
 		}
@@ -269,7 +269,7 @@ func (r *rig) lookAround() (stop func()) {
 		cancel()
 		<-ended
 		if looks == 0 {
-			r.t.Error("no temporary consumer was made, so nothing is shown about them")
+			r.t.Error("no temporary consumer was created, so the test shows nothing about them")
 		}
 	}
 }

@@ -23,8 +23,8 @@ const (
 
 var form = os.Getenv("MILLRACE_FAULTS")
 
-// programs is a folder with the programs under test, for machines without Go: worker, nats-server, and for tests that call failWorkers
-// faulty-worker. If it is empty, they are built.
+// programs is a folder with the programs under test, for machines without Go. It contains worker, nats-server, and faulty-worker for
+// tests that call failWorkers. If programs is empty, the tests build them.
 var programs = os.Getenv("MILLRACE_FAULTS_PROGRAMS")
 
 // modes are the delivery modes (MILLRACE_DELIVERY) for which every fault is injected.
@@ -78,7 +78,7 @@ func buildAndRun(m *testing.M) int {
 	return code
 }
 
-// program returns the path of a program, which is in the folder dir if it is built.
+// program returns the path of a program. A built program is in the folder dir.
 func program(dir, name string) (path string) {
 	if programs != "" {
 		dir = programs

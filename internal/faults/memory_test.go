@@ -18,7 +18,7 @@ const memoryLimit = 512 << 20
 type hoarder struct {
 	name, operators string
 	size            func(rng *rand.Rand) int // size of an input, in bytes
-	inputs          int                      // number in the short form; more in total than a worker may hold
+	inputs          int                      // number of inputs in the short form; together they exceed what a worker may hold
 	env             []string
 }
 
@@ -65,7 +65,7 @@ func (r *rig) hoard(h hoarder) {
 	r.awaitFinished()
 	r.wantBelow(w, memoryLimit)
 	if a := r.close("memory limit of 512 MiB, results refused for a while: "+h.name, 1); a.dead > 0 {
-		r.t.Errorf("%d dead letters, though nothing is wrong with an input", a.dead)
+		r.t.Errorf("%d dead letters, but every input is valid", a.dead)
 	}
 }
 

@@ -10,8 +10,8 @@ import (
 	streams "millrace/internal/cliclient/audit"
 )
 
-// wantSecondOpinion checks that `worker audit` finds one outcome for each input, in the correct order. Every input must
-// be settled before.
+// wantSecondOpinion checks that `worker audit` finds one outcome for each input, in the correct order. Call it once
+// every input is settled.
 func (r *rig) wantSecondOpinion() {
 	r.t.Helper()
 	if notes := r.secondOpinion(1); len(notes) > 0 {

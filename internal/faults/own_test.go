@@ -50,7 +50,7 @@ MILLRACE_RECORD(record, params, result) {
 func writeMoody(t testing.TB, folder, version, ends string) {
 	t.Helper()
 	if _, err := exec.LookPath("c++"); err != nil {
-		t.Skip("NOT TESTED: THERE IS NO C++ COMPILER (c++) TO BUILD AN OPERATOR OF ONE'S OWN WITH")
+		t.Skip("NOT TESTED: THERE IS NO C++ COMPILER (c++) THAT CAN BUILD A USER-WRITTEN OPERATOR")
 	}
 	source := filepath.Join(folder, "moody"+compiled.SourceSuffix)
 	text := strings.NewReplacer("VERSION", version, "ENDS", ends).Replace(moody)
@@ -127,7 +127,7 @@ func TestOwnOperatorRefusesEverything(t *testing.T) {
 		r.awaitFinished()
 		if got := r.mustMetric(r.workers[0], `millrace_operator_faults_total{`); got != 0 {
 			t := r.t
-			t.Errorf("%v faults of operators: a refusal is none", got)
+			t.Errorf("%v operator faults, want 0: a refusal isn't a fault", got)
 		}
 		a := r.close("an operator of one's own refuses everything", n)
 		want := deadLetter{"operator_error", "moody", "operator moody: it is in no mood for this record"}
@@ -205,7 +205,7 @@ func TestOwnOperatorCrashesTheWorker(t *testing.T) {
 			}
 		}
 		if len(codes) < 2*crashes || a.dead != crashes {
-			r.t.Errorf("%d workers ended, and there are %d dead letters, want %d", len(codes), a.dead, crashes)
+			r.t.Errorf("%d workers ended, and there are %d dead letters; want %d of each", len(codes), a.dead, crashes)
 		}
 		r.enter("an operator of one's own crashes the worker", crashes, a)
 	})
@@ -238,7 +238,7 @@ func (r *rig) ownFault(name string, losses, n int, prefix, fault, blamed string)
 	codes := s.exitCodes()
 	for _, code := range codes {
 		if code != exitLost {
-			r.t.Errorf("workers ended with the statuses %v, want %d of all", codes, exitLost)
+			r.t.Errorf("workers ended with the statuses %v, want %d for all", codes, exitLost)
 			break
 		}
 	}
@@ -255,7 +255,7 @@ func (r *rig) ownFault(name string, losses, n int, prefix, fault, blamed string)
 	}
 	noted := r.notedFaults()
 	if noted[blamed+" "+fault] == 0 || len(noted) != 1 {
-		r.t.Errorf("faults %v are noted with the consumers, want %s %s alone", noted, blamed, fault)
+		r.t.Errorf("the consumers' metadata have the faults %v, want only %s %s", noted, blamed, fault)
 	}
 	// With exclusive delivery, only a payload in a batch of one is computed in steps. So fewer than three faults may be
 	// known.

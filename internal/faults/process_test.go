@@ -28,8 +28,8 @@ type process struct {
 // births receives the functions by which nurse starts processes.
 var births = make(chan func())
 
-// nurse starts all processes from one thread that lives as long as the tests. The kernel kills the processes with that
-// thread. So no process survives if the tests panic or are killed.
+// nurse starts all processes from one thread that lives as long as the tests. The kernel kills the processes when that
+// thread ends. So no process survives if the tests panic or are killed.
 func nurse() {
 	pinThread()
 	for birth := range births {
@@ -60,7 +60,7 @@ func start(t testing.TB, dir, name, binary string, env []string, args ...string)
 	t.Cleanup(func() {
 		p.kill()
 		if t.Failed() {
-			t.Logf("%s (%v) said last:\n%s", p.name, p.cmd.ProcessState, p.tail())
+			t.Logf("last output of %s (%v):\n%s", p.name, p.cmd.ProcessState, p.tail())
 		}
 	})
 	return p

@@ -60,8 +60,8 @@ func (r *rig) publishRaw(inputs []rawInput) (refused map[int]string) {
 }
 
 // awaitStored returns when the input stream has stored every message that the server has accepted. The server answers
-// before the stream takes a message from its queue. awaitStored queues a message for another stream, which the stream
-// refuses after it has stored the earlier messages.
+// before the stream takes a message from its queue. awaitStored sends the input stream a message that expects another
+// stream. The input stream refuses it after it has stored the earlier messages.
 func (r *rig) awaitStored() {
 	r.t.Helper()
 	_, err := r.JS.Publish(r.Ctx(), "ingest.web.0", nil, jetstream.WithExpectStream("ANOTHER"))

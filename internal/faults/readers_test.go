@@ -55,7 +55,7 @@ func TestReadersUnderStatusHeaders(t *testing.T) {
 				r.t.Errorf("the reader of %s was told: %v", reader.stream, *err)
 			}
 			if state.Msgs == 0 {
-				r.t.Errorf("%s holds nothing, so nothing is shown", reader.stream)
+				r.t.Errorf("%s holds nothing, so the test shows nothing", reader.stream)
 			}
 		}
 	})

@@ -83,7 +83,7 @@ func (r *rig) refuseResults(refusal refusal, fault string, l load, before, durin
 		_, ok := r.workers[0].said(refusal.said...)
 		return ok
 	})
-	// A consumer may see an input shortly after the input is stored, so the test waits. An acknowledged input isn't
+	// A consumer may receive an input shortly after the input is stored, so the test waits. An acknowledged input isn't
 	// redelivered.
 	r.until(fmt.Sprintf("of %d inputs, all but %d are unacknowledged: their results are not stored", during, refusal.room), func() bool {
 		c, ok := r.consumed()
@@ -91,7 +91,7 @@ func (r *rig) refuseResults(refusal refusal, fault string, l load, before, durin
 	})
 	refusal.end(r, config)
 	if a := r.closeFrom(first, fault, 1); a.dead > 0 {
-		r.t.Errorf("%d dead letters, though nothing is wrong with an input", a.dead)
+		r.t.Errorf("%d dead letters, but every input is valid", a.dead)
 	}
 }
 

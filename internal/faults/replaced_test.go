@@ -63,7 +63,7 @@ func (r *rig) wantOneVersionEach(versions map[string][]operator.Operator, after 
 			}
 			of[version]++
 			if sequence > after && version != latest {
-				r.t.Errorf("input %d came after version %s, and its result is of version %s", sequence, latest, version)
+				r.t.Errorf("input %d was stored after version %s was installed, but its result has version %s", sequence, latest, version)
 			}
 		}
 	})
@@ -75,7 +75,7 @@ func (r *rig) wantOneVersionEach(versions map[string][]operator.Operator, after 
 		r.t.Errorf("of %d inputs %d have results, %d of them right, by version: %v", len(inputs), len(found), counted, of)
 	}
 	if len(of) < 2 || of[latest] == 0 {
-		r.t.Errorf("results by version: %v, so nothing is shown", of)
+		r.t.Errorf("results by version: %v, so the test shows nothing", of)
 	}
 	a := audit{messages: len(inputs), payloads: len(inputs), lost: len(inputs) - len(found), doubled: counted - len(found)}
 	if c, ok := r.consumed(); ok {

@@ -137,7 +137,7 @@ func (r *rig) restore(name string, s snapshot) {
 		return ok && state.Msgs > 0
 	})
 	if _, marked := s.Config.Metadata["millrace-trim"]; !marked {
-		r.t.Fatal("the copied stream was not one that workers trim")
+		r.t.Fatal("workers don't trim the copied stream")
 	}
 }
 

@@ -90,7 +90,7 @@ func (r *rig) wantEachSequenceOnce() {
 		r.read(stream, func(_ uint64, m jetstream.Msg) {
 			sequence, err := strconv.ParseUint(m.Headers().Get(results.HeaderSequence), 10, 64)
 			if err != nil || sequence == 0 || sequence > last {
-				r.t.Errorf("a message on %s is of input %q, and there are %d", m.Subject(), m.Headers().Get(results.HeaderSequence), last)
+				r.t.Errorf("a message on %s names input %q, but there are only %d", m.Subject(), m.Headers().Get(results.HeaderSequence), last)
 			}
 			found[sequence]++
 		})

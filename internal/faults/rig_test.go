@@ -43,13 +43,13 @@ type rig struct {
 	lead    int          // lead of feeds; see the constant lead
 	fed     atomic.Int64 // number of inputs that all feeds have stored
 	max     atomic.Int64 // value of fed at which endless feeds wait
-	batches []int        // MILLRACE_BATCH_PAYLOADS of workers, in turn; nil leaves it as it is
+	batches []int        // MILLRACE_BATCH_PAYLOADS of workers, in turn; nil keeps the default
 
 	ops   []operator.Operator
 	split func(h nats.Header, body []byte) (records [][]byte, bad *damage) // splits an input into records; nil if each input is one payload
 	began time.Time
 
-	history *history // what the state of a stateful operator depends on; nil without one
+	history *history // values of a stateful operator in an undisturbed run; nil without such an operator
 }
 
 // eachMode runs a test in every delivery mode. Tests run in parallel because they mostly wait for timeouts.
@@ -114,7 +114,7 @@ func (r *rig) until(what string, cond func() bool) {
 	r.t.Helper()
 	if !r.comes(cond) {
 		c, ok := r.consumed()
-		r.t.Fatalf("after %v still not: %s; %d settled, consumers answer %v: %+v", natstest.Patience, what, r.settled(), ok, c)
+		r.t.Fatalf("not within %v: %s; %d settled, consumers answer %v: %+v", natstest.Patience, what, r.settled(), ok, c)
 	}
 }
 

@@ -28,8 +28,8 @@ const (
 	// soakTime is the duration of all rounds in the full form; MILLRACE_FAULTS_SOAK overrides it.
 	soakTime = 10 * time.Minute
 
-	// growth and growthBytes limit the permitted growth of a worker's memory from one part of the soak to the next.
-	// With the Go runtime's garbage collector, as much as half of the memory varies by chance.
+	// growth and growthBytes limit the permitted growth of a worker's memory from one part of the soak to the next. The
+	// Go garbage collector makes as much as half of the memory vary by chance.
 	growth, growthBytes = 1.3, 48 << 20
 )
 
@@ -156,7 +156,7 @@ func (r *rig) wantFlat(held []holding) {
 		}
 		r.t.Logf("%s: %.0f in the middle, %.0f at the end", c.what, before, after)
 		if after > bound {
-			r.t.Errorf("%s grew from %.0f to %.0f: something is not given back", c.what, before, after)
+			r.t.Errorf("%s grew from %.0f to %.0f: something is not released", c.what, before, after)
 		}
 	}
 }

@@ -15,8 +15,8 @@ import (
 // stateDeviceFaults are faults of a device that keeps states. The device fails at a random batch or decision of each worker.
 var stateDeviceFaults = []struct {
 	kind, fault string
-	full, short int // workers that lose their device
-	within      int // number of batches or decisions among which the failing one is
+	full, short int // number of workers that lose their device
+	within      int // the device fails at one of this number of first batches or decisions
 }{
 	{"lost", "device is lost", 40, 4, 40},
 	{"launch", "device refuses every launch", 20, 2, 40},
@@ -25,7 +25,8 @@ var stateDeviceFaults = []struct {
 }
 
 // TestVerdictsAfterDeviceLoss makes the devices of workers, one worker after another, fail while they keep states. Each worker exits with
-// status 70. The next one has a device without states. It computes the batches in flight again, and has the verdicts of an undisturbed run.
+// status 70. The next worker has a device without states. It computes the batches in flight again, and its verdicts are those of an
+// undisturbed run.
 func TestVerdictsAfterDeviceLoss(t *testing.T) {
 	need(t)
 	t.Parallel()
@@ -65,7 +66,7 @@ func (r *rig) wantLostDevice(w *worker) {
 	}
 }
 
-// TestStateLosesAnIdleDevice: a worker with a single input in hand ends too if its state loses the device. No later batch would show the loss.
+// TestStateLosesAnIdleDevice checks that a worker with a single input exits if its state loses the device. No later batch would show the loss.
 func TestStateLosesAnIdleDevice(t *testing.T) {
 	need(t)
 	t.Parallel()
@@ -84,9 +85,9 @@ func TestStateLosesAnIdleDevice(t *testing.T) {
 	r.closeLate("with a state: an idle device is lost, which only the state notices", 1)
 }
 
-// TestVerdictsWithRecordsThatBreakTheDevice publishes records that lose the device or never end, among near-duplicates. Each of them ends some
-// workers before it is found. Until then the other records of its batches are computed again, and states are read back from the log. In the
-// end no state has the record.
+// TestVerdictsWithRecordsThatBreakTheDevice publishes records that lose the device or never end, among near-duplicates. Each such record ends
+// some workers before they identify it. Until then, the other records of its batches are computed again, and states are read back from the
+// log. In the end, no state has such a record.
 func TestVerdictsWithRecordsThatBreakTheDevice(t *testing.T) {
 	need(t)
 	t.Parallel()
@@ -117,7 +118,7 @@ func TestVerdictsWithRecordsThatBreakTheDevice(t *testing.T) {
 	s.retire()
 	codes := s.exitCodes()
 	if len(codes) < broken || slices.ContainsFunc(codes, func(code int) bool { return code != exitLost }) {
-		t.Errorf("of %d records that break the device, workers ended with the statuses %v, want %d of each", broken, codes, exitLost)
+		t.Errorf("%d records break the device: workers ended with the statuses %v, want at least one %d per record and no other", broken, codes, exitLost)
 	}
 	a := r.mustAudit(1)
 	if a.dead != broken {

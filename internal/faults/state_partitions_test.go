@@ -10,9 +10,9 @@ import (
 	"millrace/internal/ingest/results"
 )
 
-// TestPartitionsChangeUnderAState starts workers with another number of partitions than the states before. A state belongs to a partition, so a
-// worker ends and says what to do. It does so at its start, because no partition that it would begin without a state may have a result.
-// With MILLRACE_STATE_LOST=begin, empty states begin.
+// TestPartitionsChangeUnderAState starts workers with a number of partitions for which no states are stored. A state belongs to a partition, so
+// a worker exits and says what to do. It exits before any partition without its state gets a result. With MILLRACE_STATE_LOST=begin, workers
+// begin with empty states.
 func TestPartitionsChangeUnderAState(t *testing.T) {
 	need(t)
 	t.Parallel()

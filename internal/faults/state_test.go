@@ -63,8 +63,8 @@ func (r *rig) deleteLast(filter string) error {
 	return nil
 }
 
-// TestStateIsLost: a worker whose partition's state is lost ends with an error that says what to do. It processes nothing. With
-// MILLRACE_STATE_LOST=begin, an empty state begins.
+// TestStateIsLost checks that a worker exits with an error that says what to do if the state of its partition is lost. The
+// worker processes nothing. With MILLRACE_STATE_LOST=begin, it begins with an empty state.
 func TestStateIsLost(t *testing.T) {
 	need(t)
 	t.Parallel()
@@ -106,12 +106,12 @@ func (r *rig) wantLost(why string) {
 		r.t.Errorf("the worker ended with status %d", code)
 	}
 	if _, ok := w.said(why, "MILLRACE_STATE_LOST=begin"); !ok {
-		r.t.Errorf("the worker doesn't say %q, nor what to do", why)
+		r.t.Errorf("the worker doesn't say %q and what to do", why)
 	}
 }
 
-// TestStateWithoutItsLastResults: the result stream loses its last messages, so the state lacks inputs that are acknowledged already. The worker
-// ends with an error. With MILLRACE_STATE_LOST=begin, it goes on without these inputs.
+// TestStateWithoutItsLastResults deletes the last messages of the result stream, so the state lacks inputs that are already acknowledged. The
+// worker exits with an error. With MILLRACE_STATE_LOST=begin, it continues without these inputs.
 func TestStateWithoutItsLastResults(t *testing.T) {
 	need(t)
 	t.Parallel()
@@ -137,8 +137,8 @@ func TestStateWithoutItsLastResults(t *testing.T) {
 	r.retire()
 }
 
-// TestVerdictsWithPoison kills workers while some records fail in their operator. The other records of their batches and frames are in the
-// state once, and the failed ones never: neither do they count, nor are later records their near-duplicates.
+// TestVerdictsWithPoison kills workers while some records fail in their operator. The state has each of the other records of their batches
+// and frames once. It never has a failed record, so no later record is a near-duplicate of one.
 func TestVerdictsWithPoison(t *testing.T) {
 	need(t)
 	t.Parallel()
@@ -155,7 +155,7 @@ func TestVerdictsWithPoison(t *testing.T) {
 		m := plain(i)
 		if i%every == every/2 {
 			poison := append(bytes.Repeat([]byte("p"), unfit), '\n')
-			m.Data = slices.Concat(m.Data, poison, []byte("between\n"), poison[1:]) // the last one is fine, and similar
+			m.Data = slices.Concat(m.Data, poison, []byte("between\n"), poison[1:]) // the last record doesn't fail, although it is similar to poison
 		}
 		return m
 	})

@@ -65,7 +65,7 @@ func TestStrangeInput(t *testing.T) {
 				r.work(1)
 				r.feed(ordinary, r.inputs()).wait()
 				for _, said := range r.publishRaw([]rawInput{in}) {
-					r.t.Fatalf("the server refuses it: %s", said)
+					r.t.Fatalf("the server refuses the input: %s", said)
 				}
 				r.feed(ordinary, r.inputs()).wait()
 				if a := r.close("strange input: "+name, 1); a.payloads != 2*ordinary+1 {
@@ -91,7 +91,7 @@ func TestInputsThatLookLikeStatusMessages(t *testing.T) {
 		for i, word := range words {
 			in := rawInput{subject: fmt.Sprintf("ingest.%d", i), header: "NATS/1.0\r\n" + word + "\r\n\r\n"}
 			if refused := r.publishRaw([]rawInput{in}); len(refused) > 0 {
-				r.t.Fatalf("the server refuses it: %v", refused)
+				r.t.Fatalf("the server refuses inputs: %v", refused)
 			}
 		}
 		r.feed(ordinary, r.inputs()).wait()

@@ -45,10 +45,10 @@ func TestWorkerTerminated(t *testing.T) {
 			maximum = int64(stops * defaultPartitions)
 		}
 		if n := back.Load(); n > maximum {
-			r.t.Errorf("workers gave back %d inputs, want at most %d", n, maximum)
+			r.t.Errorf("workers returned %d inputs, want at most %d", n, maximum)
 		}
 		if a.dead > 0 {
-			r.t.Errorf("%d dead letters of inputs with which nothing is wrong", a.dead)
+			r.t.Errorf("%d dead letters of valid inputs", a.dead)
 		}
 	})
 }

@@ -24,12 +24,12 @@ import (
 	"millrace/internal/operator/neardup"
 )
 
-// The documents of TestLoadVerdictsOfFailingRecords. The filter leaves out a text of fewer than shortText bytes before the state is asked, and
-// fails on one of failingBytes after it. The result of a padded document fits in no message.
+// These constants describe the documents of TestLoadVerdictsOfFailingRecords. The filter leaves out texts of fewer than shortText bytes before
+// the state decides. It fails on texts of failingBytes after the state has decided. The result of a padded document fits in no message.
 const (
 	shortText    = 100
 	padding      = 1200 << 10
-	paddedEvery  = 500 // number of frames of which one has a padded document
+	paddedEvery  = 500 // number of frames per padded document
 	leastResults = `record.bytes >= 100 && neardup.bands <= 20`
 	failsLate    = leastResults + ` && 100 / (record.bytes - 213 + 0 * neardup.bands) != 1000`
 )
@@ -76,13 +76,14 @@ func asLine(c rune) rune {
 	return c
 }
 
-// similarFrame returns the i-th frame. A frame with a padded document is compressed, because the server takes no message of its size.
+// similarFrame returns the i-th frame. A frame with a padded document is compressed, because the uncompressed frame exceeds the
+// server's message size limit.
 func (r *rig) similarFrame(i int) *nats.Msg {
 	var body bytes.Buffer
 	encoder, padded := json.NewEncoder(&body), false
 	for _, s := range r.similars(i) {
 		padded = padded || s.Pad != ""
-		_ = encoder.Encode(s) // a Buffer takes everything
+		_ = encoder.Encode(s) // a write to a Buffer never fails
 	}
 	m := &nats.Msg{Subject: fmt.Sprintf("ingest.load.%d", i%loadSubjects), Data: body.Bytes(), Header: nats.Header{"Input": {strconv.Itoa(i)}}}
 	if padded {
@@ -92,11 +93,10 @@ func (r *rig) similarFrame(i int) *nats.Msg {
 	return m
 }
 
-// TestLoadVerdictsOfFailingRecords has records that become dead letters after the state has decided on them, because the filter fails on
-// them or because their results fit in no message. All workers are killed now and then, so commits are repeated. Streams, partitions and
-// states are the workers' defaults, and publishers don't wait. The failed records keep their place in the state, so later copies name them, and
-// all others are in the state once. At last, `worker retry` sends the records again on which the filter failed. They are duplicates of
-// themselves.
+// TestLoadVerdictsOfFailingRecords publishes records that become dead letters after the state has decided on them. The filter fails on them, or
+// their results fit in no message. The test repeatedly kills all workers, so commits are repeated. Streams, partitions and states are the
+// workers' defaults, and publishers don't wait. The failed records keep their place in the state, so later copies name them. The state has each
+// other record once. At the end, `worker retry` resends the records on which the filter failed. They are duplicates of themselves.
 func TestLoadVerdictsOfFailingRecords(t *testing.T) {
 	need(t)
 	t.Parallel()
@@ -127,7 +127,8 @@ func TestLoadVerdictsOfFailingRecords(t *testing.T) {
 	}
 }
 
-// retryLetters sends the dead letters with a reason again. Those whose record fits in no message must be refused.
+// retryLetters resends the dead letters with the given reason. `worker retry` must refuse dead letters whose record
+// fits in no message.
 func (r *rig) retryLetters(reason string) {
 	r.t.Helper()
 	large := 0
@@ -147,13 +148,13 @@ func (r *rig) retryLetters(reason string) {
 	}
 }
 
-// decidedInput is an input with what is stored for it.
+// decidedInput is an input with the records of its stored result.
 type decidedInput struct {
 	sequence uint64
 	subject  string
-	number   int      // of its frame
+	number   int      // number of its frame
 	retryOf  string   // value of results.HeaderRetryOf
-	records  []string // of its result; see similarResult
+	records  []string // records of its result; see similarResult
 }
 
 // similarResult returns a record of a result, from its line.
@@ -198,7 +199,7 @@ func (r *rig) wantSimilars(kills int, last uint64) {
 			sequence, record, _ := strings.Cut(in.retryOf, ":")
 			k, err := strconv.Atoi(record)
 			if err != nil || k >= len(docs) || dead[parsed(sequence)][k] == "" {
-				r.t.Fatalf("input %d was sent again, and is of %q", in.sequence, in.retryOf)
+				r.t.Fatalf("input %d was sent again, but %q is not a record with a dead letter", in.sequence, in.retryOf)
 			}
 			docs = docs[k : k+1]
 			again++
@@ -230,7 +231,8 @@ func parsed(sequence string) uint64 {
 	return n
 }
 
-// similarOutcome returns the records that the result of an input must have, and its dead letters. It is called for each input in order.
+// similarOutcome returns the records that the result of an input must have, and its dead letters. Call it for each input in stream
+// order.
 func (h *history) similarOutcome(r *rig, op operator.Stateful, in *decidedInput, docs []similar, late bool) (records []string, dead letters) {
 	hash := fnv.New32a()
 	_, _ = hash.Write([]byte(in.subject)) // never fails

@@ -13,7 +13,8 @@ import (
 )
 
 // TestLoadVerdicts kills all workers while publishers store copies of inputs as fast as the server accepts them. Streams, partitions and states
-// are the workers' defaults. The first input of each content, in the order of the stream, has no earlier duplicate, and all others name it.
+// are the workers' defaults. In stream order, the first input with each content has no earlier duplicate, and all other inputs with that
+// content name it.
 func TestLoadVerdicts(t *testing.T) {
 	need(t)
 	t.Parallel()
@@ -60,7 +61,7 @@ func TestLoadVerdictsAfterDeviceLoss(t *testing.T) {
 			r.wantLostDevice(w)
 		}
 		if c := r.mustConsumed(); l.stored() == n && c.waiting+c.unacknowledged == 0 {
-			t.Fatalf("all inputs are settled after %d of %d losses, so little is shown", i+1, losses)
+			t.Fatalf("all inputs are settled after %d of %d losses, so the test shows little", i+1, losses)
 		}
 	}
 	r.env = well
@@ -70,7 +71,8 @@ func TestLoadVerdictsAfterDeviceLoss(t *testing.T) {
 	t.Logf("loss of both devices, R1: %d inputs of %d contents, %d times", l.stored(), contents, losses)
 }
 
-// stormOfCopies starts to publish n inputs at full speed. The n-th one has the content with the number n modulo contents.
+// stormOfCopies starts to publish n inputs at full speed. The n-th input has the content with the number n modulo
+// contents.
 func (r *rig) stormOfCopies(n int) (l *onslaught, contents int) {
 	r.t.Helper()
 	contents = n / 3 / loadSubjects * loadSubjects // so copies have the same subject

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestVerdictsWhileTheStreamRefusesBySize changes the largest size of a message in the result stream while workers store results, log entries
-// and markers there. Some batches of them were made for a larger size. What fits when it is made anew is stored, and a state loses no
-// decision. Servers don't check the size with atomic batches, which three replicas need.
+// TestVerdictsWhileTheStreamRefusesBySize changes the result stream's message size limit while workers store results, log entries and markers
+// there. Some batches were built for a higher limit. Workers build them again and store the messages that then fit, and no state loses a
+// decision. The test has one server, because servers don't check the size in atomic batches, which three replicas need.
 func TestVerdictsWhileTheStreamRefusesBySize(t *testing.T) {
 	need(t)
 	t.Parallel()
@@ -35,7 +35,7 @@ func TestVerdictsWhileTheStreamRefusesBySize(t *testing.T) {
 	r.wantHistory()
 }
 
-// wantSaid checks that some worker of the test has said a text.
+// wantSaid checks that at least one worker of the test has logged a text.
 func (r *rig) wantSaid(text string) {
 	r.t.Helper()
 	for i := range r.starts {
@@ -47,5 +47,5 @@ func (r *rig) wantSaid(text string) {
 			return
 		}
 	}
-	r.t.Errorf("no worker says %q, so nothing is shown", text)
+	r.t.Errorf("no worker logs %q, so the test shows nothing", text)
 }

@@ -14,7 +14,7 @@ import (
 	"millrace/internal/operator/neardup"
 )
 
-// stateRecords is the size of the generations of states. It is so small that states drop many of them in each test.
+// stateRecords is the size of the generations of states. It is so small that states drop many generations in each test.
 const stateRecords = 200
 
 // nearDuplicates configures workers to decide which records are near-duplicates of earlier ones. The workers have batches of different sizes.
@@ -37,8 +37,8 @@ func (r *rig) nearDuplicates() func(i int) *nats.Msg {
 	}
 }
 
-// similarText returns a line without its end. In a sequence of such texts, numbered by n, most are edited or exact copies of earlier ones that
-// a generation may or may not have.
+// similarText returns a line without its end. In a sequence of such texts, numbered by n, most texts are edited or exact copies of earlier
+// texts. A state may have dropped the generation of the earlier text.
 func (r *rig) similarText(rng *rand.Rand, n int) []byte {
 	const partitions = 4
 	drawn := n - rng.IntN(min(n, 6*partitions*stateRecords)+1)
@@ -95,6 +95,6 @@ func (r *rig) wantHistory() {
 	h := r.history
 	r.t.Logf("%d records in %d partitions, %d of them near-duplicates, about %d generations per partition", h.decided, len(h.partitions), h.hits, h.decided/stateRecords/max(len(h.partitions), 1))
 	if h.hits < h.decided/10 || h.hits > h.decided*9/10 || h.decided < 3*len(h.partitions)*stateRecords {
-		r.t.Errorf("of %d records in %d partitions, %d are near-duplicates, so little is shown", h.decided, len(h.partitions), h.hits)
+		r.t.Errorf("of %d records in %d partitions, %d are near-duplicates, so the test shows little", h.decided, len(h.partitions), h.hits)
 	}
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// TestVerdictsOfInputsSentTwice publishes all inputs twice at the same time with the same ids. The stream stores one of each, and the state
-// knows nothing of the other. Beyond the stream's duplicate window, the inputs are published once more. The stream stores them as new inputs,
-// and each of their records is a near-duplicate, also if workers are killed between.
+// TestVerdictsOfInputsSentTwice publishes every input twice with the same id. The stream stores one copy, so the state never gets the other.
+// After the stream's duplicate window, the test publishes the inputs again. The stream stores them as new inputs, and each record is a
+// near-duplicate, even if workers are killed.
 func TestVerdictsOfInputsSentTwice(t *testing.T) {
 	need(t)
 	t.Parallel()
@@ -57,7 +57,7 @@ func (r *rig) feedAgain(n int, input func(i int) *nats.Msg) *feed {
 	return r.feed(n, input)
 }
 
-// killAll kills all workers a number of times, each time after a number of results, and starts others.
+// killAll kills and replaces all workers the given number of times, each time after the given number of results.
 func (r *rig) killAll(kills, results int) {
 	r.t.Helper()
 	for range kills {

@@ -23,7 +23,7 @@ const (
 	ackWait = 2 * time.Second
 )
 
-// worker is a `worker run`, by default on the host device.
+// worker is a process of `worker run`, by default on the host device.
 type worker struct {
 	*process
 	http *http.Client
@@ -49,8 +49,8 @@ func (r *rig) startWorkerAt(url string) *worker {
 	}
 }
 
-// environment returns the environment of workers that connect to url, without the entries of r.env. Tests with MILLRACE_DEVICE=cuda, and
-// the path of a kernel library in MILLRACE_KERNELS, use a GPU.
+// environment returns the environment of workers that connect to url, without the entries of r.env. Set MILLRACE_DEVICE=cuda and the
+// path of a kernel library in MILLRACE_KERNELS to run the tests on a GPU.
 func (r *rig) environment(url string) (env []string) {
 	for _, e := range os.Environ() {
 		if !strings.HasPrefix(e, "MILLRACE_") {
@@ -104,7 +104,7 @@ func (w *worker) get(page string) (string, error) {
 		return "", err
 	}
 	text, err := io.ReadAll(io.LimitReader(answer.Body, 1<<20))
-	_ = answer.Body.Close() // all of the relevant part was read
+	_ = answer.Body.Close() // the test has read the part that it needs
 	if err == nil && answer.StatusCode != http.StatusOK {
 		err = fmt.Errorf("%s: %s", page, answer.Status)
 	}

@@ -66,7 +66,7 @@ func TestPartitions(t *testing.T) {
 	for _, m := range r.Stored("IN") {
 		number, subject, _ := strings.Cut(m.Subject, ".")
 		if want := partitionOf(subject, 3); number != fmt.Sprint(want) {
-			t.Errorf("%s is in partition %s, and the audit thinks in %d", subject, number, want)
+			t.Errorf("%s is in partition %s, but the audit computes partition %d", subject, number, want)
 		}
 	}
 	r.want("pending 30")
@@ -316,7 +316,7 @@ func TestNoConsumerOnTheInputStream(t *testing.T) {
 			return
 		}
 		if strings.Contains(m.Subject, ".IN.") {
-			t.Errorf("a consumer was made: %s", m.Subject)
+			t.Errorf("a consumer was created: %s", m.Subject)
 		}
 	}
 }

@@ -23,6 +23,6 @@ func TestPartsOfFinishedResultsTakeNoRoom(t *testing.T) {
 		t.Errorf("%d parts are open, want 3", f.parts)
 	}
 	if lacks := f.finish(part(3, "a")); lacks != "" || f.parts != 0 || len(f.open) != 0 {
-		t.Errorf("behind the last part %d parts of %d results are open: %q", f.parts, len(f.open), lacks)
+		t.Errorf("after the last part, %d parts of %d results are open: %q", f.parts, len(f.open), lacks)
 	}
 }

@@ -16,7 +16,7 @@ func TestUnknownEndsWhereOutcomesAreKept(t *testing.T) {
 		t.Errorf("inputs are judged up to %d: %v, want 4", end, judged)
 	}
 	if end, judged := j.atOnce(5, 8); end != 8 || judged {
-		t.Errorf("inputs behind are judged up to %d: %v, want that all are read", end, judged)
+		t.Errorf("later inputs are judged up to %d: %v; want all of them read", end, judged)
 	}
 	if got := brief(report); got != "unknown 1-4" {
 		t.Errorf("got %s, want unknown 1-4", got)

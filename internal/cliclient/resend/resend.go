@@ -186,8 +186,8 @@ func (r *run) all(ctx context.Context) error {
 }
 
 const (
-	// counting is the time for the server to count dead letters that were stored just before the run. It counts them for a consumer
-	// after it has confirmed that they are stored.
+	// counting is the time for the server to count dead letters that were stored just before the run. The server updates the counts
+	// of a consumer only after it has confirmed that messages are stored.
 	counting = 250 * time.Millisecond
 
 	// grace is the time beyond AckWait that a run waits for dead letters of another run.

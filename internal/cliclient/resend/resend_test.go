@@ -43,7 +43,7 @@ func TestEachIsSentOnceOverAllRuns(t *testing.T) {
 	}
 	r.wantOnce(n)
 	if info := r.ConsumerInfo("DEAD", durable); info.NumAckPending > 0 || r.Stream("DEAD").CachedInfo().State.Msgs != n {
-		t.Errorf("%d are not acknowledged, and the stream must keep all: %+v", info.NumAckPending, info)
+		t.Errorf("%d dead letters are not acknowledged, but the stream must keep all: %+v", info.NumAckPending, info)
 	}
 }
 
@@ -101,7 +101,7 @@ func TestARunThatDiesBetweenPublishAndAcknowledgement(t *testing.T) {
 		t.Errorf("%+v, want 2 that were sent before and 3 others", report)
 	}
 	if len(r.notes) == 0 || !strings.Contains(r.notes[0], "when it was killed: waiting up to") {
-		t.Errorf("it doesn't say why it waits: %q", r.notes)
+		t.Errorf("the run doesn't say why it waits: %q", r.notes)
 	}
 	r.wantOnce(5)
 }

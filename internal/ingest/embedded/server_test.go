@@ -70,7 +70,7 @@ func TestStartSaysWhatIsWrong(t *testing.T) {
 			s, err := embedded.Start(embedded.Options{Addr: c.addr, Dir: c.dir})
 			if err == nil {
 				s.Close()
-				t.Fatal("it started")
+				t.Fatal("the server started")
 			}
 			for _, part := range c.want {
 				if !strings.Contains(err.Error(), part) {

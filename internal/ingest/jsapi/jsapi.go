@@ -154,7 +154,7 @@ func Consumers(ctx context.Context, js jetstream.JetStream, stream string) (all 
 		case now >= page.Total:
 			return all, unknown, nil
 		case now == read:
-			return nil, nil, fmt.Errorf("list the consumers of stream %q: the server tells %d of %d", stream, now, page.Total)
+			return nil, nil, fmt.Errorf("list the consumers of stream %q: the server lists only %d of %d", stream, now, page.Total)
 		}
 	}
 }

@@ -21,7 +21,7 @@ func TestMessagesAreRead(t *testing.T) {
 	natstest.PublishRaw(t, r.URL, natstest.RawInput{Subject: "in.a", Payload: []byte("plain")},
 		natstest.RawInput{Subject: "in.b", Header: "NATS/1.0\r\nno colon\r\n\r\n", Payload: []byte("broken")},
 		natstest.RawInput{Subject: "in.a", Header: "NATS/1.0\r\nKey: value\r\n\r\n", Payload: []byte("headed")})
-	// The server doesn't confirm them.
+	// The server doesn't confirm raw messages.
 	r.Until("all are stored", func() bool { return r.Stream("IN").CachedInfo().State.Msgs == 3 })
 	for _, c := range []struct {
 		from       uint64

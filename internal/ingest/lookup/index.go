@@ -94,7 +94,7 @@ func (x *index) keep(inputs []Input) {
 // Partial is a stored message that doesn't settle its input.
 type Partial struct {
 	ID     string
-	Reason string // of a dead letter; empty for a part of a result
+	Reason string // reason of a dead letter; empty for a part of a result
 }
 
 // unfinished contains the stored messages that don't settle their input: parts of results, and dead letters of records.
@@ -104,8 +104,8 @@ type unfinished struct {
 	full  bool // whether there is no space for more messages, because all of them belong to wanted inputs
 }
 
-// add adds a message. If there are already maxOthers messages, it first drops those of all inputs that are not wanted,
-// and returns false.
+// add adds a message. If there are already maxOthers messages, it first drops the messages of all unwanted inputs, and
+// returns false.
 func (u *unfinished) add(p Partial, in Input, wanted []Input) (kept bool) {
 	kept = u.count < maxOthers
 	if !kept && !u.full {

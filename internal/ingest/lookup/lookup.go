@@ -83,8 +83,8 @@ func New(js jetstream.JetStream, o Options) *Results { return &Results{js: js, o
 
 // Found describes the stored messages of one input.
 type Found struct {
-	Done    bool      // whether its result, or the dead letter of the whole message, is stored
-	Partial []Partial // the stored parts of its result, and the dead letters of its records; nil if Done
+	Done    bool      // whether the result, or the dead letter of the whole message, is stored
+	Partial []Partial // the stored parts of the result, and the dead letters of records; nil if Done
 }
 
 // Find returns the stored messages of each input. A result that it doesn't find was not stored before began. Find reads
@@ -169,8 +169,8 @@ func (r *Results) next(ctx context.Context, from uint64, filter string) (*jetstr
 	return jsapi.Next(ctx, r.js, r.o.Streams[0], from, filter)
 }
 
-// consumer creates a consumer that delivers the headers of the messages from a sequence on, or with sequence 0 of the messages
-// stored since r.since. The server deletes the consumer after the duration unused without a request.
+// consumer creates a consumer that delivers the headers of the messages from sequence on. Sequence 0 selects the messages that
+// were stored since r.since. The server deletes the consumer after the duration unused without a request.
 func (r *Results) consumer(ctx context.Context, stream string, sequence uint64) (jetstream.Consumer, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()

@@ -58,7 +58,7 @@ func (r *rig) store(subject, id string, more ...string) {
 	r.Put(m)
 }
 
-// results stores results of inputs, from first to last. They are late.
+// results stores late results of the inputs from first to last.
 func (r *rig) results(first, last uint64) {
 	r.Helper()
 	for sequence := first; sequence <= last; sequence++ {
@@ -145,7 +145,7 @@ func TestLongHeadersAreReadInParts(t *testing.T) {
 		r.store("results.a", r.id(seq, ""), "Much", strings.Repeat("x", size))
 	}
 	if n*size < 2*bytesAtOnce {
-		t.Fatal("one request brings all")
+		t.Fatal("one request returns all messages")
 	}
 	if r.want("the last result", true, n); r.Results.read != n {
 		t.Errorf("%d of %d messages were read", r.Results.read, n)
@@ -160,7 +160,7 @@ func TestWhichIDsAreOfAnInput(t *testing.T) {
 		"IN:7:1700000000123456789":              {true, false},
 		"IN:7:1700000000123456789:max_deliver":  {true, false},
 		"IN:7:1700000000123456788":              {false, false},
-		"IN:7":                                  {false, false}, // of another program
+		"IN:7":                                  {false, false}, // id of another program
 		"IN:7:too_large":                        {false, false},
 		"IN:70:1700000000123456789":             {false, false},
 		"OTHER:7:1700000000123456789":           {false, false},
@@ -240,7 +240,7 @@ func TestALateBoundIsFound(t *testing.T) {
 			oldest := time.Unix(0, in.Stored)
 			bound := r.bound(r.Ctx(), []Wanted{in, {Input: r.input(160), Subject: "results.b"}}, oldest)
 			if latest := time.Now().Add(-2*time.Minute - slack); bound.After(latest) {
-				t.Errorf("the bound is %v, later than what is known", bound)
+				t.Errorf("the bound is %v, later than the known limit", bound)
 			} else if got := bound.After(oldest.Add(time.Minute)); got != c.want {
 				t.Errorf("the bound is %v after the input was stored; better than that: %v, want %v", bound.Sub(oldest), got, c.want)
 			}
@@ -263,7 +263,7 @@ func TestWhereNothingCanBeLookedUp(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, false)
 	if err := r.Check(r.Ctx()); err != nil {
-		t.Errorf("all is well: %v", err)
+		t.Errorf("without a problem: %v", err)
 	}
 	r.Delete("DEAD")
 	if err := r.Check(r.Ctx()); err != nil {
@@ -275,7 +275,7 @@ func TestWhereNothingCanBeLookedUp(t *testing.T) {
 		t.Errorf("with a work queue: %v", err)
 	}
 	if _, _, err := r.Find(r.Ctx(), []Wanted{{Input: Input{1, time.Now().UnixNano()}}}); !errors.Is(err, ErrImpossible) {
-		t.Errorf("looking in a work queue: %v", err)
+		t.Errorf("lookup in a work queue: %v", err)
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 )
 
 // TestLookupsShareAConsumer shows that many lookups use few consumers, because the server limits the consumers of a stream.
-// Messages that another client takes from the consumer are read again, and so are all messages if the consumer is gone.
+// A lookup reads messages again if another client takes them from the consumer, and all messages if the consumer is gone.
 func TestLookupsShareAConsumer(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, false)
@@ -107,8 +107,8 @@ func TestLostResultsAreNotFound(t *testing.T) {
 	}
 }
 
-// TestPartsOfUnfinishedInputsAreRemembered shows that a lookup keeps the stored parts and dead letters of its inputs, however many
-// entries of other inputs are stored. Otherwise they would be stored twice. The lookup must read dropped entries again.
+// TestPartsOfUnfinishedInputsAreRemembered shows that a lookup keeps the stored parts and dead letters of its inputs, even with
+// too many entries of other inputs. Otherwise a worker would store them twice. The lookup must read dropped entries again.
 func TestPartsOfUnfinishedInputsAreRemembered(t *testing.T) {
 	t.Parallel()
 	var u unfinished
@@ -118,7 +118,7 @@ func TestPartsOfUnfinishedInputsAreRemembered(t *testing.T) {
 		kept := u.add(Partial{ID: fmt.Sprint(i)}, Input{Sequence: 8 + i, Stored: 1}, []Input{wanted})
 		dropped = dropped || !kept
 		if i < maxOthers-1 && dropped {
-			t.Fatalf("after %d messages, some are dropped", i+2)
+			t.Fatalf("after %d messages, some messages of the input are dropped", i+2)
 		}
 	}
 	if got := u.of[wanted]; !slices.Equal(got, []Partial{{ID: "wanted"}}) {

@@ -23,18 +23,18 @@ func TestEachConnectionHasItsShare(t *testing.T) {
 	one, three := Connections{a}, Connections{a, b, c}
 	for _, exclusive := range []bool{false, true} {
 		if got := one.ForResults(exclusive); len(got) != 1 || got[0] != a || one.ForPartition(5, 2) != a {
-			t.Error("one connection is not for everything")
+			t.Error("a single connection does not carry everything")
 		}
 	}
 	if got := three.ForResults(false); len(got) != 2 || got[0] != b || got[1] != c {
-		t.Error("of three connections the last two are not for results, with shared delivery")
+		t.Error("with shared delivery and three connections, the last two do not carry the results")
 	}
 	if got := three.ForResults(true); len(got) != 1 || got[0] != a {
-		t.Error("of three connections the first is not for results, with exclusive delivery")
+		t.Error("with exclusive delivery and three connections, the first does not carry the results")
 	}
 	for n, want := range []*nats.Conn{c, b, c, b} {
 		if three.ForPartition(5, n) != want {
-			t.Errorf("lease %d on partition 5 is not over the next connection that is not for results", n)
+			t.Errorf("lease %d on partition 5 does not use the next connection for inputs", n)
 		}
 	}
 }
@@ -51,12 +51,12 @@ func TestAwaitConnected(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), natstest.Patience)
 	defer cancel()
 	if !(Connections{cut, up}).AwaitConnected(ctx) {
-		t.Error("it waits for one connection though another is up")
+		t.Error("AwaitConnected waits although a connection is up")
 	}
 	short, end := context.WithTimeout(ctx, 3*connectedEvery)
 	defer end()
 	if (Connections{cut}).AwaitConnected(short) {
-		t.Error("it does not wait for the only connection")
+		t.Error("AwaitConnected does not wait for the only connection")
 	}
 	back := make(chan bool, 1)
 	go func() { back <- Connections{cut}.AwaitConnected(ctx) }()
@@ -66,7 +66,7 @@ func TestAwaitConnected(t *testing.T) {
 	}
 	cut.Close()
 	if !(Connections{cut}).AwaitConnected(ctx) {
-		t.Error("it waits for a connection that is closed for good")
+		t.Error("AwaitConnected waits for a connection that is closed permanently")
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 const connectTimeout = 5 * time.Second
 
 // errStalled is the error of a connection that was open during a stall of the process.
-var errStalled = errors.New("the process was stopped for a while, and what this connection held is too old")
+var errStalled = errors.New("the process was stopped for a while, so the bytes that this connection held are too old")
 
 // dialer opens connections that deliver no outdated bytes. The kernel drops bytes that the server doesn't acknowledge within the
 // time unacknowledged (Linux only). After a stall of the process, a connection transfers nothing more.

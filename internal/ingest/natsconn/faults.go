@@ -22,7 +22,7 @@ type fault struct {
 	advice    string // empty if the server refuses the worker's user
 }
 
-// faults lists the faults that have their own advice or are permanent. The first match counts.
+// faults lists the faults that have their own advice or are permanent. The first match applies.
 var faults = []fault{
 	{is: isAny(errBeginsWithTLS), permanent: true, early: true, advice: "set MILLRACE_NATS_TLS_FIRST=true"},
 	{is: isSilent, early: true, advice: "the program at that address sent nothing: if it is a NATS server with handshake_first in its tls block, " +

@@ -35,7 +35,7 @@ func TestTLS(t *testing.T) {
 
 	open(t, Server{URL: "tls://" + plain, CA: ours.file})
 	open(t, Server{URL: "nats://" + verifying, CA: ours.file, Cert: cert, Key: key})
-	// A client switches to TLS if the server offers TLS, so nothing is sent unencrypted.
+	// A client switches to TLS if the server offers TLS, so it sends nothing unencrypted.
 	open(t, Server{URL: "nats://" + plain, CA: ours.file})
 	unknown := []string{"name the file of the authority", "MILLRACE_NATS_TLS_CA"}
 	refusals(t,
@@ -74,8 +74,8 @@ func TestTLSBeforeTheFirstWord(t *testing.T) {
 	}
 	first := ours.local(server.Options{TLSHandshakeFirst: true})
 	open(t, to(first, true))
-	// The server speaks first once the fallback time has passed. A connection takes far longer than the first
-	// server's time and far less than the second's.
+	// The server speaks first once the fallback time has passed. A connection takes far longer than the fallback time of
+	// the first server, and far less than that of the second.
 	open(t, to(ours.local(server.Options{TLSHandshakeFirst: true, TLSHandshakeFirstFallback: time.Millisecond}), false))
 	open(t, to(ours.local(server.Options{TLSHandshakeFirst: true, TLSHandshakeFirstFallback: time.Minute}), true))
 	advice := []string{"handshake_first", "set MILLRACE_NATS_TLS_FIRST=true"}

@@ -76,7 +76,7 @@ func (a *authority) write(name, kind string, raw []byte) string {
 	return writeFile(a.t, filepath.Join(a.dir, name), pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: raw}))
 }
 
-// issue writes a certificate and its key. Only a server's certificate needs a host, which is a name or an IP address.
+// issue writes a certificate and its key. host is a name or an IP address, which only a server's certificate needs.
 func (a *authority) issue(name string, counts span, usage x509.ExtKeyUsage, host string) (cert, key string) {
 	a.t.Helper()
 	template, k := certificate(name, counts), newKey(a.t)
@@ -174,7 +174,7 @@ func (o *operators) file(name string, text []byte) string {
 	return writeFile(o.t, filepath.Join(o.dir, name), text)
 }
 
-// worker is a connection with its log. It has a token in again once it has reconnected.
+// worker is a connection with its log. The channel again gets a token after a reconnect.
 type worker struct {
 	*nats.Conn
 	log   *natstest.Log
@@ -233,7 +233,7 @@ func refusals(t *testing.T, cases ...refusal) {
 			}
 			wantParts(t, err.Error(), c.want...)
 			if strings.Contains(err.Error(), "pass-") {
-				t.Errorf("%q tells the password", err)
+				t.Errorf("%q contains the password", err)
 			}
 			if got := !Permanent(err); got != c.temporary {
 				t.Errorf("the error is temporary: %v, want %v: %v", got, c.temporary, err)

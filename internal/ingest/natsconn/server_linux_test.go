@@ -16,7 +16,7 @@ import (
 // nobody is the ID of a user that owns no file of the test.
 const nobody = 65534
 
-// TestAFileOfAnotherUser reads a file as a non-root worker, whichever user runs the test.
+// TestAFileOfAnotherUser reads a file as a non-root worker, even if root runs the test.
 func TestAFileOfAnotherUser(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "seed")
 	natstest.OK(t, os.WriteFile(path, []byte("SUAseed"), 0o000))

@@ -66,7 +66,7 @@ func Until(t testing.TB, what string, cond func() bool) {
 		select {
 		case <-time.After(wait):
 		case <-over:
-			t.Fatalf("after %v still not: %s", Patience, what)
+			t.Fatalf("not within %v: %s", Patience, what)
 		}
 	}
 }

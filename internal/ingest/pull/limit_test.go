@@ -27,7 +27,7 @@ func raised(t *testing.T, change func(*jetstream.ConsumerConfig)) *rig {
 		natstest.Must(js.Publish(r.Ctx(), "in.a", make([]byte, size)))(t)
 	}
 	if known := r.NC.MaxPayload(); known != 1<<20 {
-		t.Fatalf("the client knows of a max_payload of %d, which shows nothing", known)
+		t.Fatalf("the client already has the max_payload %d, so the test shows nothing", known)
 	}
 	return r
 }
@@ -89,18 +89,18 @@ func TestTheLimitTakesTheLargestMessage(t *testing.T) {
 	r := newRig(t, nil)
 	l := limitOf(r.NC, 1<<20, 0)
 	if known := int(r.NC.MaxPayload()); l.Bytes() <= known {
-		t.Errorf("asks for %d bytes, and a message may have %d", l.Bytes(), known)
+		t.Errorf("the limit is %d bytes, but a message may have %d", l.Bytes(), known)
 	}
 	var err error
 	for n := 0; err == nil; n++ {
 		if n > 10 {
-			t.Fatalf("it grows without end, and is %d", l.Bytes())
+			t.Fatalf("the limit grows without a bound, and is %d", l.Bytes())
 		}
-		natstest.OK(t, l.refused(1)) // a request for one byte says nothing
+		natstest.OK(t, l.refused(1)) // a refused request for one byte changes nothing
 		err = l.refused(l.Bytes())
 	}
 	if want := largest + memory.SubjectBytes; l.Bytes() != want {
-		t.Errorf("it grew to %d, want %d", l.Bytes(), want)
+		t.Errorf("the limit grew to %d, want %d", l.Bytes(), want)
 	}
 }
 
@@ -137,7 +137,7 @@ func TestKeepingThePinRequestsNoMessage(t *testing.T) {
 		t.Errorf("asked for %+v, want %+v", got, want)
 	}
 	if n, _, err := sub.Pending(); err != nil || n != 0 {
-		t.Errorf("%d requests more, %v: a client without the turn has none to keep", n, err)
+		t.Errorf("%d more requests, %v; want none, because the client has no turn to keep", n, err)
 	}
 }
 
@@ -154,7 +154,7 @@ func TestARequestThatEndsWithoutACountIsOneOfNone(t *testing.T) {
 		q.live[0] = ask{number: 7}
 		natstest.OK(t, p.handleStatus(&nats.Msg{Subject: "answers.7", Header: header}))
 		if q.renew == counted {
-			t.Errorf("%v: the requests are made anew: %t", header, q.renew)
+			t.Errorf("%v: the requests are repeated: %t", header, q.renew)
 		}
 		if q.live[0].number != 0 || counted && (q.left != 7 || q.room != 50) {
 			t.Errorf("%v: %+v, %d messages and %d bytes left", header, q.live, q.left, q.room)
@@ -175,7 +175,8 @@ func TestAnInboxWithoutMessagesIsUsedAgain(t *testing.T) {
 	}
 }
 
-// TestAFetchGetsWhatComesAfterItsEnd simulates a server that completes a request before it sends the last message.
+// TestAFetchGetsWhatComesAfterItsEnd simulates a server that reports the end of a request before it sends the last
+// message.
 func TestAFetchGetsWhatComesAfterItsEnd(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)

@@ -215,5 +215,5 @@ var (
 	ErrGone = errors.New("the consumer was deleted")
 
 	// ErrIdle means that no message has arrived for the duration Request.Idle.
-	ErrIdle = errors.New("no message has come for a while")
+	ErrIdle = errors.New("no message has arrived for a while")
 )

@@ -198,7 +198,7 @@ func (p *Pull) handleStatus(raw *nats.Msg) error {
 	return nil
 }
 
-// Claim returns the pin of m's turn, and makes that turn the current one. A client calls Claim if it got m from Rest instead of Next.
+// Claim returns the pin of m's turn, and makes that turn the current one. Call Claim if m comes from Rest instead of Next.
 func (p *Pull) Claim(ctx context.Context, m *Message) (string, error) {
 	return p.turns.claim(ctx, m.turn)
 }

@@ -59,8 +59,8 @@ func TestAFetchedInputIsNoStatusMessage(t *testing.T) {
 	}
 }
 
-// TestEverythingComesOnce makes many requests. Each ends by messages or by bytes, and none by its duration. If the
-// client missed the end of a request, the test would hang.
+// TestEverythingComesOnce makes many requests. Each request ends at its maximum number of messages or bytes, and none
+// at its duration. If the client missed the end of a request, the test would hang.
 func TestEverythingComesOnce(t *testing.T) {
 	t.Parallel()
 	by := func(messages, bytes int) Request {
@@ -109,7 +109,7 @@ func TestBytesThatComeOutEven(t *testing.T) {
 	})
 }
 
-// TestWhatWaitsIsBounded takes messages slowly.
+// TestWhatWaitsIsBounded takes messages slowly. It checks that only a bounded number of messages wait in the client.
 func TestWhatWaitsIsBounded(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
@@ -119,7 +119,7 @@ func TestWhatWaitsIsBounded(t *testing.T) {
 		r.next(p)
 		r.until("the server has counted what it sends", func(c *jetstream.ConsumerInfo) bool { return c.NumAckPending > taken })
 		if out := r.info().NumAckPending; out > taken+1+2*20 {
-			t.Fatalf("%d are out of which %d were taken, want at most 40 more", out, taken+1)
+			t.Fatalf("the server has sent %d messages and the client took %d, want at most 40 in between", out, taken+1)
 		}
 	}
 }
@@ -154,7 +154,8 @@ func TestPullReportsThatNothingAnswers(t *testing.T) {
 	}
 }
 
-// TestPullSaysThatTheServerIsSilent makes more requests than the consumer allows to wait. The server doesn't answer these.
+// TestPullSaysThatTheServerIsSilent makes more requests than the consumer allows to wait. The server doesn't answer the
+// excess requests.
 func TestPullSaysThatTheServerIsSilent(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *jetstream.ConsumerConfig) { c.MaxWaiting = 1 })
@@ -275,10 +276,10 @@ func TestARequestWhoseEndGotLostIsForgotten(t *testing.T) {
 	p.live[1] = ask{number: 7, until: now}
 	p.expire(now)
 	if p.live[1].number != 7 || p.left != 30 || p.room != 3000 {
-		t.Errorf("a request was forgotten in time: %+v, %d messages and %d bytes left", p.live, p.left, p.room)
+		t.Errorf("a request was forgotten too early: %+v, %d messages and %d bytes left", p.live, p.left, p.room)
 	}
 	p.expire(now.Add(time.Nanosecond))
 	if p.live != [outstanding]ask{} || p.left != 0 || p.room != 0 {
-		t.Errorf("a request that should have ended counts: %+v, %d messages and %d bytes left", p.live, p.left, p.room)
+		t.Errorf("a request that must have ended still counts: %+v, %d messages and %d bytes left", p.live, p.left, p.room)
 	}
 }

@@ -45,8 +45,8 @@ func asking(messages int) Request {
 	}
 }
 
-// eachMode runs a test with a consumer of the whole stream, and with one that serves one client at a time. request returns a request
-// for the given number of messages.
+// eachMode runs a test with a consumer that serves all clients, and with a consumer that serves one client at a time. request
+// returns a request for the given number of messages.
 func eachMode(t *testing.T, test func(t *testing.T, change func(*jetstream.ConsumerConfig), request func(messages int) Request)) {
 	t.Run("shared", func(t *testing.T) { t.Parallel(); test(t, nil, asking) })
 	t.Run("in a group", func(t *testing.T) {

@@ -64,7 +64,7 @@ func TestAPinThatMayBeAnothersIsNotTaken(t *testing.T) {
 		t.Errorf("long after the request: %q, %v; want %v", pin, err, errPinUnknown)
 	}
 	if _, err := p.turns.askPin(r.Ctx(), m.Turn()+1); !errors.Is(err, errPinUnknown) {
-		t.Errorf("for a turn that never was: %v, want %v", err, errPinUnknown)
+		t.Errorf("for a turn that never existed: %v, want %v", err, errPinUnknown)
 	}
 }
 
@@ -209,12 +209,12 @@ func TestRequestsAreRenewedAfterAReconnection(t *testing.T) {
 	q.live[0] = ask{number: 7, until: time.Now().Add(time.Hour)}
 	p.status <- nats.CONNECTED
 	if raw, err := p.wait(t.Context()); raw != nil || err != nil || !q.renew || q.live[0].number != 7 {
-		t.Fatalf("%v and %v came, and the requests are to be made anew: %t; want nothing, and that", raw, err, q.renew)
+		t.Fatalf("wait returned %v and %v, and the requests must be repeated: %t; want nil, nil and true", raw, err, q.renew)
 	}
 	if raw, err := p.wait(t.Context()); raw != nil || err != nil { // no message is waiting
-		t.Fatalf("%v and %v came, and there was nothing", raw, err)
+		t.Fatalf("wait returned %v and %v, but no message is waiting", raw, err)
 	}
 	if q.live != [outstanding]ask{} || q.left != 0 || q.room != 0 || q.renew {
-		t.Errorf("the requests of before count: %+v, %d messages and %d bytes left", q.live, q.left, q.room)
+		t.Errorf("the requests from before the reconnect still count: %+v, %d messages and %d bytes left", q.live, q.left, q.room)
 	}
 }

@@ -125,7 +125,7 @@ func (a *Attempts) NoteFault(ctx context.Context, f inflight.OperatorFault) {
 		marks[inflight.FaultNote] = inflight.AddFault(marks[inflight.FaultNote], f)
 	})
 	if err != nil {
-		a.Log.Warn("could not note with the consumer that an operator lost a device: the alert MillraceOperatorFaults doesn't count it",
+		a.Log.Warn("could not note in the consumer's metadata that an operator lost a device: the alert MillraceOperatorFaults doesn't count this loss",
 			"operator", f.Operator, "fault", f.Fault, "error", err)
 	}
 }
@@ -152,7 +152,7 @@ func (a *Attempts) update(ctx context.Context, change func(marks map[string]stri
 // noNotesFor is the time without notes after an error, because each failed request may take natsconn.RequestTimeout.
 const noNotesFor = time.Minute
 
-var errNoNotes = errors.New("the server did not take a note a moment ago")
+var errNoNotes = errors.New("the server refused or did not answer a note a moment ago")
 
 // eraseTries is the number of attempts to erase a note. A note that stays is later counted as a death.
 const eraseTries = 3
@@ -165,7 +165,7 @@ func (a *Attempts) erase(d *inflight.Delivery) {
 		err = a.note(context.Background(), d, nothing)
 	}
 	if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
-		a.Log.Warn("could not take a note about a payload off the consumer: if it comes again, one death more counts against it",
+		a.Log.Warn("could not remove a note about a payload from the consumer's metadata: if the payload is delivered again, one more death counts against it",
 			"sequence", d.Sequence, "error", err)
 	}
 }

@@ -27,15 +27,15 @@ func TestCarefulWhereNothingIsKnownAtTheStart(t *testing.T) {
 	trier := &tester{Isolation: Isolation{Levels: Levels{Full: 8192, Limit: 10}, Attempts: &Attempts{Consumer: unanswered{}}}}
 	c := &Controller{trier: trier, caution: caution{horizon: time.Minute}}
 	if c.IsDue() {
-		t.Error("there is reason for caution before anything was asked")
+		t.Error("the Controller is cautious before it has queried the consumer")
 	}
 	c.Begin(t.Context())
 	if !c.IsDue() || c.stride() != 1 {
-		t.Errorf("without an answer it pulls carefully: %t, and %d at once; want so, and one by one", c.IsDue(), c.stride())
+		t.Errorf("without an answer, isolated pulling is due: %t, with %d deliveries at once; want true and 1", c.IsDue(), c.stride())
 	}
 	c.check(t.Context(), time.Now())
 	if !c.IsDue() || c.stride() != 1 {
-		t.Error("a second question without an answer ended the caution")
+		t.Error("a second query without an answer ended the isolated pulling")
 	}
 }
 
@@ -82,7 +82,7 @@ func TestFreshPayloadsFlow(t *testing.T) {
 	}
 	c.flow(items)
 	if in.n != n || len(g.Unsettled()) > 0 {
-		t.Errorf("%d of %d payloads were handed on, and %d are still here", in.n, n, len(g.Unsettled()))
+		t.Errorf("%d of %d payloads were handed on, and %d are still held", in.n, n, len(g.Unsettled()))
 	}
 }
 
@@ -120,7 +120,7 @@ func TestASuspectThatNeverRanIsGivenBack(t *testing.T) {
 	suspect := paperInput(10)
 	suspect.Level = isolated.Limit
 	if !isolated.Levels.isGuilty(suspect.Level) {
-		t.Fatalf("a payload of level %d is not tried for the last time", suspect.Level)
+		t.Fatalf("level %d is not the level of the last try", suspect.Level)
 	}
 	other, err := pipe.Acquire(t.Context())
 	if err != nil {

@@ -39,7 +39,8 @@ func (j *Judge) CameRight(pipe *streams.Pipeline, b *inflight.Batch) {
 // Batches returns the number of batches that have succeeded on a device.
 func (j *Judge) Batches(pipe *streams.Pipeline) uint64 { return j.evidence[pipe].batches() }
 
-// HeldBack returns the number of payloads that are held back. They failed alone, and the server redelivers them later.
+// HeldBack returns the number of payloads that are held back. These payloads failed alone, and the server redelivers
+// them later.
 func (j *Judge) HeldBack() (n int) {
 	for _, e := range j.evidence {
 		n += e.held()
@@ -68,7 +69,7 @@ func (j *Judge) Decide(pipe *streams.Pipeline, b *inflight.Batch, guilty []Faili
 		n := max(len(failed), 1+c.Others, j.evidence[pipe].inRow())
 		j.log.Error("payload after payload fails alone and none comes right: the worker stops, and gives back all of them without blame "+
 			"(see the runbook MillraceHeldBack)", "device", pipe.Device().ID, "payloads", n, "first_sequence", d.Sequence, "error", cause)
-		return r, fmt.Errorf("the operators fail on each of %d payloads alone, and no other payload came right in between: %w", n, cause)
+		return r, fmt.Errorf("the operators fail on each of %d payloads alone, and no other payload succeeded in between: %w", n, cause)
 	case holdBack:
 		j.log.Warn("an operator fails on a payload alone, and no other payload has come right since: it is held back and tried again later",
 			"stream", d.Stream, "sequence", d.Sequence, "deliveries", d.NumDelivered, "error", cause)

@@ -8,7 +8,7 @@ import (
 	"millrace/internal/ingest/inflight"
 )
 
-// in returns delivery number count of a payload.
+// in returns a delivery of a payload. count is the number of the delivery.
 func in(sequence uint64, count int) *inflight.Delivery {
 	return &inflight.Delivery{Sequence: sequence, NumDelivered: count, Stored: time.Unix(int64(sequence), 0)}
 }
@@ -54,7 +54,7 @@ func TestEvidenceRules(t *testing.T) {
 			t.Errorf("%s: it is given up and still held back", name)
 		}
 		if got == holdBack && e.held() == 0 {
-			t.Errorf("%s: nothing counts as held back", name)
+			t.Errorf("%s: no payload counts as held back", name)
 		}
 	}
 }
@@ -82,7 +82,7 @@ func TestTryMarks(t *testing.T) {
 	t.Parallel()
 	at := time.Unix(7, 42)
 	if got := parseAttemptNote(attemptNote{begun: 2, stored: at}.String(), at); got.begun != 2 {
-		t.Errorf("2 tries come back as %d", got.begun)
+		t.Errorf("a note of 2 tries is parsed as %d tries", got.begun)
 	}
 	for _, text := range []string{"", "2", "x 7", "-1 7000000042", attemptNote{begun: 2, stored: at.Add(1)}.String()} {
 		if got := parseAttemptNote(text, at); got.begun != 0 {
@@ -139,7 +139,7 @@ func TestCautionFollowsWhatTheConsumerSays(t *testing.T) {
 		k := caution{horizon: horizon}
 		k.begin(5, 2, start)
 		if got := k.level(start); got != strict {
-			t.Fatalf("it begins at %d, want %d", got, strict)
+			t.Fatalf("the strictness begins at %d, want %d", got, strict)
 		}
 		k.heard(c.outstanding, c.redelivered, c.own)
 		if got := k.level(start); got != c.want {
@@ -149,10 +149,10 @@ func TestCautionFollowsWhatTheConsumerSays(t *testing.T) {
 	k := caution{horizon: horizon}
 	k.begin(1, 0, start)
 	if got := k.level(start); got != cautious {
-		t.Errorf("with one outstanding that never came again it begins at %d, want %d", got, cautious)
+		t.Errorf("with one outstanding first delivery, the strictness begins at %d, want %d", got, cautious)
 	}
 	if got := k.level(start.Add(horizon)); got != relaxed {
-		t.Errorf("when no suspect can stay away any longer it is %d, want %d", got, relaxed)
+		t.Errorf("once every quarantined payload must have arrived, the strictness is %d, want %d", got, relaxed)
 	}
 }
 
@@ -181,7 +181,7 @@ func TestBytesInFlightAreBounded(t *testing.T) {
 		parts = append(parts, part)
 	}
 	if want := [][]int{{0, 1, 2}, {3}}; !slices.EqualFunc(parts, want, slices.Equal) {
-		t.Errorf("tried at once are %v, want %v: no more bytes than a batch takes", parts, want)
+		t.Errorf("the groups that are tried at once are %v, want %v: each fits into a batch", parts, want)
 	}
 	h.clear()
 	add(0, limit, 0)

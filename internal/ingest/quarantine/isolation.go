@@ -41,8 +41,8 @@ type Isolation struct {
 	Log      *slog.Logger
 }
 
-// tester computes batches apart from others, and settles their deliveries. It is the Policy of shared delivery. Only one goroutine
-// may use it.
+// tester computes isolated batches, and settles their deliveries. It is the Policy of shared delivery. Only one goroutine may use
+// it.
 type tester struct {
 	Isolation
 	part   *inflight.Batch // deliveries of an isolated batch, which the pool keeps alive
@@ -151,8 +151,8 @@ func (t *tester) HoldBack(_ context.Context, r *Rerun, failing Failing) error {
 	return nil
 }
 
-// tryAlone computes rows, the rows of a quarantined payload, alone. After LoneRuns deaths of processes that did so, it refuses the
-// payload.
+// tryAlone computes rows, the rows of a quarantined payload, alone. If LoneRuns processes have died while they ran the payload
+// alone, tryAlone refuses it.
 func (t *tester) tryAlone(ctx context.Context, r *Rerun, rows []int) error {
 	d := &r.Batch.Items[0]
 	t.Log.Warn("a payload that no worker has settled yet is tried alone", "sequence", d.Sequence,
@@ -167,7 +167,7 @@ func (t *tester) tryAlone(ctx context.Context, r *Rerun, rows []int) error {
 			return err
 		}
 	} else if begun, err = t.Attempts.begin(ctx, d); err == nil && begun >= LoneRuns {
-		return t.giveUp(ctx, r, fmt.Errorf("%d workers died while it was alone on a device that had just computed right", begun))
+		return t.giveUp(ctx, r, fmt.Errorf("%d workers died while it ran alone on a device that had just passed a probe", begun))
 	}
 	t.deaths = begun
 	if err != nil {
@@ -203,7 +203,7 @@ func (t *tester) tryFrame(ctx context.Context, r *Rerun, rows []int) error {
 	}
 	runs, ok := last.Next(d.Frame.Records())
 	if !ok {
-		return t.giveUp(ctx, r, fmt.Errorf("more than %d of its records lost the device, each alone", maxCondemned))
+		return t.giveUp(ctx, r, fmt.Errorf("more than %d of its records each lost the device when they ran alone", maxCondemned))
 	}
 	for _, i := range last.Condemned {
 		d.Frame.Mark(i, record.DeviceFault)
@@ -214,7 +214,7 @@ func (t *tester) tryFrame(ctx context.Context, r *Rerun, rows []int) error {
 		if err := t.Attempts.keep(ctx, d, last.Begin(run)); err != nil && n == 0 {
 			return errNoNotes
 		} else if err != nil {
-			return fmt.Errorf("could not note with the consumer which records are tried alone: %w", err)
+			return fmt.Errorf("could not note in the consumer's metadata which records are tried alone: %w", err)
 		}
 		if err := r.Compute(ctx, rows[run.First:][:run.Records]); err != nil {
 			if !errors.Is(err, device.ErrKernelFault) {

@@ -23,7 +23,7 @@ func TestNarrowingCondemnsExactlyTheRecordsThatKill(t *testing.T) {
 					deaths++
 				}
 				if maximum := len(kills) * (18 + LoneRuns); deaths > maximum {
-					t.Fatalf("%d records, of which %d kill: more than %d deaths", records, len(kills), maximum)
+					t.Fatalf("%d records, of which %d are lethal: more than %d deaths", records, len(kills), maximum)
 				}
 			}
 			condemned := ParseNarrowing(kept).Condemned
@@ -71,7 +71,7 @@ func simulateTrial(t *testing.T, records int, kills map[int]bool, kept string) (
 func TestNarrowingGivesUpAFrameOfPoison(t *testing.T) {
 	n := Narrowing{First: 70, Records: 1, Deaths: LoneRuns, Condemned: make([]int, maxCondemned)}
 	if _, ok := n.Next(100); ok {
-		t.Error("one record more than the limit is condemned, and the frame is not given up")
+		t.Error("one record more than the limit is condemned, but the frame is not given up")
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 type Rerun struct {
 	Batch  *inflight.Batch
 	Pipe   *streams.Pipeline
-	Device Device // of Pipe
+	Device Device // device of Pipe
 	Judge  *Judge
 	Policy Policy // used by Compute
 
@@ -26,8 +26,8 @@ type Rerun struct {
 
 // Device computes separate batches, while other batches may be on the device. Pipeline implements it.
 type Device interface {
-	// Run computes as many of rows as fit into a batch. It returns a batch with the results, and the number of
-	// computed rows. ran reports whether they reached the device. If ctx ends, they may still be there.
+	// Run computes as many of rows as fit into a batch. It returns a batch with the results, and the number of computed
+	// rows. ran reports whether they reached the device. If ctx ends, the rows may still be on the device.
 	Run(ctx context.Context, g *inflight.Batch, rows []int) (part *inflight.Batch, n int, ran bool, err error)
 
 	// Probe checks that the device works; see streams.Pipeline.Probe.
@@ -126,7 +126,7 @@ func (r *Rerun) keep(part *inflight.Batch, rows []int) {
 	}
 }
 
-// Probe checks that the device works. If it doesn't, no row is the cause.
+// Probe checks that the device works. If the probe fails, no row is the cause of a failure.
 func (r *Rerun) Probe(ctx context.Context) error {
 	r.Ran = false
 	return r.Device.Probe(ctx)
@@ -137,7 +137,7 @@ func (r *Rerun) SetAside(ctx context.Context, rows []int, err error) error {
 	return r.Policy.SetAside(ctx, r, rows, err)
 }
 
-// Missing returns those of rows that have no result yet. It includes all records of frames.
+// Missing returns the elements of rows that have no result yet. It includes all records of frames.
 func (r *Rerun) Missing(rows []int) (missing []int) {
 	for _, row := range rows {
 		f, i := r.Batch.Row(row)

@@ -80,9 +80,9 @@ func position(d *inflight.Delivery) store.Position {
 	return store.Position{Sequence: d.Sequence, Stored: d.Stored.UnixNano()}
 }
 
-// Known reports whether an earlier lease has stored the result or the dead letter of d, so that nothing must be computed for it. It sets d.Parts to the ids of the
-// stored parts of an incomplete result. With a stateful operator, an input above the last marker may have a result or a dead letter that
-// the state doesn't know. Known then sets d.Done and returns false.
+// Known reports whether an earlier lease has stored the result or the dead letter of d, so that nothing must be computed for d. It sets d.Parts to
+// the ids of the stored parts of an incomplete result. With a stateful operator, an input above the last marker may have a result or a dead letter
+// that the state doesn't know. Known then sets d.Done and returns false.
 func (c *Commits) Known(ctx context.Context, d *inflight.Delivery) (bool, error) {
 	in := position(d)
 	if at, ok := c.results.Found(); ok && at.Covers(in) {
@@ -98,8 +98,8 @@ func (c *Commits) Known(ctx context.Context, d *inflight.Delivery) (bool, error)
 	return done && !d.Done, err
 }
 
-// commit stores b with its marker. Without an error, all of b is stored, and otherwise, stored reports for each of its messages whether
-// it is.
+// commit stores b with its marker. Without an error, all of b is stored. With an error, stored reports for each message of b whether it
+// is stored.
 func (c *Commits) commit(ctx context.Context, b store.Batch) (stored []bool, err error) {
 	defer c.lock()()
 	for _, m := range b.Messages {
@@ -121,9 +121,9 @@ func (c *Commits) commit(ctx context.Context, b store.Batch) (stored []bool, err
 	return stored, c.keepLetters(ctx)
 }
 
-// Restore makes a replica of the partition's state the lease's state, after it has read the log up to the last marker. batch is the
+// Restore reads the log up to the last marker into a replica of the partition's state, which becomes the lease's state. batch is the
 // maximum number of records in one call of State.Apply. Restore returns a *statelog.LostError if the log doesn't have the state that the
-// marker describes. If the log lacks something because a later owner has trimmed it, Restore returns store.ErrFenced.
+// marker describes. If the log lacks entries because a later owner has trimmed it, Restore returns store.ErrFenced.
 //
 // If the marker describes no state, or if begin is set, the replica must be empty, and a new log begins.
 func (c *Commits) Restore(ctx context.Context, r *statelog.Replica, batch int, begin bool) error {
@@ -146,8 +146,8 @@ func (c *Commits) Restore(ctx context.Context, r *statelog.Replica, batch int, b
 	return nil
 }
 
-// Undecide removes decisions that aren't in the log from the state, after the end of the lease. It returns false if that is impossible,
-// because some decisions on the same batch are in the log, or may be, or because the state has failed. Nobody may use the state then.
+// Undecide removes decisions that aren't in the log from the state, after the end of the lease. It returns false if the state has
+// failed, or if decisions on the same batch are, or may be, in the log. After false, nobody may use the state.
 func (c *Commits) Undecide() bool { return c.state != nil && c.state.undecide() }
 
 // Keep stores the last markers again before the streams remove them because of their age. It does nothing during a commit.
@@ -194,7 +194,7 @@ type chain struct {
 	// looked is the sequence of the last delivery that was looked up. Once is enough, because no other worker can store results of the
 	// partition now.
 	looked  uint64
-	doubted bool // whether the stream has a result that should not be there, so that all inputs must be looked up
+	doubted bool // whether the stream has an unexpected result, so that all inputs must be looked up
 	changed bool // whether the result stream's settings may have changed since the last write
 
 	checked, progressed bool // whether the last commit was checked, and whether some of its messages are stored
@@ -342,7 +342,7 @@ func (l *deadLetter) letter() store.Letter {
 	return store.Letter{Input: position(l.d), Record: l.record, Decided: l.isDecided()}
 }
 
-// isDecided reports whether the state of a stateful operator has taken records of the message, which has a dead letter as a whole.
+// isDecided reports whether the state of a stateful operator has taken records of a message that has a dead letter as a whole.
 func (l *deadLetter) isDecided() bool {
 	return l.w.stateful >= 0 && l.record == noRecord && l.d.Frame != nil && l.d.Frame.Decided()
 }

@@ -91,7 +91,7 @@ func TestANewLeaseKnowsTheDeadLettersOfRecords(t *testing.T) {
 	for n, records := range [][]int{{1}, {0, 1}} {
 		commits := r.lease(w, fmt.Sprint(n))
 		if settled, err := commits.Known(r.Ctx(), &d); err != nil || settled {
-			t.Errorf("an input is settled, of which some records have dead letters: %v, %v", settled, err)
+			t.Errorf("an input of which only some records have dead letters is settled: %v, %v", settled, err)
 		}
 		if last := commits.Beyond(); n > 0 && last != d.Sequence {
 			t.Errorf("earlier leases have stored something up to input %d, want %d", last, d.Sequence)
@@ -117,7 +117,7 @@ func TestANewLeaseKnowsTheDeadLettersOfRecords(t *testing.T) {
 type keptStream struct {
 	stored []*nats.Msg // messages from sequence 1 on; nil for a marker
 	last   store.StoredMarker
-	tries  int // number of messages that the stream has got
+	tries  int // number of messages that the stream has received
 
 	delivered uint64 // last input that was delivered before the first marker
 	// refuse returns the reason for which the stream refuses a message and all later ones of its batch. If refuse is
@@ -246,7 +246,7 @@ func TestACommitOfAKnownResultIsLookedUp(t *testing.T) {
 		}
 		r.settle(w, s, b)
 		if ids := s.ids(); s.tries != tries || len(ids) > 0 || !b.IsSettled(0) {
-			t.Errorf("delivered up to %d: a stream that knows a result has got it %d times, and stored %q; settled: %v", delivered, s.tries, ids, b.IsSettled(0))
+			t.Errorf("delivered up to %d: a stream that has a result received it %d times, and stored %q; settled: %v", delivered, s.tries, ids, b.IsSettled(0))
 		}
 	}
 }
@@ -268,7 +268,7 @@ func TestALeaseEndsWhenItsStreamTakesBatchesInAnotherWay(t *testing.T) {
 	c := r.commits(w, s)
 	c.kind = topology.AtomicCommits // the stream accepts no fast batches now
 	if err := c.Store(ctx, b, new(Buffers), noSink{}); !errors.Is(err, errSettingsChanged) || b.IsSettled(0) {
-		t.Errorf("after %d batches in vain the lease ends with %v, want %v", s.tries, err, errSettingsChanged)
+		t.Errorf("after %d refused batches, the lease ends with %v, want %v", s.tries, err, errSettingsChanged)
 	}
 }
 

@@ -20,7 +20,8 @@ import (
 const deadLetterAttempts = 3
 
 // lettersAtOnce is the maximum number of dead letters that are published together. It bounds the memory for their headers. Their
-// bodies take no extra memory, except for rows of Arrow streams. copiedAtOnce bounds the bytes of those, unless one alone has more.
+// bodies take no extra memory, except for rows of Arrow streams. copiedAtOnce bounds the bytes of these rows, unless a single body
+// has more.
 const (
 	lettersAtOnce = 512
 	copiedAtOnce  = 4 << 20
@@ -38,7 +39,7 @@ func (w *Writer) PublishDeadLetter(ctx context.Context, d *inflight.Delivery, wh
 }
 
 func (w *Writer) logUnstoredDeadLetter(l *deadLetter, err error) {
-	w.o.Log.Error("could not store a dead letter; its payload is delivered again (is there a stream for the "+
+	w.o.Log.Error("could not store a dead letter; the server redelivers its payload (is there a stream for the "+
 		"dead-letter subjects, does it have room, and does it take messages of this size?)",
 		"stream", l.d.Stream, "sequence", l.d.Sequence, "reason", l.why, "error", err)
 }

@@ -130,16 +130,16 @@ func (l *deadLetter) stored() {
 func (l *deadLetter) logOmission() {
 	switch l.form {
 	case ownOnly:
-		l.w.o.Log.Warn("the input's own headers were left out of a dead letter: with them it is more than the server takes",
+		l.w.o.Log.Warn("the input's own headers were left out of a dead letter: with them, it exceeds the server's size limit",
 			"sequence", l.d.Sequence, "headers", len(l.d.Msg.Headers()))
 	case apart:
-		l.w.o.Log.Warn("a dead letter is stored in two messages, payload and headers: together they are more than the server takes "+
+		l.w.o.Log.Warn("a dead letter is stored in two messages, payload and headers: together they exceed the server's size limit "+
 			"(raise max_payload, or max_msg_size of the stream)", "sequence", l.d.Sequence, "payload_sequence", l.payload)
 	case within:
-		l.w.o.Log.Warn("a record is larger than the server takes; its dead letter names the message with the whole input "+
+		l.w.o.Log.Warn("a record exceeds the server's size limit; its dead letter names the message with the whole input "+
 			"(raise max_payload, or max_msg_size of the stream)", "sequence", l.d.Sequence, "record", l.record, "payload_sequence", l.payload)
 	case bare:
-		l.w.o.Log.Error("a dead letter is stored without its payload, which is larger than the server takes; only the input stream may still have it "+
+		l.w.o.Log.Error("a dead letter is stored without its payload, which exceeds the server's size limit; only the input stream may still have it "+
 			"(raise max_payload, or max_msg_size of the stream)", "sequence", l.d.Sequence, "record", l.record, "bytes", len(l.body), "digest", digest(l.body))
 		l.w.o.Observer.PayloadLeftOut()
 	}

@@ -8,12 +8,12 @@ import (
 	"millrace/internal/record"
 )
 
-// An earlier delivery of an input may have been processed with other settings, for example with another filter. If that worker died
-// after it had stored dead letters of records, or before it acknowledged the input, its decisions stay (adr/0053). Otherwise, a record
-// could have a dead letter and also be in the result.
+// A worker with other settings, such as another filter, may have processed an earlier delivery of an input. Its decisions stay if it
+// died after it stored dead letters of records, or before it acknowledged the input (adr/0053). Otherwise, a record could have a dead
+// letter and also be in the result.
 
-// adoptLetters gives the records of d's frame the statuses of their stored dead letters. Before the state of a stateful operator decides,
-// it adopts only statuses that records have before that.
+// adoptLetters gives the records of d's frame the statuses of their stored dead letters. before means that the state of a stateful
+// operator hasn't decided yet. Then adoptLetters adopts only statuses that a record can get before the decision.
 func (t *task) adoptLetters(d *inflight.Delivery, before bool) {
 	if d.First || len(t.s.partial) == 0 || d.Frame.Fault() != nil {
 		return
@@ -26,12 +26,12 @@ func (t *task) adoptLetters(d *inflight.Delivery, before bool) {
 	}
 }
 
-// recompute gives the records of a message with a stored result their keys, if they failed only now: the device or an operator broke down
-// after the result was stored, or the message is no longer computed because it may break the device. It uses the operators' references. A
-// record that failed before has a dead letter, which only a chain of dead letters proves.
+// recompute computes the keys of records that failed only after the result of their message was stored. Either the device or an operator
+// failed now, or the message isn't computed because it may break the device. recompute uses the operators' references. It needs a chain
+// of dead letters, because the chain shows which records had failed before.
 //
-// A user's operator has no reference that could be trusted with such a record, and on a GPU maybe none. If a condition needs its result before
-// the state decides, nobody knows whether the state had the record, and recompute leaves it out.
+// A user-written operator may have no reference on a GPU, and its reference could also fail on such a record. If a condition before the
+// decision needs this operator's result, recompute can't know whether the state had the record. It then leaves the record out.
 func (t *task) recompute(d *inflight.Delivery) {
 	s, f := t.state(), d.Frame
 	if !d.Done || f.Fault() != nil || s.letters == nil {
@@ -59,8 +59,8 @@ func (t *task) recompute(d *inflight.Delivery) {
 	}
 }
 
-// neededBefore returns the indices of the operators whose results decide whether the state gets a record. own is the name of a user's
-// operator among them, or "".
+// neededBefore returns the indices of the operators whose results decide whether the state gets a record. own is the name of a
+// user-written operator among them, or "".
 func (t *task) neededBefore() (needed []int, own string) {
 	if t.o.Filter == nil {
 		return nil, ""

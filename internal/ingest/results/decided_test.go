@@ -47,7 +47,7 @@ func (r *rig) stored(result, dead string) (reasons, letters string) {
 }
 
 // TestDecisionsOfAnEarlierDeliveryStay delivers a frame twice to workers with different settings, so that different records fail. The
-// first worker dies after it has stored dead letters or the result. The outcome must be that of the first worker as far as it is stored.
+// first worker dies after it has stored dead letters or the result. The final outcome must keep everything that the first worker stored.
 func TestDecisionsOfAnEarlierDeliveryStay(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -185,8 +185,8 @@ func (e *encoder) compressor() (compress func(dst, src []byte) []byte, done func
 	return func(dst, src []byte) []byte { return c.Append(dst, e.o.Encoding, src) }, func() { e.compressors.Put(c) }
 }
 
-// selects reports whether results have only some of the records of a message. A record that failed can't be annotated, or its dead
-// letter has it already.
+// selects reports whether results have only some of the records of a message. A failed record can't be annotated, or already has a
+// dead letter with the record.
 func (e *encoder) selects() bool { return e.o.Filter != nil || e.o.Format == operator.Annotated }
 
 // ask finds the records of a frame on which the state of a stateful operator decides, and returns their number; see table.Table.Ask.
@@ -215,8 +215,8 @@ func (e *encoder) choose(f *inflight.Frame) *table.Table {
 	return f.Table.Select(f.Chosen)
 }
 
-// shrink makes the results of records smaller, because each alone exceeds a message. t is the result of choose, and changes with the
-// records. shrink returns false if a result can't become smaller.
+// shrink makes the results of records smaller, because each of these results alone exceeds a message. t is the result of choose, and
+// changes with the records. shrink returns false if a result can't become smaller.
 func (e *encoder) shrink(f *inflight.Frame, t **table.Table, records []int) bool {
 	if !e.selects() {
 		return !slices.ContainsFunc(records, func(i int) bool { return !f.Table.Shrink(i) })
@@ -266,7 +266,7 @@ func (e *encoder) encodeFrame(d *inflight.Delivery) (why Reason, cause error) {
 		return TooLarge, f.EncodeSingle(t, e.o.Format, compress)
 	}
 	for {
-		var broken *frame.Error // rows of an Arrow stream that can't be copied
+		var broken *frame.Error // error about rows of an Arrow stream that can't be copied
 		var single *table.RecordTooLargeError
 		if err := f.EncodeParts(t, e.o.Format, limit, compress); errors.As(err, &broken) {
 			return Reason(broken.Reason), err
@@ -366,7 +366,7 @@ func (m *messageSize) learn(ctx context.Context, d *inflight.Delivery, err error
 	if time.Since(m.reconnected) < reconnectPause {
 		return false
 	}
-	m.log.Warn("the server delivers messages larger than it took when the worker connected; connecting again, to learn its max_payload",
+	m.log.Warn("the server delivers larger messages than it accepted when the worker connected; reconnecting to read its max_payload",
 		"bytes", bytes, "known", known)
 	m.reconnected = time.Now()
 	return m.server.Reconnect(ctx) && bytes <= m.server.MaxPayload()

@@ -31,7 +31,7 @@ type modelInput struct {
 	compressed bool
 	records    [][]byte
 	fails      []bool // whether the operator fails on each record
-	broken     Reason // reason why the message can't be read; empty if it can
+	broken     Reason // reason why the message can't be read; empty if the message can be read
 
 	deliveries, ends int
 	reasons          []Reason // reasons of its dead letters

@@ -42,7 +42,8 @@ func TestFramesSettleOnceWhateverFails(t *testing.T) {
 	})
 }
 
-// TestFramesSettleOnceWhateverFails makes at least modelMin runs, and at most modelMax until every required event has happened.
+// TestFramesSettleOnceWhateverFails makes at least modelMin runs. It makes more, up to modelMax, until every required event has
+// happened.
 const (
 	modelMin = 48
 	modelMax = 2000
@@ -66,7 +67,7 @@ type model struct {
 	t    *testing.T
 	seed uint64
 	o    Options
-	// Either Writer settles a batch. They may compress and cut results in different ways.
+	// Each batch is settled by one of two Writers, which may compress and cut results in different ways.
 	w    [2]*Writer
 	pipe *streams.Pipeline
 	pool *inflight.Pool
@@ -160,7 +161,7 @@ func (m *model) errorf(format string, args ...any) {
 	m.t.Errorf("seed %d: "+format, append([]any{m.seed}, args...)...)
 }
 
-// chance reports whether a fault happens, which has a probability of 1/n.
+// chance reports whether a fault happens. The probability is 1/n.
 func (m *model) chance(n int) bool { return m.pick(n) == 0 && !m.calm }
 
 // pick returns a random number below n.

@@ -49,8 +49,7 @@ const (
 )
 
 // Prefixes of headers that are not copied, except HeaderRetryOf. The server would interpret copied headers with serversPrefix, and might
-// refuse or drop the result. If headers with ownPrefix were copied, the result of a dead letter that is an input again would look like a
-// dead letter.
+// refuse or drop the result. If headers with ownPrefix were copied, the result of a resent dead letter would look like a dead letter.
 const (
 	serversPrefix = "Nats-"
 	ownPrefix     = "Millrace-"

@@ -52,15 +52,16 @@ func TestAKeptInputHasAnID(t *testing.T) {
 	}
 }
 
-// TestTheWindowOfDeadLettersIsThatOfTheirStream uses a shorter window for dead letters than for results. A dead
-// letter older than its window is looked up and not stored again, and a later one is published only while the stream knows its id.
+// TestTheWindowOfDeadLettersIsThatOfTheirStream uses a shorter window for dead letters than for results. The worker looks up a
+// dead letter older than its window, and doesn't store it again. It publishes a later dead letter only while the stream knows its
+// id.
 func TestTheWindowOfDeadLettersIsThatOfTheirStream(t *testing.T) {
 	t.Parallel()
 	r, _ := newRig(t, func(c *jetstream.StreamConfig) { c.Subjects, c.Duplicates = []string{"results.>"}, 2*time.Hour })
 	r.Create(jetstream.StreamConfig{Name: "DEAD", Subjects: []string{"deadletter.>"}, Duplicates: time.Minute})
 	w, d := r.writer(func(*Options) {}), r.input(1, []byte("payload"))
 	d.Cleared, d.Stored = time.Now().Add(-10*time.Minute), time.Now().Add(-10*time.Minute)
-	// The server has forgotten the id.
+	// The server no longer has the id.
 	r.Put(&nats.Msg{Subject: "deadletter.web.0", Header: nats.Header{store.HeaderID: {DeadLetterID(&d, TooLarge)}}})
 	natstest.OK(t, w.PublishDeadLetter(r.Ctx(), &d, TooLarge, errors.New("too large")))
 	if n := len(r.Stored("DEAD")); n != 1 {
@@ -266,14 +267,15 @@ func (r *rig) publishCase(w *Writer, commits *Commits, c letterCase, d *inflight
 	return w.PublishDeadLetter(r.Ctx(), d, c.why, cause)
 }
 
-// TestEveryDeadLetterIsStored shows that the server accepts a dead letter of any size and headers in one of its forms. It has its
-// payload, or names the message with the payload. If no message may be that large, it has the digest and is counted.
+// TestEveryDeadLetterIsStored shows that the server accepts a dead letter of any size and headers in one of its forms. The dead
+// letter has its payload, or names the message with the payload. If the payload exceeds the largest message, the dead letter has
+// the digest and is counted.
 func TestEveryDeadLetterIsStored(t *testing.T) {
 	t.Parallel()
 	for _, exclusive := range []bool{false, true} {
 		for _, maxPayload := range []int{8 << 10, 100 << 10} {
 			if testing.Short() && maxPayload > 8<<10 {
-				continue // takes long, and shows nothing new about races
+				continue // this case takes long, and shows nothing new about races
 			}
 			t.Run(fmt.Sprintf("exclusive=%v, %d", exclusive, maxPayload), func(t *testing.T) {
 				t.Parallel()
@@ -311,7 +313,7 @@ func (r *rig) wantLetters(cases []letterCase, maxPayload int) {
 		if id, input := strings.CutSuffix(m.Header.Get(jetstream.MsgIDHeader), "#message"); input {
 			of, _ := strconv.Atoi(strings.Split(id, ":")[1])
 			inputs[of]++
-		} else if sequence > 0 && !strings.HasPrefix(m.Subject, "commits") { // neither a payload without headers nor a marker
+		} else if sequence > 0 && !strings.HasPrefix(m.Subject, "commits") { // the message is neither a payload without headers nor a marker
 			found[sequence] = append(found[sequence], m.Header.Get(HeaderRecord))
 			r.wantLetter(cases[sequence-1], maxPayload, all, m)
 		}
@@ -364,8 +366,8 @@ func (r *rig) wantLetter(c letterCase, maxPayload int, all []*jetstream.RawStrea
 	}
 }
 
-// TestADeadLetterIsWholeOnceItMayBe shows that a dead letter omits only parts that exceed the current max_payload,
-// once the worker has received a larger one.
+// TestADeadLetterIsWholeOnceItMayBe raises max_payload and delivers a larger message. It shows that a dead letter then
+// omits only parts that exceed the new limit.
 func TestADeadLetterIsWholeOnceItMayBe(t *testing.T) {
 	t.Parallel()
 	const before, after = 4 << 10, 64 << 10

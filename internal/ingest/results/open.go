@@ -18,7 +18,7 @@ import (
 // Partition describes a partition to OpenCommits.
 type Partition struct {
 	Number    int
-	Owner     string // identifies the lease; no other lease may have the same
+	Owner     string // identifies the lease; unique among all leases
 	Floor     uint64 // sequence of the last acknowledged input
 	Delivered uint64 // sequence of the last input that was delivered before the lease
 	Loose     bool   // whether a worker without commit markers has owned the partition since the last marker
@@ -27,9 +27,9 @@ type Partition struct {
 	IsStored func(ctx context.Context, sequence uint64) bool
 }
 
-// IsBeyond reports whether inputs are acknowledged that the markers of c don't cover. The result stream may have lost
-// its last messages, or a worker without commit markers had the partition. A purge moves the floor of a consumer
-// without pending messages, so the floor alone doesn't prove an acknowledgement.
+// IsBeyond reports whether inputs are acknowledged that the markers of c don't cover. Either the result stream lost its
+// last messages, or a worker without commit markers owned the partition. A purge moves the floor of a consumer without
+// pending messages, so the floor alone doesn't prove an acknowledgement.
 func (p *Partition) IsBeyond(ctx context.Context, c interface {
 	Found() (store.Position, bool)
 	Beyond() uint64
@@ -168,8 +168,8 @@ func LastMarker(ctx context.Context, w *Writer, partition int) (store.StoredMark
 	return s.Last(ctx)
 }
 
-// LastState returns the newest state that markers of this deployment's partitions describe, whatever the number of partitions was. It returns
-// nil if there is none, or only of an input stream that was deleted since. t is the deployment.
+// LastState returns the newest state that markers of this deployment's partitions describe, even with another number of partitions. It
+// returns nil if there is no such state, or if the state belongs to a deleted input stream. t is the deployment.
 func LastState(ctx context.Context, js jetstream.JetStream, t topology.Topology) (*store.State, error) {
 	inputs, err := js.Stream(ctx, t.Stream)
 	if err != nil {

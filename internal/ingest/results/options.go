@@ -45,8 +45,8 @@ type Options struct {
 	Stored func(sequence uint64, stored time.Time)
 }
 
-// Server has the requests of a Writer to the server. NewWriter sets the functions to those of real connections, and models of the server
-// set their own.
+// Server holds the functions by which a Writer accesses the server. NewWriter uses real connections. A model of the server sets its own
+// functions.
 type Server struct {
 	First, Again   store.Publisher                // First is for first attempts, and Again for further attempts and for dead letters
 	MaxPayload     func() int64                   // the server's max_payload, as far as the client knows it

@@ -12,7 +12,7 @@ import (
 	"millrace/internal/record"
 )
 
-// ownOperator is a user's operator. On a GPU, it may have no library for the CPU.
+// ownOperator is a user-written operator. On a GPU, it may have no library for the CPU.
 type ownOperator struct {
 	operator.Declared
 	hasLibrary bool
@@ -32,9 +32,9 @@ func (*ownOperator) Fault(string) string                   { return "" }
 
 var _ operator.Faulty = (*ownOperator)(nil)
 
-// TestOwnOperatorsAreNotComputedAgain has an input whose result is stored and whose marker isn't, and a record that fails only now. Its keys are
-// computed again. A user's operator isn't, because the record may break it. So if a condition needs its value before the state decides,
-// the state doesn't get the record, and the worker says so.
+// TestOwnOperatorsAreNotComputedAgain has an input whose result is stored, but not its marker. One record fails only now. The worker computes
+// the record's keys again, but no user-written operator, because the record may break the operator. If a condition needs the operator's value
+// before the state decides, the state doesn't get the record, and the worker logs a warning.
 func TestOwnOperatorsAreNotComputedAgain(t *testing.T) {
 	eachStateRig(t, func(t *testing.T, r *stateRig) {
 		own := &ownOperator{Declared: r.w.o.Operators[0].(operator.Declared)}

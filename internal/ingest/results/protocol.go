@@ -35,11 +35,11 @@ type protocol interface {
 	// write stores the messages that t has prepared. It appends one answer per message to t.s.answers. It also returns the last error.
 	write(ctx context.Context, t *task, attempt int) error
 
-	// recover decides how t goes on after write has returned err.
+	// recover decides how t continues after write has returned err.
 	recover(t *task, err error) recovery
 }
 
-// recovery describes how a task goes on after an error.
+// recovery describes how a task continues after an error.
 type recovery struct {
 	unstorable []unstorable
 	limit      int   // maximum number of deliveries in the next write

@@ -25,7 +25,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// rig has a server with a stream RESULTS, which also has the dead letters unless a test changes it.
+// rig has a server with a stream RESULTS. The stream also has the dead letters unless a test changes that.
 type rig struct{ *natstest.Rig }
 
 // newRig returns a rig, and a writer on its stream. change may be nil.
@@ -40,7 +40,7 @@ func newRig(t testing.TB, change func(*jetstream.StreamConfig)) (*rig, *Writer) 
 	return r, r.writer(func(*Options) {})
 }
 
-// provisioned returns a rig whose server has the given max_payload and the usual streams. The observer is nobody if it is nil.
+// provisioned returns a rig whose server has the given max_payload and the usual streams. If observer is nil, nobody observes.
 func provisioned(t *testing.T, exclusive bool, maxPayload int32, observer Observer) (*rig, *Writer) {
 	t.Helper()
 	r := &rig{natstest.New(t, func(o *server.Options) { o.MaxPayload = maxPayload })}

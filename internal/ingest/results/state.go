@@ -27,13 +27,13 @@ type decider struct {
 	// stored describes the state in the last marker, and next the state in the marker of the commit that is being written.
 	stored, next store.State
 
-	positions []device.Position // of the last call of Apply
-	keys      []byte            // for the last call of Apply
-	decisions device.Decisions  // of the last call of Apply; nil if all of them are in the log
+	positions []device.Position // arguments of the last call of Apply
+	keys      []byte            // keys in the last call of Apply
+	decisions device.Decisions  // results of the last call of Apply; nil if all of them are in the log
 	failed    bool              // whether Apply failed, so that nobody knows what the state has
-	logged    int               // number of them that are in the log
-	covered   int               // number of them that the commit covers
-	bytes     int               // size of the entries for them
+	logged    int               // number of decisions that are in the log
+	covered   int               // number of decisions that the commit covers
+	bytes     int               // size of the entries for the covered decisions
 	behind    uint64            // stream sequence of the marker behind which the commit begins
 	reached   uint64            // generation of the last record in the commit; 0 without records
 	earlier   [][]byte          // entries of earlier calls for the same message, which aren't in the log yet
@@ -49,8 +49,9 @@ const (
 	// entryHeaders is the space that the headers of an entry's message need, in bytes.
 	entryHeaders = 512
 
-	// maxEntries is the maximum number of entries in one commit, and maxLogged that of their bytes, unless a single one is larger. A
-	// message with very many records has more. They are stored in several commits, of which only the last one covers the message.
+	// maxEntries is the maximum number of entries in one commit. maxLogged is the maximum number of their bytes, unless a single
+	// entry is larger. A message with very many records has more entries. They are stored in several commits, and only the last
+	// commit covers the message.
 	maxEntries = 64
 	maxLogged  = 4 << 20
 )
@@ -63,8 +64,8 @@ func stateful(ops []operator.Operator) int {
 	})
 }
 
-// take returns the number of the first deliveries in items that the state decides on together: those whose records fit into one call of
-// State.Apply, or a single one. ask returns the number of records in a delivery on which the state decides.
+// take returns the number of deliveries at the start of items that the state decides on together. Their records fit into one call of
+// State.Apply, unless take returns 1. ask returns the number of records in a delivery on which the state decides.
 func (s *decider) take(items []int, ask func(i int) int) (n int) {
 	records := 0
 	for n < len(items) {
@@ -76,10 +77,11 @@ func (s *decider) take(items []int, ask func(i int) int) (n int) {
 	return n
 }
 
-// decide puts the state's values into the tables of deliveries, in stream order. All decisions before must be in the log.
+// decide puts the state's values into the tables of deliveries, in stream order. All earlier decisions must be in the
+// log.
 func (s *decider) decide(deliveries []*inflight.Delivery) error {
 	s.positions, s.keys, s.earlier, s.before = s.positions[:0], s.keys[:0], nil, 0
-	first := 0 // the first delivery with records in positions
+	first := 0 // index of the first delivery with records in positions
 	for n, d := range deliveries {
 		for asked := d.Frame.Asked; len(asked) > 0; {
 			if len(s.positions) == s.batch {
@@ -124,8 +126,8 @@ func (s *decider) apply(deliveries []*inflight.Delivery) (err error) {
 	return nil
 }
 
-// commitLog adds the log entries of all decisions up to b.At to a commit, and the state after them. If they are too many, it stores the
-// first ones in commits of their own, which don't change the position.
+// commitLog adds the log entries of all decisions up to b.At and the resulting state to a commit. If there are too many entries,
+// commitLog stores the first ones in separate commits, which don't change the position.
 func (s *decider) commitLog(ctx context.Context, c *store.Chain, b *store.Batch) error {
 	s.covered = sort.Search(len(s.positions), func(i int) bool { return s.positions[i].Sequence > b.At.Sequence })
 	s.behind, _ = c.Last()
@@ -161,7 +163,7 @@ func (s *decider) commitLog(ctx context.Context, c *store.Chain, b *store.Batch)
 	return nil
 }
 
-// fitting returns the number of the first entries that one commit can have.
+// fitting returns the number of entries at the start of log that fit into one commit.
 func fitting(log [][]byte) (n int) {
 	for bytes := 0; n < min(len(log), maxEntries); n++ {
 		if bytes += len(log[n]); n > 0 && bytes > maxLogged {

@@ -37,12 +37,12 @@ type stateRig struct {
 	pool *inflight.Pool
 	way  store.Way
 
-	began      time.Time                  // when the inputs were stored
-	references map[int]*neardup.Reference // of each partition
+	began      time.Time                  // time when the inputs were stored
+	references map[int]*neardup.Reference // reference of each partition
 }
 
 const (
-	stateRecords = 300 // of a generation
+	stateRecords = 300 // number of records of a generation
 	stateBatch   = 100 // records in one call of State.Apply
 )
 
@@ -109,7 +109,8 @@ func compute(m *inflight.Unpacked, ops []operator.Operator, records [][]byte) {
 	}
 }
 
-// decide returns the expected result of an input, whose records come next in its partition. The result has no records that failed.
+// decide returns the expected result of an input, whose records come next in its partition. The result omits the records in
+// failed.
 func (r *stateRig) decide(partition int, sequence uint64, records [][]byte, failed ...int) string {
 	r.Helper()
 	reference := r.references[partition]
@@ -245,13 +246,13 @@ type dyingStore struct {
 	stage deathStage
 }
 
-// deathStage says how far the last commit of a worker got.
+// deathStage describes how much of a worker's last commit is stored.
 type deathStage struct {
 	name string
-	// missing returns the number of its last messages that aren't stored, of all including the marker. It is nil if the worker dies before
-	// the commit.
+	// missing returns how many messages at the end of the commit aren't stored. all is the number of messages with the marker. missing is
+	// nil if the worker dies before the commit.
 	missing func(all int) int
-	atomic  bool // whether it is possible with atomic batches
+	atomic  bool // whether the stage is possible with atomic batches
 }
 
 var deathStages = []deathStage{
@@ -283,7 +284,7 @@ func (s *dyingStore) Write(ctx context.Context, way store.Way, expected uint64, 
 }
 
 // TestAMessageWithMoreEntriesThanACommit kills workers between and in the commits of one message. The next owner stores what is missing, and
-// its decisions are those of an undisturbed run. So are those of the owner after it, which reads the log of both.
+// its decisions are those of an undisturbed run. The owner after it reads the log of both, and also decides as in an undisturbed run.
 func TestAMessageWithMoreEntriesThanACommit(t *testing.T) {
 	eachStateRig(t, func(t *testing.T, r *stateRig) {
 		const long = 2000
@@ -339,8 +340,8 @@ func differences(got, want string) string {
 	return fmt.Sprintf("it has %d lines, want %d", len(a), len(b))
 }
 
-// TestAnOwnerThatFreezesBeforeItReadsTheLog fences the partition, and reads the log only after the next owner has trimmed it. Nothing is lost:
-// it only has the partition no longer.
+// TestAnOwnerThatFreezesBeforeItReadsTheLog has an owner that fences the partition, but reads the log only after the next owner has trimmed
+// it. The state isn't lost. The error only says that the partition has another owner.
 func TestAnOwnerThatFreezesBeforeItReadsTheLog(t *testing.T) {
 	eachStateRig(t, func(t *testing.T, r *stateRig) {
 		const partition = 1
@@ -359,8 +360,8 @@ func TestAnOwnerThatFreezesBeforeItReadsTheLog(t *testing.T) {
 	})
 }
 
-// TestMarkersExpire removes the commit markers of a partition, as max_age does if no worker runs for long enough. The log never expires, so its state
-// is lost, and no empty one begins by itself. Each later lease knows that too.
+// TestMarkersExpire removes the commit markers of a partition, as max_age does if no worker runs for long enough. The log never expires, so a lease
+// detects that the state is lost, and begins no empty state by itself. Each later lease detects that, too.
 func TestMarkersExpire(t *testing.T) {
 	eachStateRig(t, func(t *testing.T, r *stateRig) {
 		const partition = 1
@@ -380,7 +381,7 @@ func TestMarkersExpire(t *testing.T) {
 	})
 }
 
-// TestRecordsThatFailOnlyAfterTheirResult computes an input again whose result is stored and whose marker isn't. The state gets the records
+// TestRecordsThatFailOnlyAfterTheirResult computes an input again whose result is stored, but not its marker. The state gets the records
 // that have a value in the result, even if they fail now. It doesn't get records that failed before, because they have dead letters.
 func TestRecordsThatFailOnlyAfterTheirResult(t *testing.T) {
 	eachStateRig(t, func(t *testing.T, r *stateRig) {
@@ -404,7 +405,7 @@ func TestRecordsThatFailOnlyAfterTheirResult(t *testing.T) {
 				inputs := [][][]byte{similar(0, 4), similar(0, 8)}
 				failed := c.before
 				if c.whole && status == record.OperatorError {
-					failed = c.now // whether they failed before isn't known
+					failed = c.now // nobody knows whether they failed before
 				}
 				r.decide(partition, sequence, inputs[0], failed...)
 				want := r.decide(partition, sequence+1, inputs[1])

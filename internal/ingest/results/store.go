@@ -24,7 +24,7 @@ type task struct {
 	s    *Buffers
 	sink Sink
 
-	from, to int                 // the deliveries that are being stored; all of the batch without a stateful operator
+	from, to int                 // range of the deliveries that are being stored; the whole batch without a stateful operator
 	given    map[int]*deadLetter // dead letters of messages without a result, by index in the batch
 	letters  bool                // whether given and the dead letters of records are stored
 	items    []int               // the deliveries of the current write, which are the first in s.left
@@ -67,8 +67,8 @@ func (t *task) run(ctx context.Context) error {
 	}
 }
 
-// settleDecided looks up the deliveries of which something may be stored. It settles those with a stored result, before any of their
-// dead letters are stored. The state of a stateful operator still decides on their records.
+// settleDecided looks up the deliveries of which messages may already be stored. It settles the deliveries with a stored result
+// before the task stores their dead letters. The state of a stateful operator still decides on their records.
 func (t *task) settleDecided(ctx context.Context) error {
 	for attempt := 1; ; attempt++ {
 		known, err := t.lookUp(ctx, t.mayBeDecided)
@@ -149,7 +149,7 @@ func (t *task) encode() {
 	})
 }
 
-// awaitFrames waits for the frames that end in the batch. It removes those whose results can't be computed.
+// awaitFrames waits for the frames that end in the batch. It removes frames whose results can't be computed.
 func (t *task) awaitFrames(ctx context.Context) (err error) {
 	t.s.left = slices.DeleteFunc(t.s.left, func(i int) bool {
 		d := &t.b.Items[i]
@@ -401,7 +401,7 @@ func (t *task) combineAnswers(err error) {
 	}
 }
 
-// settle settles those of items whose answer has no error, and returns their number.
+// settle settles the deliveries in items whose answer has no error, and returns their number.
 func (t *task) settle(ctx context.Context, items []int, answers []store.Answer) int {
 	s, now := t.s, time.Now()
 	headroom := t.b.Headroom(now, t.o.AckWait)

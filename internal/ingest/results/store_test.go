@@ -48,8 +48,8 @@ func (p *refusing) Publish(_ context.Context, msgs []*nats.Msg, dst []store.Answ
 	return dst
 }
 
-// TestADeadLetterThatIsNotStoredEndsItsInput shows that neither an input whose result can't be stored nor a refused one is settled
-// without a dead letter. The results of the other inputs are stored.
+// TestADeadLetterThatIsNotStoredEndsItsInput shows that no input is settled while its dead letter isn't stored. One result can't
+// be stored, and an operator refuses another input. The results of the other inputs are stored.
 func TestADeadLetterThatIsNotStoredEndsItsInput(t *testing.T) {
 	t.Parallel()
 	r, w := newRig(t, func(c *jetstream.StreamConfig) { c.Subjects = []string{"results.>"} }) // no stream stores dead letters
@@ -64,12 +64,12 @@ func TestADeadLetterThatIsNotStoredEndsItsInput(t *testing.T) {
 		b = r.payloads(4)
 		b.Refuse(3, errors.New("no"))
 		if err := w.Store(r.Ctx(), b, new(Buffers), noSink{}); err == nil || b.IsSettled(3) {
-			t.Errorf("the sink fails, and the batch doesn't: %v, settled: %v", err, b.IsSettled(3))
+			t.Errorf("the sink fails, but the batch doesn't: %v, settled: %v", err, b.IsSettled(3))
 		}
 	}
 }
 
-// lastFails is a publisher whose stream refuses the first message as too large. It gives no answer to the last one.
+// lastFails is a publisher whose stream refuses the first message as too large. It doesn't answer the last message.
 type lastFails struct{ refusing }
 
 func (p *lastFails) Publish(ctx context.Context, msgs []*nats.Msg, dst []store.Answer) []store.Answer {
@@ -79,7 +79,7 @@ func (p *lastFails) Publish(ctx context.Context, msgs []*nats.Msg, dst []store.A
 }
 
 // TestADeadLetterNamesTheErrorOfItsOwnResult shows that an unstorable result becomes a dead letter with the error of this result, although
-// another result of the batch fails for another reason.
+// a different result of the batch fails for a different reason.
 func TestADeadLetterNamesTheErrorOfItsOwnResult(t *testing.T) {
 	t.Parallel()
 	r, w := newRig(t, nil)
@@ -120,7 +120,8 @@ func TestBuffersKeepNoMoreThanTheyMay(t *testing.T) {
 	}
 }
 
-// see records that a stream had a window at a time. The server's clock is ahead.
+// see records that the stream's duplicate window had the given length at a time. ahead is the lead of the server's
+// clock.
 func (w *duplicateWindow) see(window time.Duration, at time.Time, ahead time.Duration) {
 	w.saw(&jetstream.StreamInfo{Config: jetstream.StreamConfig{Duplicates: window}, TimeStamp: at.Add(ahead)}, at)
 }

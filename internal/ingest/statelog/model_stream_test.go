@@ -15,8 +15,8 @@ import (
 	"millrace/internal/ingest/store"
 )
 
-// modelStream is a result stream that injects faults. It implements store.Markers and Source. A result in it names the decisions on the
-// records of an input.
+// modelStream is a result stream that injects faults. It implements store.Markers and Source. Each result has the number of the
+// decisions on the records of an input.
 type modelStream struct {
 	t      *testing.T
 	random *rand.Rand
@@ -27,7 +27,7 @@ type modelStream struct {
 	open   [][]modelMessage
 	crash  func() // ends the worker at its next fault; may be nil
 
-	decided   []decision     // by the number that a result names
+	decided   []decision     // indexed by the number in a result
 	committed []int          // numbers of the results that markers cover, in the order of the markers
 	happened  map[string]int // for the test's minima
 }
@@ -69,8 +69,9 @@ type write struct {
 	messages []modelMessage
 }
 
-// apply stores the first arriving messages of a request like a server. The remaining messages of a fast batch may arrive later, even after
-// messages of the next owner. A stream that is full for a moment refuses a message of a fast batch and stores later ones.
+// apply stores the first messages of a request as a server does. arriving is their number. The remaining messages of a fast batch may
+// arrive later, even after messages of the next owner. A stream that is full for a moment refuses a message of a fast batch and stores
+// later ones.
 func (s *modelStream) apply(w write, arriving int) (uint64, error) {
 	switch last := s.last(); {
 	case last != w.expected:

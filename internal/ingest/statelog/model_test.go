@@ -24,17 +24,17 @@ import (
 
 // The model has one partition and several workers, each with a chain of commit markers, a Replica, and the state of neardup on a CPU. A
 // worker that owns the partition decides on records and commits the decisions. Some messages have more records than one call of
-// State.Apply takes, and more entries than one commit has. Other workers follow the log, and take the partition over at any moment, also
+// State.Apply takes, and more entries than one commit has. Other workers follow the log, and take the partition over at any moment, even
 // from a worker that doesn't notice. Workers crash, requests and answers are lost or late, and parts of fast batches arrive after
 // messages of the next owners. Logs are trimmed. An owner may leave an input out, because its operators or its filter refuse it.
 //
-// The decisions that markers cover must be those of the reference on the same records, whatever happened.
+// The decisions that markers cover must equal the reference's decisions on the same records.
 
 var parameters = neardup.Parameters{Bands: 3, Rows: 2, K: 5, Seed: 1, Records: 11}
 
 const (
 	modelBatch   = 5
-	modelEntries = 2 // in one commit
+	modelEntries = 2 // maximum number of entries in one commit
 	modelSpec    = "neardup of 11 records"
 )
 
@@ -67,7 +67,7 @@ type worker struct {
 // lease is a worker's ownership. Its fields are those of decider in package results.
 type lease struct {
 	*store.Chain
-	next   uint64 // input
+	next   uint64 // next input
 	stored store.State
 
 	positions []device.Position
@@ -143,7 +143,7 @@ func (w *worker) take(ctx context.Context, owner string) {
 	w.lease = &lease{Chain: c, next: c.At().Sequence + 1, stored: *state}
 }
 
-// end ends the lease. The replica stays if it has only what the log has.
+// end ends the lease. The replica stays if the log has all of its records.
 func (w *worker) end() {
 	l := w.lease
 	if w.lease = nil; l.decisions != nil && (l.logged > 0 || l.before > 0 || w.replica.State().Undo() != nil) {
@@ -329,7 +329,8 @@ func TestModel(t *testing.T) {
 	})
 }
 
-// modelRun runs workers with faults, and finally a new one without. It returns how often things happened.
+// modelRun runs workers with faults, and finally a new worker without faults. It returns the number of times that each
+// event happened.
 func modelRun(t *testing.T, h *history.History) map[string]int {
 	s := &modelStream{t: t, random: rand.New(h), way: store.Atomic, faults: true, happened: map[string]int{}}
 	name := "atomic"
@@ -357,13 +358,13 @@ func modelRun(t *testing.T, h *history.History) map[string]int {
 	return maps.Clone(s.happened)
 }
 
-// check compares all decisions that markers cover with those of the reference. It returns their number.
+// check compares all decisions that markers cover with the reference's decisions. It returns their number.
 func (s *modelStream) check() (n int) {
 	reference, last := neardup.NewReference(parameters), device.Position{}
 	for _, number := range s.committed {
 		for i, p := range s.decided[number].positions {
 			if p.Compare(last) <= 0 {
-				s.t.Fatalf("a decision on %v comes after one on %v", p, last)
+				s.t.Fatalf("a decision on %v comes after a decision on %v", p, last)
 			}
 			if want := reference.Apply(p, keysOf(p)); !bytes.Equal(s.decided[number].values[i], want.AppendValue(nil)) {
 				got, _ := neardup.ReadValue(s.decided[number].values[i])

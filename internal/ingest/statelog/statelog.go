@@ -2,13 +2,13 @@
 // result stream (adr/0056).
 //
 // A commit stores results, then entries of the log, and then a commit marker. A Replica is a copy of the state, and CatchUp brings it to a
-// marker. An owner of the partition does so once, when its lease begins, and its own commits then go on from there. Other workers do so at
-// intervals.
+// marker. An owner of the partition calls CatchUp once, when its lease begins, and then continues with its own commits. Other workers call
+// CatchUp at intervals.
 //
 // The log may have entries that no marker covers, because a commit failed or its worker died. Fast batches aren't atomic, so such entries
-// may even arrive after those of the next owner, and some of a batch may be missing. Each entry names the positions of the record before
-// it and of its last record. It also names the marker behind which its commit began, and the last record of the state in that marker.
-// Markers have ascending sequences, also from owner to owner. So:
+// may even arrive after the next owner's entries, and some entries of a batch may be missing. Each entry names the positions of the
+// record before it and of its last record. It also names the marker behind which its commit began, and the last record of the state in
+// that marker. The sequences of markers ascend, even from owner to owner. Therefore:
 //
 //   - An entry is stale if an earlier entry was behind a later marker.
 //   - An entry drops the entries before it that end after the position at which it begins.
@@ -32,8 +32,8 @@ import (
 )
 
 const (
-	// headerBehind has the stream sequence of the marker behind which the entry's commit began, and the position of the last record of the
-	// state in that marker: three numbers with spaces between them.
+	// headerBehind has three numbers with spaces between them: the stream sequence of the marker behind which the entry's commit began,
+	// and the position of the last record of the state in that marker.
 	headerBehind = "Millrace-Behind"
 
 	headerTTL = "Nats-TTL"
@@ -46,8 +46,8 @@ const suffix = ".state"
 func Subject(markers string) string { return markers + suffix }
 
 // Message returns the message with an entry. markers is the subject of the partition's commit markers. The entry's commit begins behind the
-// marker with stream sequence behind, which describes the given state, or none if it is nil. With keep, the entry outlives the stream's
-// maximum age, for which the stream must allow TTLs.
+// marker with stream sequence behind, which describes the given state, or no state if it is nil. With keep, the entry outlives the stream's
+// maximum age. The stream must then allow TTLs.
 func Message(markers string, keep bool, behind uint64, state *store.State, entry []byte) *nats.Msg {
 	var last device.Position
 	if state != nil {
@@ -68,7 +68,8 @@ type Stored struct {
 	Entry    []byte
 }
 
-// Parse returns a stored message as an entry. It returns an error if the message isn't one of Message.
+// Parse returns a stored message as an entry. It returns an error if the message doesn't have the form that Message
+// creates.
 func Parse(sequence uint64, h nats.Header, body []byte) (s Stored, err error) {
 	s.Sequence, s.Entry = sequence, body
 	if _, err = fmt.Sscanf(h.Get(headerBehind), "%d %d %d", &s.Behind, &s.Covered.Sequence, &s.Covered.Record); err != nil {
@@ -87,15 +88,15 @@ type Source interface {
 	Purge(ctx context.Context, below uint64) error
 }
 
-// LostError means that the log doesn't have the state of a marker, or that a replica can't reach it, because it has taken records of another
-// log. A new replica then tells which. The error says why.
+// LostError means that the log doesn't have the state of a marker, or that a replica can't reach the state because it has taken records of
+// another log. A new replica shows which case applies. Cause is the reason.
 type LostError struct{ Cause error }
 
 func (e *LostError) Error() string {
 	return e.Cause.Error() + "; " + LostAdvice
 }
 
-// LostAdvice says what to do about a LostError.
+// LostAdvice is the advice for the user on a LostError.
 const LostAdvice = "restore the settings or what is missing, or set MILLRACE_STATE_LOST=begin for one start: an empty state then begins, which knows no earlier record"
 
 // Unwrap returns the cause.
@@ -103,7 +104,7 @@ func (e *LostError) Unwrap() error { return e.Cause }
 
 func lost(format string, args ...any) error { return &LostError{fmt.Errorf(format, args...)} }
 
-// OtherSpec returns the LostError of a state that doesn't depend on the same settings as a worker's states.
+// OtherSpec returns the LostError of a state with another spec than the worker's states.
 func OtherSpec(state, worker string) error {
 	return lost("the state belongs to %s, and this worker is set to %s", state, worker)
 }
@@ -115,24 +116,24 @@ type Replica struct {
 	source Source
 
 	begins  uint64    // see store.State.Begins
-	read    uint64    // stream sequence up to which the log has been read, or belongs to own commits
+	read    uint64    // stream sequence up to which this replica has read or committed the log
 	behind  uint64    // the largest Behind so far
 	waiting []waiting // entries after those that the state has, in the order of their records
 
 	first      uint64   // generation with which the log began
-	generation uint64   // of the last record
-	starts     [2]place // of the generation before that, and of the generation itself
+	generation uint64   // generation of the last record
+	starts     [2]place // starts of the previous generation and of this one
 
-	bytes    atomic.Int64          // of all entries that were read or committed
-	last     place                 // of the last commit that was read
-	unneeded atomic.Pointer[place] // entries before it aren't needed; nil if all are
-	purged   atomic.Pointer[place] // entries before it are purged; nil if none are
+	bytes    atomic.Int64          // total size of all entries that were read or committed
+	last     place                 // start of the last commit that was read
+	unneeded atomic.Pointer[place] // entries before this place aren't needed; nil if all are needed
+	purged   atomic.Pointer[place] // entries before this place are purged; nil if none are purged
 }
 
 // place is where a commit begins in the log.
 type place struct {
-	behind uint64 // stream sequence of the marker behind which it begins
-	bytes  int64  // value of Replica.bytes before its entries
+	behind uint64 // stream sequence of the marker behind which the commit begins
+	bytes  int64  // value of Replica.bytes before the commit's entries
 }
 
 // waiting is an entry that no known marker covers.
@@ -142,7 +143,8 @@ type waiting struct {
 	commit place
 }
 
-// NewReplica returns a replica with an empty state, which the caller owns. spec identifies what the state depends on.
+// NewReplica returns a replica with an empty state, which the caller owns. spec identifies the settings that the state
+// depends on.
 func NewReplica(state device.State, spec string, source Source) *Replica {
 	return &Replica{state: state, spec: spec, source: source}
 }
@@ -150,11 +152,11 @@ func NewReplica(state device.State, spec string, source Source) *Replica {
 // State returns the state.
 func (r *Replica) State() device.State { return r.state }
 
-// Spec returns what the state depends on.
+// Spec returns the text that identifies the settings that the state depends on.
 func (r *Replica) Spec() string { return r.spec }
 
 // CatchUp reads the log up to the marker with stream sequence at, which describes the state want. It reads nothing if the replica has that
-// state. It returns a *LostError if the log doesn't give that state to this replica. If the device fails, it returns an error with a
+// state. It returns a *LostError if this replica can't reach that state with the log. If the device fails, it returns an error with a
 // *device.Error. The replica is unusable after these errors. After any other error, a further call continues.
 func (r *Replica) CatchUp(ctx context.Context, at uint64, want *store.State) error {
 	switch {
@@ -198,7 +200,7 @@ func (r *Replica) CatchUp(ctx context.Context, at uint64, want *store.State) err
 // take receives the next entry of the stream.
 func (r *Replica) take(s Stored) error {
 	if s.Behind < r.behind {
-		return nil // of a commit that was fenced
+		return nil // the entry is from a fenced commit
 	}
 	r.behind = s.Behind
 	info, err := r.state.ReadEntry(s.Entry)
@@ -224,7 +226,7 @@ func (r *Replica) take(s Stored) error {
 	case info.First == 0:
 		r.waiting = append(r.waiting[:0], waiting{s, info, r.last})
 	}
-	return nil // otherwise the entry is of a commit of which an entry is missing, or of a generation that isn't needed
+	return nil // otherwise an earlier entry of the commit is missing, or the generation isn't needed
 }
 
 // covered returns the number of waiting entries with records up to end.
@@ -252,9 +254,9 @@ func (r *Replica) flush(end device.Position) error {
 	return nil
 }
 
-// Committed records that a commit behind the marker with stream sequence behind has stored entries, of the given bytes, of records that the
-// state has. at is the sequence of the commit's own marker, and generation that of its last record, or 0 if it has none. The state may have
-// later records, which a new owner wouldn't know.
+// Committed records that a commit has stored entries of records that the state has. bytes is the size of the entries. behind is the stream
+// sequence of the marker behind which the commit began, and at is that of its own marker. generation is the generation of its last record,
+// or 0 without records. The state may have later records, which a new owner wouldn't know.
 func (r *Replica) Committed(behind, at, generation uint64, bytes int) {
 	r.read, r.behind, r.waiting = at, behind, nil
 	commit := place{behind, r.bytes.Load()}
@@ -262,8 +264,7 @@ func (r *Replica) Committed(behind, at, generation uint64, bytes int) {
 	r.reached(generation, commit)
 }
 
-// reached records that a commit has a record of a generation. The entries of the generation before the last one and of the last one are
-// needed.
+// reached records that a commit has a record of a generation. Only entries of the last two generations are needed.
 func (r *Replica) reached(generation uint64, commit place) {
 	switch {
 	case r.starts[1].behind == 0:
@@ -275,10 +276,10 @@ func (r *Replica) reached(generation uint64, commit place) {
 	}
 }
 
-// LogBytes returns the size of the log, as far as the replica has read or committed it and without entries of commits that failed since. Any
-// goroutine may call it.
+// LogBytes returns the size in bytes of the part of the log that the replica has read or committed. It omits entries of commits that failed
+// since. Any goroutine may call it.
 func (r *Replica) LogBytes() int64 {
-	purged := r.purged.Load() // first, because bytes only grows
+	purged := r.purged.Load() // read before bytes, which only grows
 	if purged == nil {
 		return r.bytes.Load()
 	}

@@ -22,7 +22,7 @@ type script struct {
 	state   store.State
 	reads   int      // number of calls of Read
 	yielded []uint64 // sequences of the entries that were read
-	fail    int      // number of entries after which the next Read fails; 0 if it doesn't
+	fail    int      // number of entries after which the next Read fails; 0 for no failure
 	purges  []uint64 // arguments of Purge
 	refuses bool     // whether Purge fails
 }
@@ -83,7 +83,8 @@ func (s *script) decide(inputs ...uint64) (entries [][]byte) {
 	return entries
 }
 
-// abandoned returns the entries of an owner that was fenced after it had decided on the first n inputs and on these.
+// abandoned returns the entries of an owner that was fenced after it had decided on the first n inputs and then on
+// inputs.
 func (s *script) abandoned(n uint64, inputs ...uint64) [][]byte {
 	s.t.Helper()
 	fenced := &script{t: s.t, writer: newState(s.t)}
@@ -91,7 +92,7 @@ func (s *script) abandoned(n uint64, inputs ...uint64) [][]byte {
 	return fenced.decide(inputs...)
 }
 
-// upTo returns the inputs from 1 to n, and span those from first to last.
+// upTo returns the inputs from 1 to n. span returns the inputs from first to last.
 func upTo(n uint64) []uint64 { return span(1, n) }
 
 func span(first, last uint64) (all []uint64) {
@@ -146,20 +147,20 @@ func (s *script) catchUp(r *Replica, at uint64) {
 		s.t.Fatal(err)
 	}
 	if records, last := r.State().Applied(); records != s.state.Records || last.Sequence != s.state.Sequence {
-		s.t.Fatalf("the replica has %d records up to %v, and the marker says %+v", records, last, s.state)
+		s.t.Fatalf("the replica has %d records up to %v, but the marker has %+v", records, last, s.state)
 	}
 }
 
-// wantLost checks that the log doesn't give the last marker's state, for a reason.
+// wantLost checks that the last marker's state can't be restored from the log, and that the error has the reason why.
 func (s *script) wantLost(r *Replica, at uint64, state store.State, why string) {
 	s.t.Helper()
 	err := r.CatchUp(s.t.Context(), at, &state)
 	if !errors.As(err, new(*LostError)) || !strings.Contains(err.Error(), why) || !strings.Contains(err.Error(), "MILLRACE_STATE_LOST=begin") {
-		s.t.Errorf("the state is restored with %v, want a loss because %q", err, why)
+		s.t.Errorf("the state is restored with the error %v, want a loss because %q", err, why)
 	}
 }
 
-// TestEachEntryIsReadOnce follows a log whose reads fail at times.
+// TestEachEntryIsReadOnce follows a log, and some reads fail.
 func TestEachEntryIsReadOnce(t *testing.T) {
 	t.Parallel()
 	s := newScript(t)
@@ -168,13 +169,13 @@ func TestEachEntryIsReadOnce(t *testing.T) {
 	s.fail = 4
 	state := s.state
 	if err := r.CatchUp(t.Context(), at, &state); !errors.Is(err, errScript) {
-		t.Fatalf("a read that fails gives %v", err)
+		t.Fatalf("a failed read returns %v", err)
 	}
 	s.catchUp(r, at)
 	reads := s.reads
 	s.catchUp(r, at)
 	if s.reads != reads {
-		t.Error("a replica that has everything reads the log")
+		t.Error("an up-to-date replica reads the log")
 	}
 	s.catchUp(r, s.commit(span(31, 40)...))
 	var want []uint64
@@ -187,7 +188,7 @@ func TestEachEntryIsReadOnce(t *testing.T) {
 }
 
 // TestStaleEntriesBeforeATrimmedLog has entries of an owner that was fenced. The server stores them only after the marker up to which the
-// next owner trims the log, so they are the first ones in it.
+// next owner trims the log, so they are the first entries in the log.
 func TestStaleEntriesBeforeATrimmedLog(t *testing.T) {
 	t.Parallel()
 	s := newScript(t)
@@ -201,7 +202,7 @@ func TestStaleEntriesBeforeATrimmedLog(t *testing.T) {
 	s.catchUp(s.replica(), at)
 }
 
-// TestLostLogs has logs that don't give the state of the last marker.
+// TestLostLogs has logs from which the state of the last marker can't be restored.
 func TestLostLogs(t *testing.T) {
 	t.Parallel()
 	const removed = "entries were removed"
@@ -219,7 +220,7 @@ func TestLostLogs(t *testing.T) {
 		"a later position":          {func(_ *script, _ *Replica, state *store.State) { state.Record++ }, removed},
 		"another log": {func(s *script, r *Replica, state *store.State) {
 			s.catchUp(r, s.at)
-			state.Begins++ // it has as many records, and they end at the same position
+			state.Begins++ // this state has as many records, which end at the same position
 		}, "the log begins behind message 2"},
 		"an older state": {func(s *script, r *Replica, state *store.State) {
 			old := *state
@@ -251,8 +252,8 @@ func (s *script) lastGeneration() []Stored {
 	})
 }
 
-// TestAnOwnerAfterAFailedCommit reads entries that no marker covers, and stores other ones in their place, since it leaves a record out. When
-// it has lost the partition, it follows the log.
+// TestAnOwnerAfterAFailedCommit has an owner that reads entries that no marker covers. It leaves a record out, so it stores other entries in
+// their place. After it loses the partition, it follows the log.
 func TestAnOwnerAfterAFailedCommit(t *testing.T) {
 	t.Parallel()
 	for name, late := range map[string]bool{"before its lease": false, "behind its marker": true} {
@@ -283,8 +284,8 @@ func TestAnOwnerAfterAFailedCommit(t *testing.T) {
 	}
 }
 
-// TestTrimming checks up to where the log is purged, and its size: generations are kept until two later ones have begun. A purge that fails is repeated, and
-// one that succeeds isn't.
+// TestTrimming checks the log's size, and the sequence up to which it is purged. Generations are kept until two later ones have begun. A failed purge
+// is repeated, and a successful purge isn't.
 func TestTrimming(t *testing.T) {
 	t.Parallel()
 	s := newScript(t)
@@ -299,7 +300,7 @@ func TestTrimming(t *testing.T) {
 		}
 		at := s.commit(sequences...)
 		owner.Committed(behind, at, s.writer.Stats().Generation, s.size(behind))
-		owner.Committed(s.at, s.mark(), 0, 0) // without records
+		owner.Committed(s.at, s.mark(), 0, 0) // a commit without records
 	}
 	purged := uint64(0)
 	trim := func(want ...uint64) {
@@ -319,7 +320,7 @@ func TestTrimming(t *testing.T) {
 	commit(upTo(11)...)
 	trim()
 	commit(span(12, 16)...)
-	trim(begins[0]) // there is nothing
+	trim(begins[0]) // nothing is left to trim
 	commit(span(17, 22)...)
 	commit(span(23, 24)...)
 	s.refuses = true

@@ -10,7 +10,7 @@ import (
 )
 
 // BenchmarkStores measures both publishers on one server with file storage. They alternate within each iteration, so other load on
-// the machine affects both. Four goroutines publish groups of 1024 messages. Server and client share the machine.
+// the machine affects both publishers. Four goroutines publish groups of 1024 messages. Server and client share the machine.
 //
 //	go test ./internal/ingest/store -run xxx -bench Stores -benchtime 5x
 func BenchmarkStores(b *testing.B) {

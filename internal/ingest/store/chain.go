@@ -65,8 +65,8 @@ type Chain struct {
 // last one. Afterwards the server refuses the batches of earlier owners. OpenChains waits while a stream is full or
 // unavailable. It fails with ErrFenced if another worker takes over the partition at the same time.
 //
-// OpenChains reads the last markers of both chains before it stores the first fence. Otherwise two workers could each get one
-// of the chains, and an input could get both a result and a dead letter.
+// OpenChains reads the last markers of both chains before it stores the first fence. Otherwise each of two workers could get
+// one of the chains, and an input could get both a result and a dead letter.
 func OpenChains(ctx context.Context, o ChainOptions, results, letters Markers) (*Chain, *Chain, error) {
 	opening := opening{results: &Chain{ChainOptions: o, stream: results}}
 	if letters != nil {
@@ -151,10 +151,11 @@ func (c *Chain) fence(ctx context.Context, last StoredMarker) (err error) {
 	return err
 }
 
-// LostSpec is the Spec of a state whose markers are gone. They expire if no worker stores them again in time.
+// LostSpec is the Spec of a state whose markers are gone. Markers expire if no worker stores them again in time.
 const LostSpec = "settings that are unknown, because its commit markers have expired (max_age) or were purged"
 
-// lostState returns the state of a partition without a marker: nil, or one that nobody can restore if there is a log.
+// lostState returns the state of a partition without a marker. If the partition has a log, nobody can restore the
+// state, whose Spec is LostSpec. Otherwise the state is nil.
 func (c *Chain) lostState(ctx context.Context) (*State, error) {
 	entry, _, err := c.stream.Next(ctx, 0, c.Entry(0, nil, nil).Subject)
 	if err != nil || entry == 0 {
@@ -183,7 +184,8 @@ func (c *Chain) IsCertain(in Position) bool {
 // Last returns the stream sequence of the last marker, and the state that it describes. The state is nil if there was no stateful operator.
 func (c *Chain) Last() (sequence uint64, state *State) { return c.last, c.state }
 
-// Current returns ErrFenced if another owner has stored a marker since this chain's last one, and ErrLost if there is no marker any more.
+// Current returns ErrFenced if another owner has stored a marker since this chain's last one. It returns ErrLost if the last marker is
+// gone.
 func (c *Chain) Current(ctx context.Context) error {
 	last, err := c.stream.Last(ctx)
 	switch {
@@ -216,23 +218,24 @@ func (c *Chain) next(at Position, letters Letters) *Marker {
 	return m
 }
 
-// Batch is what a commit stores.
+// Batch has the messages and the state that a commit stores.
 type Batch struct {
-	Messages []*nats.Msg // in their order. All messages of an input must be in one commit.
+	Messages []*nats.Msg // stored in this order; all messages of an input must be in one commit
 	At       Position    // position up to which every input is then settled
 
-	// Checked is for a few messages that the server may refuse. An error then contains the server's reason.
+	// Checked makes an error contain the server's reason, but slows the commit. Use it for a few messages that the server
+	// may refuse.
 	Checked bool
 
 	Log   [][]byte // entries of the log of the partition's state, in order; stored after the messages
-	State *State   // the state at At; nil means that of the last marker
+	State *State   // the state at At; nil means the state of the last marker
 }
 
 // Commit stores a batch, and then its marker. stored[i] reports whether b.Messages[i] is known to be stored, even after an error. Without
 // an error, everything is stored.
 //
-// After an error, nothing more of the commit can be stored. Unless EndsChain(err), the caller may store the missing messages again, or other
-// messages. All entries of the log must then be stored again.
+// After an error, no further message of the commit can be stored. Unless EndsChain(err), the caller may commit the missing messages or other
+// messages. It must then store all entries of the log again.
 func (c *Chain) Commit(ctx context.Context, b Batch) (stored []bool, err error) {
 	way := c.Way
 	if b.Checked && way == Atomic {
@@ -258,7 +261,7 @@ func (c *Chain) CommitLetters(ctx context.Context, msgs []*nats.Msg, letters []L
 }
 
 // errUnclear means that the outcome of a write isn't known.
-var errUnclear = errors.New("what is stored is not known")
+var errUnclear = errors.New("it is unknown which messages are stored")
 
 // EndsChain reports whether an error of a commit ends the chain. The next lease then determines which messages are stored.
 func EndsChain(err error) bool {
@@ -400,13 +403,13 @@ func (r *readings) of(ctx context.Context, subject string) ([]string, error) {
 	for at := r.behind; ; {
 		sequence, h, err := next(ctx, r.stream, at, subject)
 		if err != nil {
-			return nil, fmt.Errorf("read back what is stored on %q behind a commit marker: %w", subject, err)
+			return nil, fmt.Errorf("read back the messages on %q after a commit marker: %w", subject, err)
 		}
 		if sequence == 0 || sequence > r.before {
 			break
 		}
 		if ids = append(ids, IDOf(h)); len(ids) > maxBehind {
-			return nil, fmt.Errorf("more than %d messages on %q are behind the commit marker %d", maxBehind, subject, r.behind)
+			return nil, fmt.Errorf("more than %d messages on %q follow the commit marker %d", maxBehind, subject, r.behind)
 		}
 		at = sequence
 	}

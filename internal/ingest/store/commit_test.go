@@ -46,10 +46,10 @@ func TestTwoWorkersTakeOver(t *testing.T) {
 		t.Errorf("a worker that was overtaken between its fences takes over with %v, want %v", err, ErrFenced)
 	}
 	if _, err := newResults.Commit(t.Context(), Batch{Messages: result(1), At: position(1)}); err != nil {
-		t.Errorf("the new owner stores no results: %v", err)
+		t.Errorf("the new owner can't store results: %v", err)
 	}
 	if err := newLetters.CommitLetters(t.Context(), result(2), []Letter{{Input: position(2), Record: WholeMessage}}, position(1)); err != nil {
-		t.Errorf("the new owner stores no dead letters: %v", err)
+		t.Errorf("the new owner can't store dead letters: %v", err)
 	}
 }
 
@@ -114,7 +114,7 @@ func TestLettersOfInputsWithTheSameSequence(t *testing.T) {
 		t.Errorf("the inputs are %v, want %v", order, want)
 	}
 	if left := l.above(Position{7, 150}); len(left) != 2 || left.Has(Letter{Input: older, Record: 2}) {
-		t.Errorf("behind a position between them there are %v", left)
+		t.Errorf("after a position between them, the inputs are %v", left)
 	}
 }
 
@@ -148,7 +148,7 @@ func TestLeftoversOfOneResult(t *testing.T) {
 	}{
 		{1, "IN:1", false, []string{"IN:1/1", "IN:1/2"}}, {3, "IN:3", false, []string{"IN:3/1"}},
 		{4, "IN:4", true, nil}, {5, "IN:5", false, nil},
-		{12, "IN:12", false, []string{"IN:12/1"}}, // its last part isn't behind the marker
+		{12, "IN:12", false, []string{"IN:12/1"}}, // its last part isn't stored after the marker
 		{13, "IN:1", false, nil},                  // no earlier owner had this input
 	} {
 		done, parts, err := l.Find(t.Context(), Position{Sequence: c.input}, "results.a", c.id)
@@ -174,7 +174,8 @@ func TestTheStateOfAMarker(t *testing.T) {
 	}
 }
 
-// TestAnOwnerWithoutAStateDropsIt: its inputs aren't in the state, so a later owner must not continue it.
+// TestAnOwnerWithoutAStateDropsIt shows that an owner without a stateful operator drops the state. The state misses
+// this owner's inputs, so a later owner must not use it.
 func TestAnOwnerWithoutAStateDropsIt(t *testing.T) {
 	t.Parallel()
 	s := &keptMarkers{}

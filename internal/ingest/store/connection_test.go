@@ -130,7 +130,7 @@ func TestWhatIsFoundOfAStream(t *testing.T) {
 		got := judgeStream(c.config, c.version)
 		if got.Batches != c.batches || !strings.Contains(got.String(), c.says) || (got.Advice == "") != c.batches ||
 			ServerBatches(c.version) == strings.Contains(got.Advice, "upgrade") {
-			t.Errorf("of %+v on server %s: %+v, want one that says %q", c.config, c.version, got, c.says)
+			t.Errorf("the capability of %+v on server %s is %+v, want one that says %q", c.config, c.version, got, c.says)
 		}
 	}
 }
@@ -200,7 +200,7 @@ func TestABatchThatFailsCastsDoubt(t *testing.T) {
 	r.wantTroubles(1, "a stream that takes no batches")
 	r.put(f, messages(10, 10, 20), false)
 	r.wantTroubles(1, "the next Put")
-	r.wantBatches(f, false) // the stream was not asked again
+	r.wantBatches(f, false) // the stream was not queried again
 	r.wantOnce(20, true)
 }
 
@@ -235,12 +235,12 @@ func TestOpenFailsWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	if _, err := Follow(over(), r.windowed(Timeout, r.proxied), r.options(nil)); err == nil {
-		t.Error("a store was opened that asked nobody")
+		t.Error("Follow succeeded without a query")
 	}
 	f, changes := r.following()
 	found := f.last.Load().capability
 	<-changes
 	if err := f.ask(over()); err == nil || f.last.Load().capability != found || !f.doubt.Load() || len(changes) != 0 {
-		t.Errorf("a question without an answer made %+v of %+v", f.last.Load().capability, found)
+		t.Errorf("a query without an answer changed the capability to %+v from %+v", f.last.Load().capability, found)
 	}
 }

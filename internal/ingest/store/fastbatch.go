@@ -284,7 +284,7 @@ func (f *fastBatch) lost() bool {
 	return !f.nc.IsConnected() || f.nc.Stats().Reconnects != f.reconnects
 }
 
-// check returns nil if a confirms that n messages are stored.
+// check returns nil if the answer a confirms that n messages are stored.
 //
 // Sequence 0 means that the stream already knows the id of every message. With replicas, such a message might not be replicated
 // yet, and the next leader might not have it. Only a single publish shows whether it is replicated. After a reconnect, check

@@ -37,8 +37,8 @@ func TestNothingIsLeftOfABatchThatFailed(t *testing.T) {
 	}
 }
 
-// TestTheFirstTroubleIsTheReason refuses a message, which ends its batch. The server's report about earlier messages
-// must not hide the reason.
+// TestTheFirstTroubleIsTheReason makes the server refuse a message, which ends the batch. The server's report about
+// earlier messages must not hide the reason.
 func TestTheFirstTroubleIsTheReason(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *jetstream.StreamConfig) { c.MaxMsgSize = 1000 })
@@ -92,7 +92,7 @@ func TestOneBatchWithAnId(t *testing.T) {
 	r.Until("half of the first batch is stored", func() bool { return r.stored() == 50 })
 	same := FastBatch{ID: "same", Messages: messages(100, 1, 20)}
 	if _, err := second.StoreFast(r.Ctx(), same); !errors.Is(err, ErrBatchEnded) || r.stored() != 50 {
-		t.Fatalf("%d messages are stored, and a batch with the id of one that is under way ended with %v", r.stored(), err)
+		t.Fatalf("%d messages are stored, and a batch with the id of an open batch ended with %v", r.stored(), err)
 	}
 	natstest.Must(second.StoreFast(r.Ctx(), same))(t)
 	send(50, 100)
@@ -129,17 +129,18 @@ func TestAcknowledgements(t *testing.T) {
 	}
 	r.reconnect()
 	if err := f.check(stored, 5); err == nil {
-		t.Error("the connection was lost in the middle of a batch, and it counts as stored")
+		t.Error("the connection was lost in the middle of a batch, but the batch counts as stored")
 	}
 	if _, err := f.await(r.Ctx(), patience); !errors.Is(err, errConnectionLost) {
-		t.Errorf("the connection was lost in the middle of a batch, which waits until %v", err)
+		t.Errorf("the connection was lost in the middle of a batch, but the batch waits until %v", err)
 	}
 	if err := l.batches.begin(b).check(stored, 5); err != nil {
 		t.Errorf("the connection was lost before a batch: %v", err)
 	}
 }
 
-// TestNothingIsSentAfterTheDeadline publishes with a passed deadline whose timer has not fired yet, as after a stop of the process.
+// TestNothingIsSentAfterTheDeadline publishes with a passed deadline whose timer has not fired yet. This happens after a stop of
+// the process.
 func TestNothingIsSentAfterTheDeadline(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
@@ -150,7 +151,7 @@ func TestNothingIsSentAfterTheDeadline(t *testing.T) {
 		r.wantErrors(s.Publish(passed{t.Context()}, messages(1, 10, 10), nil), 10, name, is)
 	}
 	if n := r.proxied.Stats().OutMsgs - before; n != 0 {
-		t.Errorf("%d messages were sent after their time", n)
+		t.Errorf("%d messages were sent after the deadline", n)
 	}
 }
 
@@ -202,7 +203,7 @@ func TestABatchThatIsNotConfirmedIsEnded(t *testing.T) {
 				last = m.Reply
 			}
 			if !strings.HasSuffix(last, "."+opCommitEnd+batchSuffix) {
-				t.Errorf("the server isn't told that the batch has ended; the last request is %q", last)
+				t.Errorf("the client doesn't tell the server that the batch has ended; the last request is %q", last)
 			}
 		})
 	}

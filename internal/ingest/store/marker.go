@@ -48,11 +48,11 @@ type Marker struct {
 // State describes the state of a stateful operator after all inputs up to a position. The state itself is in the log, which is in the same
 // stream (adr/0056).
 type State struct {
-	Spec    string `json:"spec"`             // everything that the state depends on, for example the operator with its parameters; or LostSpec
+	Spec    string `json:"spec"`             // everything that the state depends on, such as the operator and its parameters; or LostSpec
 	Begins  uint64 `json:"begins,omitempty"` // stream sequence after which the log begins
 	Records uint64 `json:"records"`          // number of records that the state has taken
 
-	// Sequence and Record are the position of the last one.
+	// Sequence and Record are the position of the last record.
 	Sequence uint64 `json:"sequence,omitempty"`
 	Record   uint64 `json:"record,omitempty"`
 }
@@ -103,7 +103,8 @@ type InputLetters struct {
 type Letter struct {
 	Input  Position
 	Record int // index of the record in its frame; WholeMessage for the dead letter of the message
-	// Decided is for WholeMessage: whether a state has taken records of the message before it got the dead letter.
+	// Decided, with WholeMessage, reports whether a state took records of the message before the message got its dead
+	// letter.
 	Decided bool
 }
 
@@ -195,10 +196,10 @@ const (
 	// error contains the reason, and not only that the batch is incomplete.
 	Checked
 
-	// Fast stores messages one by one, in order, and then the marker. The stream may therefore contain the first
-	// messages of a batch without its marker, and more of them may be in transit. If the stream is full, the server may
-	// even refuse a message and store later ones. Fast is faster for small messages. The server refuses it on a stream
-	// with replicas.
+	// Fast stores messages one by one, in order, and then the marker. The stream may therefore contain the first messages
+	// of a batch without its marker, and more messages may be in transit. If the stream is full, the server may even
+	// refuse a message and store later ones. Fast is faster for small messages. The server refuses it on a stream with
+	// replicas.
 	Fast
 )
 
@@ -371,7 +372,7 @@ func (s *Stream) Begun(ctx context.Context, behind, before uint64) (until uint64
 			return until, err
 		}
 		if count == maxBehind {
-			return 0, fmt.Errorf("more than %d batches began behind the commit marker %d", maxBehind, behind)
+			return 0, fmt.Errorf("more than %d batches began after the commit marker %d", maxBehind, behind)
 		}
 		input, err := strconv.ParseUint(h.Get(headerUntil), 10, 64)
 		if err != nil {

@@ -23,7 +23,7 @@ func result(input uint64) []*nats.Msg {
 
 // keptMarkers is a stream without faults. It implements Markers. The model of the lease has streams with faults.
 type keptMarkers struct {
-	stored []keptMessage // from sequence 1 on
+	stored []keptMessage // messages from sequence 1 on
 	last   StoredMarker
 }
 

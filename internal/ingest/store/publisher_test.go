@@ -183,7 +183,7 @@ func TestConnectionCutInTheMiddle(t *testing.T) {
 						close(begun)
 					}
 				}
-				return seen >= 2 // would end the Publish before the connection is cut
+				return seen >= 2 // losing these answers would end the Publish before the connection is cut
 			})
 			var putting sync.WaitGroup
 			putting.Go(func() { r.putAll(s, messages(round*n, n, 200)) })
@@ -217,7 +217,7 @@ func TestPutEndsWithItsContext(t *testing.T) {
 func TestAStoreNeedsAConnection(t *testing.T) {
 	t.Parallel()
 	if _, err := NewWindowed(jsapi.API{}, 0); err == nil {
-		t.Error("a store without a connection was made")
+		t.Error("NewWindowed succeeded without a connection")
 	}
 }
 
@@ -261,15 +261,15 @@ func TestWhatIsDownIsPassedOver(t *testing.T) {
 	r.disconnect()
 	for i := range 4 {
 		if l := two.next(); l.nc != up {
-			t.Error("chosen is the connection that is down")
+			t.Error("next returned the connection that is down")
 		}
 		r.put(r.batching(two), messages(i*10, 10, 20), false)
 	}
 	r.wantOnce(40, true)
 	if l := one.next(); l.nc != r.proxied {
-		t.Error("chosen is not the only connection there is")
+		t.Error("next did not return the only connection")
 	}
 	if _, err := one.StoreFast(r.Ctx(), FastBatch{Messages: messages(0, 5, 20)}); !errors.Is(err, errDisconnected) {
-		t.Errorf("a batch without a connection ended with %v, want that it was not begun", err)
+		t.Errorf("a batch without a connection ended with %v, want an error before it begins", err)
 	}
 }

@@ -211,7 +211,7 @@ func withoutIDs(msgs []*nats.Msg) []*nats.Msg {
 }
 
 // send sends message i of the fast batch behind a marker that isn't the last one. It returns the server's answer. If
-// more is set, it skips an answer that only confirms the start of the batch.
+// more is set, send skips an answer that only confirms the start of the batch.
 func (r *chainRig) send(marker uint64, i int, m *nats.Msg, more bool) string {
 	r.Helper()
 	inbox := r.NC.NewInbox()
@@ -268,7 +268,7 @@ func TestABatchUnderWay(t *testing.T) {
 				next++
 			}
 			if next != 11+half-1 {
-				t.Errorf("the second owner goes on with input %d", next)
+				t.Errorf("the second owner continues with input %d", next)
 			}
 			r.commit(second, next, 20)
 			r.want(20)
@@ -311,7 +311,7 @@ func TestAnExpiredMarker(t *testing.T) {
 		r.commit(r.open(way), 1, 3)
 		expired := r.Put(&nats.Msg{Subject: markers, Header: nats.Header{"Nats-Marker-Reason": {"MaxAge"}}}).Sequence
 		if last, err := r.store.Last(t.Context()); err != nil || last.At != expired {
-			t.Fatalf("the last marker is at %d: %v, want that in its place at %d", last.At, err, expired)
+			t.Fatalf("the last marker is at %d: %v, want the delete marker at %d", last.At, err, expired)
 		}
 		r.commit(r.openNew(way), 4, 5)
 	})
@@ -391,7 +391,7 @@ func TestAStreamThatTakesFastBatchesAgain(t *testing.T) {
 		} {
 			t.Run(name+", "+end, func(t *testing.T) {
 				t.Parallel()
-				var requests []string // written by the subscription, which has no request left once the fence is stored
+				var requests []string // written by the subscription, which has handled all requests once the fence is stored
 				wantFence(t, func(reply string) []string {
 					switch {
 					case strings.HasSuffix(reply, ".4.$FI"):
@@ -425,7 +425,7 @@ func TestTheLastInputOfSeveralBatches(t *testing.T) {
 	}
 	for _, c := range []struct{ behind, before, want uint64 }{{0, 4, 20}, {0, 1, 20}, {1, 4, 15}, {1, 2, 10}, {3, 4, 0}} {
 		if until, err := r.store.Begun(r.Ctx(), c.behind, c.before); err != nil || until != c.want {
-			t.Errorf("behind %d and before %d: up to input %d, %v, want %d", c.behind, c.before, until, err, c.want)
+			t.Errorf("after %d and before %d: up to input %d, %v, want %d", c.behind, c.before, until, err, c.want)
 		}
 	}
 }

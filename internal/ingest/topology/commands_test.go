@@ -75,7 +75,8 @@ func TestAdvisedCommandsCreateWhatProvisionCreates(t *testing.T) {
 	}
 }
 
-// assets describes the streams and the consumers of the input stream, except for what only an API request can set.
+// assets describes the streams and the consumers of the input stream. It omits settings that only an API request can
+// change.
 func (r *rig) assets() (lines []string) {
 	r.Helper()
 	for _, name := range r.streamNames() {
@@ -102,7 +103,7 @@ func describe(config any, description *string, metadata map[string]string) strin
 
 var loop = regexp.MustCompile(`^for p in \$\(seq (\d+) (\d+)\); do (.*); done$`)
 
-// perform runs a command with the installed nats command. Without that, it has the same effect as version 0.5.1.
+// perform runs a command with the installed nats command. If none is installed, it simulates version 0.5.1.
 func (r *rig) perform(command string) {
 	r.Helper()
 	if _, err := exec.LookPath("nats"); err == nil {
@@ -157,7 +158,8 @@ func (r *rig) run(command string) {
 	}
 }
 
-// apply changes a configuration as flags say. Without the required flags, the command asks questions.
+// apply changes a configuration according to flags. It fails without the required flags, because the command would
+// prompt for them.
 func apply[T any](r *rig, c *T, words []string, effects map[string]func(*T, string), required ...string) {
 	r.Helper()
 	for i := 0; i < len(words); i++ {

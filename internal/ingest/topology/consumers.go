@@ -1,8 +1,9 @@
 package topology
 
-// This file has the consumers of the input stream: the settings of new ones, the commands that create them, and tables of what may be
-// wrong with existing ones. With shared delivery all workers pull from one consumer. With exclusive delivery each partition has its own
-// consumer, which the server pins to one worker at a time. The file ends with the removal of the inputs that consumers have processed.
+// This file describes the consumers of the input stream: the settings of new consumers, the commands that create them, and tables of
+// possible problems of existing consumers. With shared delivery all workers pull from one consumer. With exclusive delivery each
+// partition has its own consumer, which the server pins to one worker at a time. The file ends with the removal of the inputs that
+// consumers have processed.
 
 import (
 	"context"
@@ -97,7 +98,8 @@ func consumerTable(c jetstream.ConsumerConfig, quote string) []setting {
 	}
 }
 
-// addConsumers returns the shell command that creates the consumer of shared delivery, or those of the partitions from first to last.
+// addConsumers returns the shell command that creates the consumer of shared delivery, or the consumers of the partitions from first
+// to last.
 func addConsumers(l Topology, first, last int) string {
 	if !l.Exclusive {
 		return "nats consumer add " + l.Stream + " " + l.Consumer + " --pull" + addFlags(consumerTable(l.newConsumer(), "'"))
@@ -167,8 +169,8 @@ func (i *inspection) missingFrom(list []int, wants []jetstream.ConsumerConfig) [
 	return list[n:]
 }
 
-// consumerSettings returns the table of what may be wrong with a consumer's settings. The worker's variables apply only when a consumer
-// is created. An existing consumer keeps its settings when they change.
+// consumerSettings returns the table of possible problems of a consumer's settings. The worker's variables apply only when a consumer
+// is created. An existing consumer keeps its settings when the variables change.
 func (i *inspection) consumerSettings(have, want jetstream.ConsumerConfig) []problem {
 	table, consumers := i.sharedSettings(have, want), 1
 	if i.l.Exclusive {
@@ -176,7 +178,7 @@ func (i *inspection) consumerSettings(have, want jetstream.ConsumerConfig) []pro
 	}
 	want.MaxAckPending = i.l.AskedAckPending
 	acknowledges := have.AckPolicy != jetstream.AckNonePolicy            // ack wait applies only with acknowledgements
-	possible := have.AckWait >= time.Second && have.AckWait <= time.Hour // of MILLRACE_ACK_WAIT
+	possible := have.AckWait >= time.Second && have.AckWait <= time.Hour // the bounds of MILLRACE_ACK_WAIT
 	pending, limit := have.MaxAckPending, int(i.maxPayload)
 	return append(table, []problem{
 		{pending > 0 && pending*consumers < i.use.InFlight, finding.Warning, fmt.Sprintf("max ack pending %d", pending),
@@ -278,9 +280,9 @@ func (i *inspection) processed() {
 	case c.Retention == jetstream.WorkQueuePolicy:
 		consumer, err := i.js.Consumer(i.ctx, i.l.Stream, i.l.Consumer)
 		if err != nil {
-			return // which is already reported
+			return // the problem is already reported
 		}
-		if s, err := i.js.Stream(i.ctx, i.l.Stream); err == nil { // read later, without inputs that were processed since
+		if s, err := i.js.Stream(i.ctx, i.l.Stream); err == nil { // this later query omits inputs that were processed since
 			i.leftInQueue(what, s.CachedInfo(), consumer.CachedInfo())
 		}
 	case i.l.Kept.AskedEverything && trim.Marked(c):

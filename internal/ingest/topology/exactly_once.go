@@ -1,7 +1,8 @@
 package topology
 
-// This file decides how often a stream may store a result or a dead letter. With exclusive delivery it's exactly once, if each batch can
-// end with a commit marker: a message on a subject of the partition. Otherwise it's once within the stream's duplicate window.
+// This file decides how often a stream may store a result or a dead letter. With exclusive delivery, a stream stores each message
+// exactly once if each batch can end with a commit marker, which is a message on a subject of the partition. Otherwise it stores each
+// message once within its duplicate window.
 
 import (
 	"context"
@@ -40,8 +41,8 @@ func (l Topology) LetterCommitsOf(c jetstream.StreamConfig, serverVersion string
 	return l.commitsOf(c, serverVersion, false, "dead letters are", l.DeadLetterPrefix)
 }
 
-// commitsOf returns the kind of commits in a stream of messages under prefix. fast tells that fast batches are possible in this stream.
-// are is the subject and the verb of a text about commits.
+// commitsOf returns the kind of commits in a stream of messages under prefix. fast reports whether fast batches are possible in this
+// stream. are is the subject and the verb of a text about commits.
 func (l Topology) commitsOf(c jetstream.StreamConfig, version string, fast bool, are, prefix string) (way Commits, found, advice string) {
 	batches := "allow_atomic" // the setting that the stream lacks
 	switch {

@@ -1,7 +1,7 @@
 package topology
 
 // This file inspects the server and collects the findings. Each kind of asset has its own file: inspect_streams.go and consumers.go.
-// They list what may be wrong in tables of problems, and report the rows that are.
+// These files list possible problems in tables, and report the rows that apply.
 
 import (
 	"context"
@@ -56,7 +56,7 @@ func ExplainCommands(findings []finding.Finding) []finding.Finding {
 	return findings
 }
 
-// inspection has what the worker needs of the server, and the findings so far.
+// inspection has the worker's requirements for the server, and the findings so far.
 type inspection struct {
 	ctx      context.Context
 	js       jetstream.JetStream
@@ -69,17 +69,17 @@ type inspection struct {
 	later      []func()              // checks that run after permissions
 	maxPayload int64                 // the server's max_payload in bytes
 	cluster    string                // name of the server's cluster; empty for a single server
-	version    string                // of the server
+	version    string                // version of the server
 }
 
-// problem is a row of a table of what may be wrong.
+// problem is a row of a table of possible problems.
 type problem struct {
 	wrong         bool
 	level         finding.Level
 	found, advice string
 }
 
-// report adds a finding for each row that is wrong, and returns the worst level.
+// report adds a finding for each row whose problem exists, and returns the worst level.
 func (i *inspection) report(what string, table []problem) (worst finding.Level) {
 	for _, p := range table {
 		if p.wrong {

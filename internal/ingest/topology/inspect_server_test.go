@@ -16,8 +16,8 @@ import (
 	"millrace/internal/ingest/jsapi"
 )
 
-// TestInspectWithoutJetStream shows that missing JetStream is the only finding, and may be temporary. The advice names the setting of
-// the JetStream domain or prefix, if there is one.
+// TestInspectWithoutJetStream shows that missing JetStream is the only finding. The problem may be temporary. The advice names the
+// setting of the JetStream domain or prefix, if there is one.
 func TestInspectWithoutJetStream(t *testing.T) {
 	t.Parallel()
 	for advice, api := range map[string]jsapi.API{
@@ -136,7 +136,7 @@ func TestInspectOfTheLargestResult(t *testing.T) {
 		i := &inspection{use: Use{Frames: Frames{Result: payload - resultHeaders + more}}}
 		(&stream{inspection: i}).sizes(limitOfServer(payload))
 		if got := len(i.findings) == 1 && i.findings[0].Level == finding.Warning; got != warned {
-			t.Errorf("for a result of %d bytes more than fits: %v, want a warning: %v", more, i.findings, warned)
+			t.Errorf("for a result that is %d bytes larger than a message allows: %v, want a warning: %v", more, i.findings, warned)
 		}
 	}
 }
@@ -193,6 +193,6 @@ func TestInspectNamesTheRightToReadMarkers(t *testing.T) {
 		}
 	}
 	if level != finding.Error {
-		t.Error("the missing right is not reported as an error")
+		t.Error("the missing permission is not reported as an error")
 	}
 }

@@ -35,7 +35,7 @@ func (s *stream) stateLog() {
 // logName returns the name of the log in findings.
 func (s *stream) logName() string { return "the log of the state of operator " + s.l.Stateful }
 
-// logPurges warns if the worker can't remove the parts of the log that no state needs any more.
+// logPurges warns if the worker can't remove the parts of the log that no state still needs.
 func (s *stream) logPurges() {
 	if s.have.DenyPurge {
 		s.warn("denies purges (deny_purge), so "+s.logName()+" only grows",

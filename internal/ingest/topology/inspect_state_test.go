@@ -95,7 +95,7 @@ func TestAdviceKeepsTheLog(t *testing.T) {
 	}
 }
 
-// TestPurgeOfTheLogNeedsAPermission shows the warning to a user who may do everything but purge.
+// TestPurgeOfTheLogNeedsAPermission shows the warning for a user with all permissions except for purging.
 func TestPurgeOfTheLogNeedsAPermission(t *testing.T) {
 	t.Parallel()
 	denied := &server.SubjectPermission{Deny: []string{"$JS.API.STREAM.PURGE.RESULTS"}}

@@ -1,7 +1,7 @@
 package topology
 
 // This file inspects the three streams. A stream is compared with its plan. Rows of the plan's table that concern the same risk make one
-// finding: limits that delete messages, and differences from what the user chose.
+// finding. The risks are limits that delete messages, and differences from the user's settings.
 
 import (
 	"errors"
@@ -19,7 +19,7 @@ import (
 type stream struct {
 	*inspection
 	plan
-	what   string // in findings
+	what   string // name of the stream in findings
 	opened jetstream.Stream
 	have   jetstream.StreamConfig
 	state  jetstream.StreamState
@@ -244,7 +244,7 @@ const (
 	suggestedBytes = 4 << 30
 )
 
-// limits warns about a stream that will soon refuse messages, that can grow without a limit, or that differs from what the user chose
+// limits warns about a stream that will soon refuse messages, that can grow without a limit, or that differs from the user's settings
 // for new streams.
 func (s *stream) limits() {
 	c, holds := s.have, int64(s.state.Bytes)

@@ -18,7 +18,7 @@ type inspectCase struct {
 	name   string
 	start  func(*rig) // empty, shared or exclusive
 	change func(*rig)
-	want   []string // parts of a finding each, separated by " ... "
+	want   []string // each has parts of one finding, separated by " ... "
 	not    string   // part of a finding that must not occur
 }
 
@@ -88,7 +88,7 @@ var streamCases = []inspectCase{
 		r.use.Frames = Frames{Framed: true, Records: 1000, Bytes: roomy, Result: 1000, ResultMore: 1000}
 		r.edit("RESULTS", func(s *streamConfig) { s.MaxMsgSize = 100 << 10 })
 	}, []string{"ok frames ... more than about 101 records comes in parts, because stream RESULTS takes messages of 102400 bytes"}, ""},
-	{"dead letters among all", empty, func(r *rig) { r.add("RESULTS", "*.>", streamConfig{NoAck: true}) }, // without, the subjects are refused
+	{"dead letters among all", empty, func(r *rig) { r.add("RESULTS", "*.>", streamConfig{NoAck: true}) }, // without NoAck, the server refuses the subjects
 		[]string{"warning dead letters deadletter.> ... stored in the result stream RESULTS ... nats stream edit RESULTS --subjects 'results' " +
 			"--subjects 'results.>' --force, then"}, ""},
 	{"dead letters and markers among all", empty, func(r *rig) {
@@ -147,7 +147,7 @@ var onceCases = []inspectCase{
 	}, []string{"ok dead letters deadletter.>: 3 of its 4 messages are commit markers, which are no dead letters; stored in stream RESULTS_DEADLETTER"}, ""},
 }
 
-// olderStreams makes the outputs streams of a worker without commit markers.
+// olderStreams replaces the output streams by streams of a worker without commit markers.
 func (r *rig) olderStreams(wants ExactlyOnce) {
 	r.Helper()
 	for name, subjects := range map[string][]string{"RESULTS": {"results", "results.>"}, "RESULTS_DEADLETTER": {"deadletter", "deadletter.>"}} {

@@ -85,7 +85,7 @@ func TestInspectWarnsOfStreamsWithoutABoundAndOfDifferences(t *testing.T) {
 			if !sameStream(r.StreamConfig(c.stream.Name), before) {
 				t.Error("the stream has changed")
 			}
-			if c.command == "" || c.name == "asked for no limits" { // which leaves the stream without a bound
+			if c.command == "" || c.name == "asked for no limits" { // the command leaves the stream without a bound
 				return
 			}
 			r.perform(c.command + " --force")
@@ -144,7 +144,7 @@ func TestASmallerLimitThanAStreamHolds(t *testing.T) {
 	for holds, stops := range map[uint64]bool{0: false, limit: false, limit + 1: true} {
 		found := inspected(p, streamConfig{MaxBytes: 8 * limit}, holds, (*stream).limits)
 		if got := strings.Contains(found[0].Advice, fmt.Sprintf("it holds %d bytes, and refuses messages", holds)); got != stops {
-			t.Errorf("of a stream with %d bytes: %v; want that it refuses messages: %v", holds, found, stops)
+			t.Errorf("for a stream with %d bytes: %v; want a warning that it refuses messages: %v", holds, found, stops)
 		}
 	}
 }

@@ -1,7 +1,7 @@
 package topology
 
-// This file creates missing streams and consumers. The server reserves max_bytes of each stream. If it has no room for the defaults,
-// the streams get less. Values that the user chose are never changed.
+// This file creates missing streams and consumers. The server reserves max_bytes of each stream. If the server has no space for the
+// defaults, the streams get smaller limits. Values that the user chose are never changed.
 
 import (
 	"context"

@@ -145,7 +145,7 @@ func TestProvisionMarksItsInputStream(t *testing.T) {
 		js := stopped{r.JS, r.topology.Consumers()[0], func() {
 			got := r.StreamConfig("INGEST")
 			if trim.Marked(got) != c.marked || !slices.Equal(trim.Registered(got), c.registered) {
-				t.Errorf("%s: metadata %v before the consumers are made, want a mark %v and %v", name, got.Metadata, c.marked, c.registered)
+				t.Errorf("%s: metadata %v before the consumers are created, want the trim annotation: %v, and %v", name, got.Metadata, c.marked, c.registered)
 			}
 		}}
 		if err := Provision(r.Ctx(), js, r.topology, quiet); !errors.Is(err, context.Canceled) {
@@ -258,7 +258,7 @@ func TestProvisionFitsIntoASmallServer(t *testing.T) {
 				}
 				for _, line := range r.found() {
 					if strings.Contains(line, "MAX_BYTES") {
-						t.Errorf("the size that fits is reported: %s", line)
+						t.Errorf("a size that fits is reported: %s", line)
 					}
 				}
 			})

@@ -81,7 +81,7 @@ func (r *rig) edit(name string, change func(*streamConfig)) {
 	r.Create(c)
 }
 
-// consume creates the consumer of shared delivery anew, with a change to what Provision creates.
+// consume recreates the consumer of shared delivery with the configuration of Provision, modified by change.
 func (r *rig) consume(change func(*consumerConfig)) {
 	r.Helper()
 	if err := r.JS.DeleteConsumer(r.Ctx(), "INGEST", "millrace"); err != nil {

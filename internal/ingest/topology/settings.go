@@ -1,8 +1,8 @@
 package topology
 
 // This file describes each setting of a stream once. A plan has the values for a new stream, which Provision sends. The table of a plan
-// has a row for each setting: the flags of the nats command that set the planned value, and what the value of an existing stream means.
-// The commands and the findings are loops over these rows. consumers.go does the same for consumers.
+// has a row for each setting. The row has the flags of the nats command that set the planned value, and the consequences of an existing
+// stream's value. The commands and the findings are loops over these rows. consumers.go does the same for consumers.
 
 import (
 	"fmt"
@@ -20,12 +20,12 @@ import (
 
 // plan describes one of the worker's three streams.
 type plan struct {
-	jetstream.StreamConfig        // of a new stream
-	bounds                 Bounds // MaxAge and MaxBytes of a new stream
+	jetstream.StreamConfig        // configuration of a new stream
+	bounds                 Bounds // limits of a new stream
 	askedStorage           bool   // whether the user chose Storage
 
 	role, message string // what the stream stores: "the results", and "a result" in it
-	drops, full   string // what it means that a limit deletes messages, and that the stream is full
+	drops, full   string // the consequence if a limit deletes messages, and if the stream is full
 	variable      string // the start of the names of the variables with the bounds
 }
 
@@ -49,7 +49,7 @@ func (l Topology) resultPlan(version string) plan {
 	p := plan{role: "the results", message: "a result", variable: "MILLRACE_RESULT", full: "the worker waits until there is room"}
 	p.setOutput(l, l.ResultStream, l.ResultPrefix, l.Kept.Results, version)
 	p.AllowBatchPublish = store.ServerBatches(version)
-	p.AllowMsgTTL = p.AllowAtomicPublish && l.Stateful != "" // so that max_age spares the log of a state
+	p.AllowMsgTTL = p.AllowAtomicPublish && l.Stateful != "" // exempts the log of a state from max_age
 	return p
 }
 
@@ -118,7 +118,7 @@ type setting struct {
 	fixed bool   // whether the server can't change the setting of an existing stream
 
 	differs string // the stream's value and the different value that the user chose
-	note    string // what else a change to the planned value does
+	note    string // other effects of a change to the planned value
 	drops   string // the limit at which the stream deletes messages, read or not
 	lift    string // the flag that removes the limit
 	removes string // the value with which the server may remove single messages

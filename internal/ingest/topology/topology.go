@@ -51,7 +51,7 @@ type Topology struct {
 	Trim trim.Policy // whether this worker removes processed inputs from the input stream
 }
 
-// DeliveryLimit returns the number of deliveries in which a payload is tried. ours is the worker's limit. servers is the
+// DeliveryLimit returns the number of deliveries at which a worker tries a payload. ours is the worker's limit. servers is the
 // consumer's MaxDeliver; 0 or less means no limit. The server stops delivering after MaxDeliver. The last delivery is reserved for
 // publishing a dead letter, unless it is the only one.
 func DeliveryLimit(ours, servers int) int {
@@ -224,7 +224,7 @@ func streamOf(ctx context.Context, js jetstream.JetStream, prefix string, inputs
 	return first, nil
 }
 
-// streamCovering returns the name of the stream that stores every subject that matches wanted, or "" without one.
+// streamCovering returns the name of the stream that stores every subject that matches wanted, or "" if there is none.
 func streamCovering(ctx context.Context, js jetstream.JetStream, wanted string) (string, error) {
 	ctx, cancel := context.WithCancel(ctx) // ends the listing when the stream is found
 	defer cancel()

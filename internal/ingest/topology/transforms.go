@@ -1,7 +1,7 @@
 package topology
 
-// This file relates the subjects under which messages are published to those under which a stream stores them. A stream's subject
-// transform maps the former to the latter. Exclusive delivery needs the transform that puts a partition before each subject.
+// This file maps the subjects under which messages are published to the subjects under which a stream stores them, as the
+// stream's subject transform does. Exclusive delivery needs the transform that puts a partition before each subject.
 
 import (
 	"cmp"
@@ -112,7 +112,7 @@ func partitionsIn(destination string) int {
 
 // storesAny reports whether a stream with transform t stores, under one of the filters, messages that are published under subjects.
 func storesAny(t *jetstream.SubjectTransformConfig, subjects, filters []string) bool {
-	const atMost = 1 << 16 // partitions that it tries
+	const atMost = 1 << 16 // maximum number of partitions to try
 	for partition := range max(min(partitionsIn(t.Destination), atMost), 1) {
 		stored := storedFilters(t, subjects, strconv.Itoa(partition))
 		for _, filter := range filters {

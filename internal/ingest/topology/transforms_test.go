@@ -72,8 +72,8 @@ func TestPartitionsOf(t *testing.T) {
 	}
 }
 
-// TestStreamsThatDoNotFitTheDelivery shows that Provision and Inspect name the obstacle, and that their advice helps. No consumers are
-// created or asked for.
+// TestStreamsThatDoNotFitTheDelivery shows that Provision and Inspect name the obstacle, and that their advice helps. Provision
+// creates no consumers, and Inspect doesn't advise creating any.
 func TestStreamsThatDoNotFitTheDelivery(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -112,7 +112,7 @@ func TestStreamsThatDoNotFitTheDelivery(t *testing.T) {
 				t.Errorf("provisioning says %q: %s", c.not, err)
 			}
 			if names := r.Consumers("INGEST"); len(names) > 0 || strings.Contains(fmt.Sprint(lines), "consumer millrace") {
-				t.Errorf("consumers %v are left behind, or asked for: %s", names, lines)
+				t.Errorf("consumers %v are created, or advised: %s", names, lines)
 			}
 		})
 	}

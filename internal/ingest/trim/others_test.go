@@ -49,7 +49,7 @@ func TestACopyThatIsMadeLater(t *testing.T) {
 	r.Create(jetstream.StreamConfig{Name: "MIRROR", Mirror: &jetstream.StreamSource{Name: "INGEST"}})
 	trimmer.listedAt = time.Now().Add(-copiesAge)
 	if s, err := trimmer.lookRegistered(r.Ctx(), r.Stream("INGEST").CachedInfo()); err != nil || s.Held != Mirrored {
-		t.Errorf("with a mirror that was made later, inputs are held because of %q, want %q: %v", s.Held, Mirrored, err)
+		t.Errorf("with a mirror that was created later, inputs are held because of %q, want %q: %v", s.Held, Mirrored, err)
 	}
 }
 
@@ -105,8 +105,9 @@ func TestRegisterLeavesTheMarkOut(t *testing.T) {
 	}
 }
 
-// TestARefusalAboutAnotherStream shows that a refusal for another stream does not apply to this one, although this
-// one's name is its prefix. A Trimmer without permission says so and pauses. After other errors, it tries again after a pause.
+// TestARefusalAboutAnotherStream shows that a refusal for another stream does not apply to this stream, even if this stream's
+// name is a prefix of the other name. A Trimmer without permission logs that and pauses. After other errors, it retries after
+// a pause.
 func TestARefusalAboutAnotherStream(t *testing.T) {
 	t.Parallel()
 	refused := &server.Permissions{Publish: &server.SubjectPermission{Deny: []string{"$JS.API.STREAM.PURGE.>"}}}
@@ -118,7 +119,7 @@ func TestARefusalAboutAnotherStream(t *testing.T) {
 		held        Reason
 		most        int // maximum number of steps
 	}{
-		{"INGEST2", "could not look whether processed inputs can be removed", None, 4},
+		{"INGEST2", "could not check whether processed inputs can be removed", None, 4},
 		{"INGEST", "this worker may not remove processed inputs", Forbidden, 1},
 	} {
 		subject := jetstream.DefaultAPIPrefix + "STREAM.PURGE." + c.stream

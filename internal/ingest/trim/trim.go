@@ -93,7 +93,7 @@ func (t *Trimmer) Run(ctx context.Context) {
 			t.Observer.Trim(0, State{Held: Forbidden})
 			pause = forbiddenPause
 		default:
-			t.Log.Debug("could not look whether processed inputs can be removed", "stream", t.Stream, "error", err)
+			t.Log.Debug("could not check whether processed inputs can be removed", "stream", t.Stream, "error", err)
 			pause = t.wait()
 		}
 	}
@@ -235,9 +235,9 @@ const (
 	registerPause = 200 * time.Millisecond
 )
 
-// Register registers the consumers if the stream may be trimmed, and returns when they are registered. Call it before a
-// worker relies on them. It never unregisters a consumer. After a deployment is gone, inputs stay until an administrator deletes its
-// consumers from the metadata.
+// Register registers the consumers if the stream may be trimmed, and returns when they are registered. Call it before a worker
+// relies on them. It never unregisters a consumer. After a deployment is gone, inputs stay until an administrator deletes the
+// deployment's consumers from the metadata.
 func (t *Trimmer) Register(ctx context.Context) error {
 	for range registerTries {
 		s, err := t.JS.Stream(ctx, t.Stream)

@@ -70,7 +70,7 @@ func (r *rig) register(policy Policy, consumers ...string) error {
 	return New(Options{JS: r.JS, Stream: "INGEST", Policy: policy, Consumers: consumers}).Register(r.Ctx())
 }
 
-// trim runs two steps of a worker, because in the first one it leaves the work to other workers.
+// trim runs two steps of a worker, because in the first step the worker leaves the work to other workers.
 func (r *rig) trim(t *Trimmer) {
 	r.Helper()
 	for range 2 {
@@ -160,7 +160,7 @@ func TestAConsumerThatCountsWrong(t *testing.T) {
 	r.wantFloor(1, "both", r.counting("both", 0))
 }
 
-// TestWhatHoldsEverything has one reason per row for which no processed input is removed.
+// TestWhatHoldsEverything has one row for each reason why no processed input is removed.
 func TestWhatHoldsEverything(t *testing.T) {
 	t.Parallel()
 	metadata := func(metadata map[string]string) func(r *rig) {
@@ -217,8 +217,8 @@ func TestOtherRetentions(t *testing.T) {
 	}
 }
 
-// TestACopyThatMayMiss shows that with the policy Always inputs are removed although another stream copies them, and
-// without a mark.
+// TestACopyThatMayMiss shows that the policy Always removes inputs even if another stream copies them, and needs no
+// mark.
 func TestACopyThatMayMiss(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

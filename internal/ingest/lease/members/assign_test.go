@@ -23,7 +23,7 @@ func TestAssignGivesEveryPartitionToSomebody(t *testing.T) {
 		load := map[string]int{}
 		for p, owner := range owners {
 			if !slices.ContainsFunc(members, func(m Member) bool { return m.ID == owner }) {
-				t.Fatalf("partition %d of %d belongs to %q, who is no member of %v", p, n, owner, members)
+				t.Fatalf("partition %d of %d belongs to %q, which is no member of %v", p, n, owner, members)
 			}
 			load[owner]++
 		}
@@ -65,15 +65,15 @@ func TestAssignMovesLittle(t *testing.T) {
 			if after[p] != before[p] {
 				moved++
 				if after[p] != id {
-					t.Errorf("%s came, and partition %d went from %s to %s", id, p, before[p], after[p])
+					t.Errorf("%s joined, and partition %d moved from %s to %s", id, p, before[p], after[p])
 				}
 			}
 		}
 		if moved != 12/len(members) {
-			t.Errorf("%s came, and %d partitions moved, want %d", id, moved, 12/len(members))
+			t.Errorf("%s joined, and %d partitions moved, want %d", id, moved, 12/len(members))
 		}
 		if again := Assign(12, owned(after)); !slices.Equal(again, after) {
-			t.Errorf("nobody came or went, and %v became %v", after, again)
+			t.Errorf("no member joined or left, but %v became %v", after, again)
 		}
 		before = after
 	}

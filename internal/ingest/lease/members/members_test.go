@@ -63,11 +63,12 @@ func TestTheFirstDecisionWaits(t *testing.T) {
 		t.Fatal("the only worker claims nothing")
 	}
 	if said := w.nc.Stats().OutMsgs; said < 3 { // one at once and one per beat
-		t.Errorf("it claims a partition after %d announcements, and another worker may not have made any in that time", said)
+		t.Errorf("the worker claims a partition after only %d announcements, before every other worker has certainly announced itself", said)
 	}
 }
 
-// TestStrangersAreBounded lets a stranger pose as many workers and as this one, and send long announcements.
+// TestStrangersAreBounded lets a stranger pretend to be many other workers and this worker, and send long
+// announcements.
 func TestStrangersAreBounded(t *testing.T) {
 	t.Parallel()
 	m := &Members{id: "me", nonce: "mine", others: map[string]other{}, wanted: make([]bool, 4), assigned: make([]bool, 4), adopted: make([]bool, 4),
@@ -83,19 +84,19 @@ func TestStrangersAreBounded(t *testing.T) {
 	m.others = map[string]other{}
 	handle(`{"id":"much","owns":[0,1,2,3,0]}`)
 	if len(m.others) != 0 {
-		t.Error("one that claims more partitions than there are is believed")
+		t.Error("a worker that claims more partitions than exist is believed")
 	}
 	handle(`{"id":"me","owns":[]}`)
 	handle(`{"id":"me","nonce":"other"}`)
 	if !m.echo.IsZero() || len(m.others) != 0 {
-		t.Error("what another says under this worker's name counts as its own echo")
+		t.Error("a stranger's announcement under this worker's ID counts as this worker's own")
 	}
 	handle(`{"id":"long","owns":[],"name":"` + strings.Repeat("x", longestName+1) + `"}`)
 	if len(m.others) != 0 {
 		t.Error("a long name is remembered")
 	}
 	if handle(`{"id":"me","nonce":"mine"}`); m.echo.IsZero() {
-		t.Error("its own echo does not count")
+		t.Error("this worker's own announcement does not count")
 	}
 }
 
@@ -116,7 +117,7 @@ func TestMembersShareAllPartitions(t *testing.T) {
 	}
 	all[0].leave()
 	if !<-got {
-		t.Errorf("nobody is to have partition %d, which the worker that left had", gave)
+		t.Errorf("no worker wants partition %d, which belonged to the worker that left", gave)
 	}
 	awaitShares(r, partitions, all[1:]...)
 	for _, w := range all[1:] {
@@ -176,7 +177,7 @@ func TestPartitionsOfWhoIsGoneAreTaken(t *testing.T) {
 			}
 		}
 		if mine != n {
-			t.Errorf("%s: %d partitions are to be this worker's, want %d", what, mine, n)
+			t.Errorf("%s: this worker should own %d partitions, want %d", what, mine, n)
 		}
 	}
 	const there = `{"id": "other", "owns": [0, 1, 2, 3]}`
