@@ -3,7 +3,7 @@ module millrace/helm/cluster
 
 go 1.26.0
 
-// Kubernetes names the modules that it is developed with by v0.0.0.
+// Kubernetes requires the modules of its own repository in version v0.0.0, which was never released.
 replace (
 	k8s.io/api => k8s.io/api v0.36.3
 	k8s.io/apiextensions-apiserver => k8s.io/apiextensions-apiserver v0.36.3

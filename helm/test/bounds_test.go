@@ -225,7 +225,7 @@ func TestChartRefusesWhatTheWorkerConfigurationRefuses(t *testing.T) {
 		fine = append(fine, set)
 	}
 	if wrong < 50 || pairs < 10 {
-		t.Errorf("the worker refuses only %d values and %d pairs, fewer than before", wrong, pairs)
+		t.Errorf("the worker refuses only %d values and %d pairs, want at least 50 and 10", wrong, pairs)
 	}
 	t.Logf("%d values that the worker refuses, and %d pairs", wrong, pairs)
 }
