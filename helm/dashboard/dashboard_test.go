@@ -72,8 +72,8 @@ func read(t *testing.T) (b board) {
 	return b
 }
 
-// TestVariables: the runbook links have the same prefix as in the rules, and every variable queries the chosen data
-// source.
+// TestVariables shows that the runbook links have the same prefix as in the rules, and every variable queries the
+// chosen data source.
 func TestVariables(t *testing.T) {
 	address := false
 	for _, v := range read(t).Templating.List {

@@ -13,7 +13,7 @@ import (
 // incident lists the pages that people open during an incident.
 var incident = []string{"runbooks/*.md", "troubleshooting.md"}
 
-// TestRunbooksHaveCommands: every page has commands in sh blocks.
+// TestRunbooksHaveCommands shows that every page has commands in sh blocks.
 func TestRunbooksHaveCommands(t *testing.T) {
 	for _, p := range read(t, "runbooks/*.md") {
 		if !slices.ContainsFunc(p.blocks(), func(b block) bool { return b.language == "sh" }) {
@@ -143,7 +143,7 @@ func TestCommandsInSentencesHaveTheirNamespace(t *testing.T) {
 	}
 }
 
-// TestBlocksWithoutALanguageHaveNoCommands: the other checks read only blocks with a language.
+// TestBlocksWithoutALanguageHaveNoCommands exists because the other checks read only blocks with a language.
 func TestBlocksWithoutALanguageHaveNoCommands(t *testing.T) {
 	for _, p := range read(t, incident...) {
 		for _, b := range p.blocks() {

@@ -117,8 +117,8 @@ func valueOf(name string) string {
 	return "config." + strings.Join(words, "")
 }
 
-// TestVariablesHaveTheirValuesBesideThem: a page that names a variable also names the chart's value, which people on
-// Kubernetes set.
+// TestVariablesHaveTheirValuesBesideThem shows that a page that names a variable also names the chart's value, which
+// people on Kubernetes set.
 func TestVariablesHaveTheirValuesBesideThem(t *testing.T) {
 	known, seen := values(t), 0
 	for _, p := range read(t, "runbooks/*.md") {

@@ -81,8 +81,8 @@ var beside = map[string]values{
 	"frameBytes":       {"config.decompress": "zstd"},
 }
 
-// TestDeclaredBoundsAreTheCharts: the chart accepts each bound of internal/config. For values outside, the error names
-// the value and the correction.
+// TestDeclaredBoundsAreTheCharts shows that the chart accepts each bound of internal/config. For values outside, the
+// error names the value and the correction.
 func TestDeclaredBoundsAreTheCharts(t *testing.T) {
 	for _, b := range declared(t) {
 		set := enough.with(values{"resources.limits": nil}).with(beside[b.key])

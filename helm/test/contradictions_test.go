@@ -114,8 +114,8 @@ func TestWhatLooksWrongAndIsNot(t *testing.T) {
 	}
 }
 
-// TestDRANeedsItsVersion: only the mode dra requires a newer Kubernetes. The check also parses the version names of
-// cloud providers.
+// TestDRANeedsItsVersion shows that only the mode dra requires a newer Kubernetes. The check also parses the version
+// names of cloud providers.
 func TestDRANeedsItsVersion(t *testing.T) {
 	for version, dra := range map[string]bool{"v1.29.0": false, "v1.33.9-eks-1": false, "v1.34.0": true, "v1.34.1-gke.100": true, "v1.40.0": true} {
 		parsed, err := chartutil.ParseKubeVersion(version)
@@ -186,7 +186,7 @@ func variableOfValue(value string) string {
 	return variableOf(strings.TrimPrefix(value, "config."))
 }
 
-// TestFramesNeedTheirMemory: the worker doesn't start with a memory limit just below the chart's minimum.
+// TestFramesNeedTheirMemory shows that the worker doesn't start with a memory limit just below the chart's minimum.
 func TestFramesNeedTheirMemory(t *testing.T) {
 	worker := buildWorker(t)
 	for what, set := range map[string]values{

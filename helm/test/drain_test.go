@@ -26,8 +26,8 @@ func TestGraceOutlastsTheDrain(t *testing.T) {
 	}
 }
 
-// TestProbesAskThePipeline: the probes are HTTP requests, which need neither the GPU nor a shell. The image has no
-// shell.
+// TestProbesAskThePipeline shows that the probes are HTTP requests, which need neither the GPU nor a shell. The image
+// has no shell.
 func TestProbesAskThePipeline(t *testing.T) {
 	c := workerPod(t, objects(t, enough.with(values{"http.port": 9000}))).Containers[0]
 	if c.Ports[0].ContainerPort != 9000 || environment(c)["MILLRACE_HTTP_ADDR"] != ":9000" {
@@ -44,7 +44,7 @@ func TestProbesAskThePipeline(t *testing.T) {
 	}
 }
 
-// TestPodsGoBeforeTheirSuccessorsCome: an update stops a pod before it starts a new one, because spare GPUs are rare.
+// TestPodsGoBeforeTheirSuccessorsCome shows that an update stops a pod before it starts a new one, because spare GPUs are rare.
 func TestPodsGoBeforeTheirSuccessorsCome(t *testing.T) {
 	rolling := find[*apps.Deployment](t, objects(t, enough)).Spec.Strategy.RollingUpdate
 	if rolling.MaxSurge.IntValue() != 0 || rolling.MaxUnavailable.IntValue() != 1 {

@@ -40,8 +40,8 @@ func TestPodSettingsOfOnesOwn(t *testing.T) {
 	}
 }
 
-// TestLabelsAndAnnotations: all objects and pods have the common labels. Selectors omit them, because a selector can't
-// change.
+// TestLabelsAndAnnotations shows that all objects and pods have the common labels. Selectors omit them, because a
+// selector can't change.
 func TestLabelsAndAnnotations(t *testing.T) {
 	set := byService.with(byKEDA).with(modes["operators"]).with(values{
 		"commonLabels": map[string]any{"team": "search", "cost": "42"}, "podLabels": map[string]any{"cost": "43"},
@@ -65,8 +65,8 @@ func TestLabelsAndAnnotations(t *testing.T) {
 	}
 }
 
-// TestPreStopCountsTowardsTheGracePeriod: the grace period is extended by the preStop sleep, which would shorten the
-// drain otherwise.
+// TestPreStopCountsTowardsTheGracePeriod shows that the grace period includes the preStop sleep, which would otherwise
+// shorten the drain.
 func TestPreStopCountsTowardsTheGracePeriod(t *testing.T) {
 	plain := workerPod(t, objects(t, enough))
 	r, err := renderFor(t, oldestDRA, enough.with(values{"lifecycle": map[string]any{"preStop": map[string]any{"sleep": map[string]any{"seconds": 15}}}}))
@@ -79,7 +79,7 @@ func TestPreStopCountsTowardsTheGracePeriod(t *testing.T) {
 	}
 }
 
-// TestExtraObjectsAreTemplates: an extra object is a map or a text, and may use the release's names.
+// TestExtraObjectsAreTemplates shows that an extra object is a map or a text, and may use the release's names.
 func TestExtraObjectsAreTemplates(t *testing.T) {
 	list := mustRender(t, enough.with(values{"extraObjects": []any{
 		map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": `{{ include "millrace.fullname" . }}-a`}, "data": map[string]any{"stream": "{{ .Values.config.stream }}"}},
@@ -103,7 +103,7 @@ func TestExtraObjectsAreTemplates(t *testing.T) {
 	}
 }
 
-// TestImagesFromAMirror: global.imageRegistry replaces only the registry.
+// TestImagesFromAMirror shows that global.imageRegistry replaces only the registry.
 func TestImagesFromAMirror(t *testing.T) {
 	for repository, want := range map[string]string{
 		"registry.example.com/team/millrace": "mirror.example.com/team/millrace:1",
@@ -121,7 +121,7 @@ func TestImagesFromAMirror(t *testing.T) {
 	}
 }
 
-// TestPullSecretsOfEveryName: all values for pull Secrets are used, and each Secret appears once.
+// TestPullSecretsOfEveryName shows that all values for pull Secrets are used, and each Secret appears once.
 func TestPullSecretsOfEveryName(t *testing.T) {
 	named := func(name string) []any { return []any{map[string]any{"name": name}} }
 	pod := workerPod(t, objects(t, enough.with(values{
@@ -133,7 +133,7 @@ func TestPullSecretsOfEveryName(t *testing.T) {
 	}
 }
 
-// TestRecreateAlone: with Recreate, Kubernetes refuses the default rollingUpdate, so the chart omits it.
+// TestRecreateAlone shows that the chart omits the default rollingUpdate with Recreate, because Kubernetes refuses this combination.
 func TestRecreateAlone(t *testing.T) {
 	got := find[*apps.Deployment](t, objects(t, enough.with(values{"strategy.type": "Recreate"}))).Spec.Strategy
 	if got.Type != apps.RecreateDeploymentStrategyType || got.RollingUpdate != nil {
@@ -141,8 +141,8 @@ func TestRecreateAlone(t *testing.T) {
 	}
 }
 
-// TestReuseValuesIsNamed: helm upgrade --reuse-values fails if the old chart had fewer values. The error names another
-// flag.
+// TestReuseValuesIsNamed shows that helm upgrade --reuse-values fails if the old chart had fewer values, and that the
+// error names another flag.
 func TestReuseValuesIsNamed(t *testing.T) {
 	for _, added := range []string{"global", "revisionHistoryLimit"} {
 		older := *loaded(t)
@@ -158,8 +158,8 @@ func TestReuseValuesIsNamed(t *testing.T) {
 	}
 }
 
-// TestNullRemovesAValue: `--set NAME=null` is valid for values that are empty by default. Scripts clear values that
-// way.
+// TestNullRemovesAValue shows that `--set NAME=null` is valid for values that are empty by default. Scripts clear
+// values that way.
 func TestNullRemovesAValue(t *testing.T) {
 	tried := 0
 	for name, standard := range loaded(t).Values {

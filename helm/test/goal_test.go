@@ -22,8 +22,8 @@ var measured = values{
 	"autoscaling.keda.prometheus.metadata": map[string]any{"authModes": "bearer"},
 }
 
-// TestGoalWithAKnownRate: without Prometheus, the threshold is a pod's throughput in the goal time, or its capacity in
-// flight if that is larger.
+// TestGoalWithAKnownRate shows that without Prometheus, the threshold is a pod's throughput in the goal time, or its
+// capacity in flight if that is larger.
 func TestGoalWithAKnownRate(t *testing.T) {
 	const window = 4*4*4<<20 + 6<<20 // bytes in flight in a pod of the default size
 	for _, c := range []struct {
@@ -58,8 +58,8 @@ func TestBytesInFlightAreTheWorkers(t *testing.T) {
 	}
 }
 
-// TestKEDAScalesByTheMeasuredRate: one trigger has the number of wanted pods. If the minimum is 0, the other triggers
-// start the first pod.
+// TestKEDAScalesByTheMeasuredRate shows that one trigger has the number of wanted pods. If the minimum is 0, the other
+// triggers start the first pod.
 func TestKEDAScalesByTheMeasuredRate(t *testing.T) {
 	for delivery, lags := range map[string]int{"shared": 1, "exclusive": 8} {
 		one := find[*keda.ScaledObject](t, objects(t, enough.with(measured).with(values{"config.delivery": delivery, "autoscaling.keda.natsServerMonitoringEndpoint": ""})))
@@ -104,7 +104,7 @@ func TestKEDAScalesByTheMeasuredRate(t *testing.T) {
 	}
 }
 
-// TestHPAScalesByTheMeasuredRate: the target is one wanted pod of this release per pod.
+// TestHPAScalesByTheMeasuredRate shows that the target is one wanted pod of this release per pod.
 func TestHPAScalesByTheMeasuredRate(t *testing.T) {
 	own := map[string]string{"deployment": "web-millrace"}
 	byOthers := values{"prometheusRule.enabled": false, "autoscaling.hpa.metricLabels": map[string]string{"job": "web"}}

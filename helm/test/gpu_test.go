@@ -81,7 +81,7 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// TestCheckRunsWhereWorkersDo: the pod of helm test requests no GPU but must be able to run on the workers' nodes.
+// TestCheckRunsWhereWorkersDo shows that the pod of helm test can run on the workers' nodes, although it requests no GPU.
 func TestCheckRunsWhereWorkersDo(t *testing.T) {
 	for mode, want := range map[string]int{"gpu": 2, "dra": 2, "none": 1} {
 		list := objects(t, enough.with(values{"gpu.mode": mode, "tolerations": []map[string]string{{"key": "mine", "operator": "Exists"}}}))

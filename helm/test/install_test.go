@@ -10,7 +10,7 @@ import (
 	policy "k8s.io/api/policy/v1"
 )
 
-// TestHelmTestChecks: helm test runs `worker check` with the worker's settings. The pod has a GPU only with test.gpu.
+// TestHelmTestChecks shows that helm test runs `worker check` with the worker's settings. The pod has a GPU only with test.gpu.
 func TestHelmTestChecks(t *testing.T) {
 	set := values{"gpu.count": 2, "gpu.mode": "dra", "config.devices": "0,1", "nats.existingSecret": "nats", "nats.credsKey": "c"}
 	list := objects(t, enough.with(set))
@@ -72,7 +72,7 @@ func TestPlacement(t *testing.T) {
 	}
 }
 
-// TestAnotherChartVersionStartsNothingAnew: a new chart version restarts pods only if the pods themselves change.
+// TestAnotherChartVersionStartsNothingAnew shows that a new chart version restarts pods only if the pods themselves change.
 func TestAnotherChartVersionStartsNothingAnew(t *testing.T) {
 	template := find[*apps.Deployment](t, objects(t, enough.with(values{"image.tag": "1", "podLabels": map[string]any{"team": "a"}}))).Spec.Template
 	for name, value := range template.Labels {
@@ -96,7 +96,7 @@ func TestSwitchesSwitchOff(t *testing.T) {
 	}
 }
 
-// TestNamesFit: names are short enough for pods with every release name, and each object has a different name.
+// TestNamesFit shows that names are short enough for pods with every release name, and each object has a different name.
 func TestNamesFit(t *testing.T) {
 	for _, set := range []values{{}, {"fullnameOverride": strings.Repeat("a", 60)}, {"nameOverride": strings.Repeat("b", 63)}} {
 		seen := map[string]bool{}

@@ -44,7 +44,7 @@ func (s *schemaNames) collect(t *testing.T, at string, schema map[string]any) {
 	}
 }
 
-// TestNamesAreThoseOfTheSchema: the template has every name. go test -run TestNames -update writes the file.
+// TestNamesAreThoseOfTheSchema shows that the template has every name. go test -run TestNames -update writes the file.
 func TestNamesAreThoseOfTheSchema(t *testing.T) {
 	var schema map[string]any
 	if err := json.Unmarshal(loaded(t).Schema, &schema); err != nil {

@@ -53,7 +53,7 @@ func TestOldestKubernetesDecodesEveryMode(t *testing.T) {
 	}
 }
 
-// TestHelmAssumesAVersion: the Helm that `go install` builds assumes an old version of Kubernetes, which
+// TestHelmAssumesAVersion shows that the Helm that `go install` builds assumes an old version of Kubernetes, which
 // docs/kubernetes.md names.
 func TestHelmAssumesAVersion(t *testing.T) {
 	assumed := chartutil.DefaultCapabilities.KubeVersion.Version

@@ -77,7 +77,7 @@ func TestOperatorsReachTheWorker(t *testing.T) {
 	}
 }
 
-// TestAnotherSourceRestartsPods: the pod template changes only when the sources change.
+// TestAnotherSourceRestartsPods shows that the pod template changes only when the sources change.
 func TestAnotherSourceRestartsPods(t *testing.T) {
 	text := exampleSource(t, "entropy")
 	render := func(text, revision string) (core.PodTemplateSpec, string) {
@@ -106,8 +106,8 @@ func podsOf(list []object, component string) (pods []*core.Pod) {
 	return pods
 }
 
-// TestHelmTestTestsEverySource: each source has a pod with a worker's GPUs and the operator's parameters, but without
-// credentials.
+// TestHelmTestTestsEverySource shows that each source has a pod with a worker's GPUs and the operator's parameters, but
+// without credentials.
 func TestHelmTestTestsEverySource(t *testing.T) {
 	texts := map[string]string{"a_b.cu": "x", "entropy.cu": "x"}
 	secrets := values{"nats.url": "", "nats.existingSecret": "nats", "nats.urlKey": "url", "nats.credsKey": "creds", "nats.tls.caKey": "ca.crt"}
@@ -149,8 +149,8 @@ func TestHelmTestTestsEverySource(t *testing.T) {
 	}
 }
 
-// TestCheckOnTheCPUHasNoOperatorsForAGPU: operators for a GPU can't run in a check on the CPU. With gpu.mode=none or
-// test.gpu, the pod of `worker check` has all operators.
+// TestCheckOnTheCPUHasNoOperatorsForAGPU shows that a check on the CPU omits operators for a GPU, because they can't
+// run there. With gpu.mode=none or test.gpu, the pod of `worker check` has all operators.
 func TestCheckOnTheCPUHasNoOperatorsForAGPU(t *testing.T) {
 	for name, c := range map[string]struct {
 		set  values
@@ -198,7 +198,7 @@ func TestImageVariants(t *testing.T) {
 	}
 }
 
-// TestTablesAreBesideTheirOperators: tables are in the sources' folder, and a changed table restarts the pods.
+// TestTablesAreBesideTheirOperators shows that tables are in the sources' folder, and a changed table restarts the pods.
 func TestTablesAreBesideTheirOperators(t *testing.T) {
 	set := inline(map[string]string{"keywords.cu": exampleSource(t, "keywords")}, "keywords?words=words.txt").with(values{
 		"operators.tables": map[string]string{"words.txt": "error\nwarning & <more>\n"},
@@ -217,7 +217,7 @@ func TestTablesAreBesideTheirOperators(t *testing.T) {
 	}
 }
 
-// TestCompiledOperatorsAreKept: the worker's cache is writable although its root file system is read-only.
+// TestCompiledOperatorsAreKept shows that the worker's cache is writable although its root file system is read-only.
 func TestCompiledOperatorsAreKept(t *testing.T) {
 	sources := inline(map[string]string{"entropy.cu": "x"}, "entropy")
 	claim := map[string]any{"persistentVolumeClaim": map[string]any{"claimName": "compiled"}}

@@ -13,7 +13,7 @@ import (
 	core "k8s.io/api/core/v1"
 )
 
-// TestBuiltInOperatorsAreTheWorkers: the chart has the same list of built-in operators, which need no file.
+// TestBuiltInOperatorsAreTheWorkers shows that the chart and the worker have the same built-in operators, which need no file.
 func TestBuiltInOperatorsAreTheWorkers(t *testing.T) {
 	listed, err := exec.CommandContext(t.Context(), buildWorker(t), "operator", "list").Output()
 	if err != nil {
@@ -29,7 +29,7 @@ func TestBuiltInOperatorsAreTheWorkers(t *testing.T) {
 	}
 }
 
-// TestNamesOfOperatorsAreTheWorkers: the chart accepts the same operator names as the worker.
+// TestNamesOfOperatorsAreTheWorkers shows that the chart accepts the same operator names as the worker.
 func TestNamesOfOperatorsAreTheWorkers(t *testing.T) {
 	worker, folder := buildWorker(t), t.TempDir()
 	taken := 0
@@ -103,9 +103,8 @@ func TestWorkerTakesOperatorsFromAVolume(t *testing.T) {
 
 var needs = regexp.MustCompile(`these settings need (?:at least )?(\d+) ?Mi`)
 
-// TestMemoryIsTheWorkers compares the chart's memory minimum with the worker's, for operators whose result sizes are
-// values. The chart's minimum may be lower by a tenth, because it ignores frames, payloads, and the alignment of
-// results.
+// TestMemoryIsTheWorkers compares the chart's memory minimum with the worker's, for operators whose result sizes are values. The chart's minimum may
+// be lower by a tenth, because it ignores frames, payloads, and the alignment of results.
 func TestMemoryIsTheWorkers(t *testing.T) {
 	worker := buildWorker(t)
 	minimum := func(message string) int {

@@ -37,7 +37,7 @@ func tryInRepository(t *testing.T, args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// TestOneVersion: the chart pulls the image that `make image` builds and `make image-push` pushes.
+// TestOneVersion shows that the chart pulls the image that `make image` builds and `make image-push` pushes.
 func TestOneVersion(t *testing.T) {
 	meta := loaded(t).Metadata
 	if version := inRepository(t, "version"); version != meta.Version || version != meta.AppVersion {
@@ -72,8 +72,8 @@ func TestReleaseHasItsVersionEverywhere(t *testing.T) {
 	}
 }
 
-// TestReleaseIsChecked: make release refuses a version that doesn't match the chart's. It also refuses a changelog
-// without a section for the version.
+// TestReleaseIsChecked shows that make release refuses a version that doesn't match the chart's. It also refuses a
+// changelog without a section for the version.
 func TestReleaseIsChecked(t *testing.T) {
 	next := strings.TrimSuffix(loaded(t).Metadata.Version, "-dev")
 	for version, want := range map[string]string{
@@ -94,7 +94,7 @@ func TestReleaseIsChecked(t *testing.T) {
 	}
 }
 
-// TestHeadingsOfTheChangelog: the sections use each heading of Keep a Changelog at most once, in its order.
+// TestHeadingsOfTheChangelog shows that the sections use each heading of Keep a Changelog at most once, in its order.
 func TestHeadingsOfTheChangelog(t *testing.T) {
 	text, err := os.ReadFile("../../CHANGELOG.md")
 	if err != nil {

@@ -104,8 +104,8 @@ func TestThresholdOfOnesOwn(t *testing.T) {
 	}
 }
 
-// TestConsumerHasRoomForEveryPod: pods share the consumer's MaxAckPending. By default, a worker requests eight batches
-// per lane.
+// TestConsumerHasRoomForEveryPod checks the consumer's MaxAckPending, which all pods share. By default, a worker
+// requests eight batches per lane.
 func TestConsumerHasRoomForEveryPod(t *testing.T) {
 	for _, c := range []struct {
 		set  values
@@ -125,7 +125,7 @@ func TestConsumerHasRoomForEveryPod(t *testing.T) {
 	}
 }
 
-// TestPartitionsAreScaledTogether: each partition has a consumer, and one pod serves several partitions.
+// TestPartitionsAreScaledTogether checks the triggers of a scaler. Each partition has a consumer, and one pod serves several partitions.
 func TestPartitionsAreScaledTogether(t *testing.T) {
 	spec := find[*keda.ScaledObject](t, objects(t, byKEDA.with(values{"config.delivery": "exclusive", "config.partitions": 5, "config.consumer": "c"}))).Spec
 	if len(spec.Triggers) != 5 {
@@ -148,8 +148,8 @@ func TestPartitionsAreScaledTogether(t *testing.T) {
 	}
 }
 
-// TestQueriesToNATSAreBounded: each query to NATS reads the state of all consumers, and each partition needs one. One
-// query to Prometheus covers all partitions.
+// TestQueriesToNATSAreBounded checks the limit on queries. Each query to NATS reads the state of all consumers, and
+// each partition needs one. One query to Prometheus covers all partitions.
 func TestQueriesToNATSAreBounded(t *testing.T) {
 	many := values{"config.delivery": "exclusive", "config.partitions": 65}
 	for name, set := range map[string]values{
@@ -192,8 +192,8 @@ func TestKEDATakesWhatItIsTold(t *testing.T) {
 	}
 }
 
-// TestScalersHaveTheDeploymentToThemselves: a replica count in the Deployment would undo the scaler's decisions at
-// every upgrade.
+// TestScalersHaveTheDeploymentToThemselves shows that the Deployment sets no replica count, which would undo the
+// scaler's decisions at every upgrade.
 func TestScalersHaveTheDeploymentToThemselves(t *testing.T) {
 	for _, set := range []values{byKEDA, byHPA} {
 		list := objects(t, set)

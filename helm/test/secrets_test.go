@@ -10,7 +10,7 @@ import (
 	core "k8s.io/api/core/v1"
 )
 
-// TestCredentialsAreFiles: each variable with a file path refers to the volume that contains the file.
+// TestCredentialsAreFiles shows that each variable with a file path refers to the volume that contains the file.
 func TestCredentialsAreFiles(t *testing.T) {
 	of := values{"nats.existingSecret": "nats"}
 	for _, c := range []struct {
@@ -64,8 +64,8 @@ func TestAddressFromASecret(t *testing.T) {
 	}
 }
 
-// TestWorkersAreConfined: in every mode, all pods meet the Pod Security Standard "restricted" and more, including the
-// pod of helm test.
+// TestWorkersAreConfined shows that in every mode, all pods meet the Pod Security Standard "restricted" and more,
+// including the pod of helm test.
 func TestWorkersAreConfined(t *testing.T) {
 	for name, mode := range modes {
 		list := objects(t, enough.with(mode))

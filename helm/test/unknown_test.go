@@ -37,7 +37,7 @@ var unknown = []struct {
 	{"probes.startup.path", nil, "probes.startup has failureThreshold, periodSeconds"},
 }
 
-// TestUnknownValuesAreNamed: helm template and helm lint name each value and a likely alternative.
+// TestUnknownValuesAreNamed shows that helm template and helm lint name each value and a likely alternative.
 func TestUnknownValuesAreNamed(t *testing.T) {
 	for _, c := range unknown {
 		line := c.at + " is not a value of this chart: " + c.want
@@ -57,7 +57,7 @@ func TestUnknownValuesAreNamed(t *testing.T) {
 	}
 }
 
-// TestUnknownValuesAreNamedTogether: the first error names all unknown values, even if required values are missing.
+// TestUnknownValuesAreNamedTogether shows that the first error names all unknown values, even if required values are missing.
 func TestUnknownValuesAreNamedTogether(t *testing.T) {
 	_, err := render(t, values{"replicaCont": 3, "config.lane": 4, "config.nothing": map[string]any{"like": 1}})
 	want := "3 problems in the values:\n" +
@@ -69,8 +69,8 @@ func TestUnknownValuesAreNamedTogether(t *testing.T) {
 	}
 }
 
-// TestFreeMapsTakeAnyName: labels, annotations, selectors and global may have any key. A parent chart may add keys to
-// global.
+// TestFreeMapsTakeAnyName shows that labels, annotations, selectors and global may have any key. A parent chart may add
+// keys to global.
 func TestFreeMapsTakeAnyName(t *testing.T) {
 	set := enough.with(modes["additions"])
 	for _, at := range []string{

@@ -29,7 +29,7 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// TestSchemaHasEveryValue: values.yaml and the schema must have the same value names.
+// TestSchemaHasEveryValue shows that values.yaml and the schema have the same value names.
 func TestSchemaHasEveryValue(t *testing.T) {
 	compare(t, "", schemaNode(t), loaded(t).Values)
 }
@@ -87,8 +87,8 @@ func compare(t *testing.T, at string, schema node, have map[string]any) {
 	}
 }
 
-// TestReadmeIsCurrent: README.md equals the output of helm-docs for values.yaml and README.md.gotmpl. Every value has a
-// description.
+// TestReadmeIsCurrent shows that README.md equals the output of helm-docs for values.yaml and README.md.gotmpl. Every
+// value has a description.
 func TestReadmeIsCurrent(t *testing.T) {
 	docs := build(t, ".", "github.com/norwoodj/helm-docs/cmd/helm-docs")
 	command := exec.CommandContext(t.Context(), docs, "--chart-search-root", chartDir, "--dry-run", "--sort-values-order", "file", "--log-level", "warning")

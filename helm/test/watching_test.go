@@ -41,7 +41,7 @@ func picks(t *testing.T, selector meta.LabelSelector, of map[string]string) bool
 	return !s.Empty() && s.Matches(labels.Set(of))
 }
 
-// TestSelectorsPickTheWorkersAlone: only the network policy also applies to the pod of helm test, which isn't a worker.
+// TestSelectorsPickTheWorkersAlone shows that only the network policy also applies to the pod of helm test, which isn't a worker.
 func TestSelectorsPickTheWorkersAlone(t *testing.T) {
 	list := objects(t, byPod)
 	worker, check := find[*apps.Deployment](t, list).Spec.Template.Labels, find[*core.Pod](t, list).Labels
@@ -83,7 +83,7 @@ func TestScrapes(t *testing.T) {
 	}
 }
 
-// TestRulesAndDashboardArriveAsTheyAre: Helm must not interpret the braces of Prometheus and Grafana.
+// TestRulesAndDashboardArriveAsTheyAre shows that Helm doesn't interpret the braces of Prometheus and Grafana.
 func TestRulesAndDashboardArriveAsTheyAre(t *testing.T) {
 	list := objects(t, byPod)
 	var file struct{ Groups []monitoring.RuleGroup }
@@ -124,8 +124,8 @@ func dashboardOf(t *testing.T, r rendered) (file string, dashboard map[string]an
 	return file, dashboard
 }
 
-// TestEachReleaseHasItsDashboard: Grafana's sidecar puts the files of all releases into one folder, and Grafana refuses
-// equal uids or titles.
+// TestEachReleaseHasItsDashboard compares the dashboards of several releases. Grafana's sidecar puts the files of all
+// releases into one folder, and Grafana refuses equal uids or titles.
 func TestEachReleaseHasItsDashboard(t *testing.T) {
 	seen := map[any]string{}
 	for release, set := range map[string]values{"one": {}, "another": {"fullnameOverride": "web"}, "one of a long name": {"fullnameOverride": strings.Repeat("a", 60)}} {
@@ -142,7 +142,7 @@ func TestEachReleaseHasItsDashboard(t *testing.T) {
 	}
 }
 
-// TestDashboardShowsItsRelease: the dashboard initially selects the release's namespace and pods.
+// TestDashboardShowsItsRelease shows that the dashboard initially selects the release's namespace and pods.
 func TestDashboardShowsItsRelease(t *testing.T) {
 	_, dashboard := dashboardOf(t, mustRender(t, byPod))
 	pods := ""
@@ -231,7 +231,7 @@ func TestNetworkIsClosed(t *testing.T) {
 	}
 }
 
-// TestWindowOfOperatorFaults: the alert's window is the chart's value, and the default matches the file.
+// TestWindowOfOperatorFaults shows that the alert's window is the chart's value, and the default matches the file.
 func TestWindowOfOperatorFaults(t *testing.T) {
 	for set, want := range map[string]values{"time() - 3600": nil, "time() - 900": {"prometheusRule.operatorFaultsWindow": 900}} {
 		found := 0

@@ -52,7 +52,7 @@ var (
 	wordList    = regexp.MustCompile(`^([a-z_]+(?:, [a-z_]+)*) or ([a-z_]+)$`)
 )
 
-// TestBoundsAreTheWorkers: the schema accepts the same numbers and words as the worker.
+// TestBoundsAreTheWorkers shows that the schema accepts the same numbers and words as the worker.
 func TestBoundsAreTheWorkers(t *testing.T) {
 	config := schemaNode(t).Properties["config"].Properties
 	known := workerVariables(t)

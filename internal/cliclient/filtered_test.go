@@ -63,7 +63,7 @@ func (r *rig) printed(m *nats.Msg, payload int) string {
 	return out.String()
 }
 
-// TestFilteredResults: in every format, the lines have the numbers of the records, or say how many records were left out.
+// TestFilteredResults shows that in every format, the lines have the numbers of the records, or say how many records were left out.
 func TestFilteredResults(t *testing.T) {
 	t.Parallel()
 	const head = `{"stream":"IN","sequence":7,"subject":"in.web",`
@@ -89,7 +89,7 @@ func TestFilteredResults(t *testing.T) {
 	}
 }
 
-// TestDocumentsOfAnnotatedResults: a document is printed on request, whole or in part.
+// TestDocumentsOfAnnotatedResults shows that a document is printed on request, whole or in part.
 func TestDocumentsOfAnnotatedResults(t *testing.T) {
 	t.Parallel()
 	const document = `{"id":2,"text":"123456789"}`

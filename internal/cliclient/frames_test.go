@@ -97,7 +97,7 @@ func TestFramesFitInAMessage(t *testing.T) {
 	}
 }
 
-// TestPayloadsThatAreNotPacked: a payload with an error isn't packed. Without a framing, no payload is.
+// TestPayloadsThatAreNotPacked shows that a payload with an error isn't packed. Without a framing, no payload is.
 func TestPayloadsThatAreNotPacked(t *testing.T) {
 	t.Parallel()
 	bad := Payload{Place: "file:2", Err: errors.New("too large")}
@@ -122,7 +122,7 @@ func TestHeadersThatAreThereStay(t *testing.T) {
 	}
 }
 
-// TestSendKeepsItsRate: at this rate, the second message is due days after the first.
+// TestSendKeepsItsRate uses a rate at which the second message is due days after the first.
 func TestSendKeepsItsRate(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -10,8 +10,8 @@ import (
 	"millrace/client"
 )
 
-// TestPayloadsOfDeadLetters: payloads are printed only with --payload. They are text or base64, and truncated to
-// --payload-bytes.
+// TestPayloadsOfDeadLetters shows that payloads are printed only with --payload. They are text or base64, and truncated
+// to --payload-bytes.
 func TestPayloadsOfDeadLetters(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -42,7 +42,7 @@ func TestPayloadsOfDeadLetters(t *testing.T) {
 	}
 }
 
-// TestThePayloadIsElsewhere: the printed line has the sequence of the message with the payload.
+// TestThePayloadIsElsewhere shows that the printed line has the sequence of the message with the payload.
 func TestThePayloadIsElsewhere(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

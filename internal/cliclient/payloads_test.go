@@ -84,7 +84,7 @@ func (spaces) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestLinesAreSentAsTheyCome: each line is available before the pipe ends.
+// TestLinesAreSentAsTheyCome shows that each line is available before the pipe ends.
 func TestLinesAreSentAsTheyCome(t *testing.T) {
 	r, w := io.Pipe()
 	p := &Payloads{Sources: []Source{{"pipe", func() (io.ReadCloser, error) { return r, nil }}}, Lines: true, Max: 10}

@@ -304,7 +304,7 @@ func TestSubjectsThatTheStreamMaps(t *testing.T) {
 	}
 }
 
-// TestNothingToPrint: a note gives the reason for an empty output.
+// TestNothingToPrint shows that a note gives the reason for an empty output.
 func TestNothingToPrint(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -325,7 +325,7 @@ func TestNothingToPrint(t *testing.T) {
 	}
 }
 
-// TestPayloadsBesideDeadLetters: the payload of a dead letter may be in a separate message. For a record of a frame,
+// TestPayloadsBesideDeadLetters prints dead letters whose payload is in a separate message. For a record of a frame,
 // that message contains the whole input.
 func TestPayloadsBesideDeadLetters(t *testing.T) {
 	t.Parallel()
@@ -379,7 +379,7 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// TestResultsInParts: parts of a worker that died precede the parts of the complete result.
+// TestResultsInParts has parts of a worker that died before the parts of the complete result.
 func TestResultsInParts(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

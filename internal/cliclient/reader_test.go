@@ -11,8 +11,8 @@ import (
 	"millrace/internal/ingest/pull"
 )
 
-// TestAReaderReadsEachMessageOnce: new messages arrive during the read, and the reader's consumer is deleted. After
-// that, the reader follows the stream. The messages need several requests.
+// TestAReaderReadsEachMessageOnce stores new messages during the read, and deletes the reader's consumer. After that,
+// the reader follows the stream. The messages need several requests.
 func TestAReaderReadsEachMessageOnce(t *testing.T) {
 	t.Parallel()
 	const n = 7

@@ -9,8 +9,8 @@ import (
 	"millrace/internal/operator"
 )
 
-// TestTheLastOfSeveralFirstTokens: results of in.web and other.web have the same subject. The limit applies only to
-// results of the selected inputs.
+// TestTheLastOfSeveralFirstTokens has results of in.web and other.web, which have the same subject. The limit applies
+// only to results of the selected inputs.
 func TestTheLastOfSeveralFirstTokens(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

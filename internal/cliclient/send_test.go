@@ -114,7 +114,7 @@ func TestSendReportsFailures(t *testing.T) {
 	}
 }
 
-// TestSendGivesUpOnAFullStream: Send gives up although each failure could be specific to one payload.
+// TestSendGivesUpOnAFullStream shows that Send gives up although each failure could be specific to one payload.
 func TestSendGivesUpOnAFullStream(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -255,8 +255,8 @@ func TestInterruptedSendDoesNotWaitForASilentServer(t *testing.T) {
 	}
 }
 
-// TestSendGivesUpWithoutAServer: Send gives up on a whole window within the timeout of one payload. Some payloads are
-// stored, because the server disappears after the window has moved on.
+// TestSendGivesUpWithoutAServer shows that Send gives up on a whole window within the timeout of one payload. Some
+// payloads are stored, because the server disappears after the window has moved on.
 func TestSendGivesUpWithoutAServer(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestValuesThatAreTheDefaultAreNotChanged: a Helm chart sets every variable, so a variable with its default value is
-// not changed.
+// TestValuesThatAreTheDefaultAreNotChanged shows that a variable with its default value is not changed. A Helm chart
+// sets every variable.
 func TestValuesThatAreTheDefaultAreNotChanged(t *testing.T) {
 	c := good(t, map[string]string{"MILLRACE_RESULT_MAX_AGE": "168h", "MILLRACE_RESULT_MAX_BYTES": "4096MiB", "MILLRACE_STREAM_MAX_BYTES": "5GiB"})
 	for variable, want := range map[string]bool{
@@ -18,8 +18,8 @@ func TestValuesThatAreTheDefaultAreNotChanged(t *testing.T) {
 	}
 }
 
-// TestAnInputStreamThatKeepsProcessedInputsFills: with limits retention and discard new, only the maximum age frees
-// space.
+// TestAnInputStreamThatKeepsProcessedInputsFills shows that with limits retention and discard new, only the maximum age
+// frees space.
 func TestAnInputStreamThatKeepsProcessedInputsFills(t *testing.T) {
 	for _, tc := range []struct {
 		more map[string]string

@@ -154,8 +154,7 @@ func TestInterruptedDemoEnds(t *testing.T) {
 	}
 }
 
-// TestInterruptedDemoEndsWithAFullQueue fills the queue. On a machine with two cores, nothing reads it until all
-// results are stored.
+// TestInterruptedDemoEndsWithAFullQueue fills the queue. On a machine with two cores, nothing reads it until all results are stored.
 func TestInterruptedDemoEndsWithAFullQueue(t *testing.T) {
 	s := newStand(t, 2*workQueue)
 	body := s.body(0)

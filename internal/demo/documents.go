@@ -73,6 +73,5 @@ func CheckShare(share float64) error {
 	return nil
 }
 
-// leastSimilarity is the approximate minimum similarity of a near-duplicate to its source. The operator finds nearly all such
-// pairs.
+// leastSimilarity is the approximate minimum similarity of a near-duplicate to its source. The operator finds nearly all such pairs.
 const leastSimilarity = 0.9

@@ -92,8 +92,7 @@ func (r *rig) audit(first uint64) audit {
 	return a
 }
 
-// newEntry returns the entry of an input, with its expected outcomes. With a stateful operator, call it for every input in stream
-// order.
+// newEntry returns the entry of an input, with its expected outcomes. With a stateful operator, call it for every input in stream order.
 func (r *rig) newEntry(sequence uint64, m jetstream.Msg) *entry {
 	e := &entry{subject: m.Subject(), payload: maphash.Bytes(hashSeed, m.Data())}
 	payloads := [][]byte{m.Data()}

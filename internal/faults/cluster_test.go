@@ -71,8 +71,7 @@ func (s *supervisor) run() {
 // container is the label set by which kube-state-metrics identifies the worker's container.
 const container = `namespace="gpu",pod="worker-0",container="worker"`
 
-// dcgm lists the DCGM metrics that the rules and the dashboard query. Their UUID label has the ID of the CPU device
-// instead of a GPU's.
+// dcgm lists the DCGM metrics that the rules and the dashboard query. Their UUID label has the ID of the CPU device instead of a GPU's.
 var dcgm = []string{
 	"DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_PROF_DRAM_ACTIVE", "DCGM_FI_DEV_FB_USED",
 	"DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_XID_ERRORS",

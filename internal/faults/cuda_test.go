@@ -82,8 +82,7 @@ func TestCUDAFails(t *testing.T) {
 	}
 }
 
-// stateCUDA lists faults of functions that a worker calls for its states. Only states clear memory and wait for a
-// stream.
+// stateCUDA lists faults of functions that a worker calls for its states. Only states clear memory and wait for a stream.
 var stateCUDA = []cudaFault{
 	{"cudaMemsetAsync", 700, "device"}, {"cudaMemsetAsync", 12345, "once"}, {"cudaStreamSynchronize", 700, "device"}, {"cudaStreamSynchronize", 810, "device"},
 	{"cudaStreamSynchronize", 1, "once"}, {"cudaStreamSynchronize", 0, "hang"},

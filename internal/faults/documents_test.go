@@ -22,8 +22,7 @@ type document struct {
 // expensiveTags is the number of tags that makes the filters exceed the cost limit.
 const expensiveTags = 400
 
-// strangeDocuments lists the kinds of documents that aren't plain. share is the number of such documents in 10,000. n is the
-// number of the document.
+// strangeDocuments lists the kinds of documents that aren't plain. share is the number of such documents in 10,000. n is the number of the document.
 var strangeDocuments = []struct {
 	share int
 	make  func(n int) document

@@ -106,8 +106,7 @@ func (f *feed) pause() time.Duration {
 	return shortPause
 }
 
-// awaitLead waits until the number of inputs without a result is below the lead. It returns false if the feed has been
-// stopped.
+// awaitLead waits until the number of inputs without a result is below the lead. It returns false if the feed has been stopped.
 func (f *feed) awaitLead() bool {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()

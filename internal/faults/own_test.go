@@ -116,7 +116,7 @@ func (r *rig) deadLetters() map[deadLetter]int {
 	return found
 }
 
-// TestOwnOperatorRefusesEverything: every payload becomes a dead letter that names the operator and its reason.
+// TestOwnOperatorRefusesEverything shows that every payload becomes a dead letter that names the operator and its reason.
 func TestOwnOperatorRefusesEverything(t *testing.T) {
 	eachMode(t, func(r *rig) {
 		n := times(20000, 1000)
@@ -137,7 +137,7 @@ func TestOwnOperatorRefusesEverything(t *testing.T) {
 	})
 }
 
-// TestOwnOperatorReturnsUndeclaredResults: only the affected records fail, and the device continues to work.
+// TestOwnOperatorReturnsUndeclaredResults shows that only the affected records fail, and the device continues to work.
 func TestOwnOperatorReturnsUndeclaredResults(t *testing.T) {
 	eachMode(t, func(r *rig) {
 		n := times(30000, 1500)
@@ -166,8 +166,8 @@ func TestOwnOperatorReturnsUndeclaredResults(t *testing.T) {
 	})
 }
 
-// TestOwnOperatorDoesNotEnd: records on which the operator doesn't end hang the device of every worker that receives
-// them, until each record is found.
+// TestOwnOperatorDoesNotEnd shows that records on which the operator doesn't end hang the device of every worker that
+// receives them, until each record is found.
 func TestOwnOperatorDoesNotEnd(t *testing.T) {
 	eachMode(t, func(r *rig) {
 		hangs := times(3, 1)
@@ -177,8 +177,8 @@ func TestOwnOperatorDoesNotEnd(t *testing.T) {
 	})
 }
 
-// TestOwnOperatorCrashesTheWorker: the operator's CPU code runs in the worker's process. Later workers find each record
-// that crashes the process.
+// TestOwnOperatorCrashesTheWorker has an operator whose CPU code runs in the worker's process and crashes it. Later
+// workers find each record that crashes the process.
 func TestOwnOperatorCrashesTheWorker(t *testing.T) {
 	eachMode(t, func(r *rig) {
 		crashes, n := times(3, 1), times(4000, 600)
@@ -211,8 +211,8 @@ func TestOwnOperatorCrashesTheWorker(t *testing.T) {
 	})
 }
 
-// TestOperatorLosesTheDevice: the built-in operator beside a user-written operator loses the device. The dead letter
-// names the built-in operator.
+// TestOperatorLosesTheDevice has a built-in operator that loses the device, beside a user-written operator. The dead
+// letter names the built-in operator.
 func TestOperatorLosesTheDevice(t *testing.T) {
 	eachMode(t, func(r *rig) {
 		losses := times(3, 1)
@@ -286,8 +286,8 @@ func (r *rig) notedFaults() map[string]int {
 	return noted
 }
 
-// TestOwnOperatorIsNotUsable: the worker takes no payload. It exits with status 2 and names the operator and the file
-// to blame.
+// TestOwnOperatorIsNotUsable shows that a worker with an unusable operator takes no payload. It exits with status 2 and
+// names the operator and the file to blame.
 func TestOwnOperatorIsNotUsable(t *testing.T) {
 	need(t)
 	t.Parallel()
@@ -335,8 +335,8 @@ func TestOwnOperatorIsNotUsable(t *testing.T) {
 	}
 }
 
-// TestOwnOperatorThatDoesNotCompile: the build command fails with the compiler's output, and leaves the old library
-// unchanged.
+// TestOwnOperatorThatDoesNotCompile shows that the build command fails with the compiler's output, and leaves the old
+// library unchanged.
 func TestOwnOperatorThatDoesNotCompile(t *testing.T) {
 	need(t)
 	folder := t.TempDir()

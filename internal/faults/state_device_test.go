@@ -24,9 +24,8 @@ var stateDeviceFaults = []struct {
 	{"state_hangs", "a decision of the state does not end", 5, 1, 40},
 }
 
-// TestVerdictsAfterDeviceLoss makes the devices of workers, one worker after another, fail while they keep states. Each worker exits with
-// status 70. The next worker has a device without states. It computes the batches in flight again, and its verdicts are those of an
-// undisturbed run.
+// TestVerdictsAfterDeviceLoss makes the devices of workers, one worker after another, fail while they keep states. Each worker exits with status 70.
+// The next worker has a device without states. It computes the batches in flight again, and its verdicts are those of an undisturbed run.
 func TestVerdictsAfterDeviceLoss(t *testing.T) {
 	need(t)
 	t.Parallel()

@@ -127,8 +127,7 @@ func TestLoadVerdictsOfFailingRecords(t *testing.T) {
 	}
 }
 
-// retryLetters resends the dead letters with the given reason. `worker retry` must refuse dead letters whose record
-// fits in no message.
+// retryLetters resends the dead letters with the given reason. `worker retry` must refuse dead letters whose record fits in no message.
 func (r *rig) retryLetters(reason string) {
 	r.t.Helper()
 	large := 0
@@ -231,8 +230,7 @@ func parsed(sequence string) uint64 {
 	return n
 }
 
-// similarOutcome returns the records that the result of an input must have, and its dead letters. Call it for each input in stream
-// order.
+// similarOutcome returns the records that the result of an input must have, and its dead letters. Call it for each input in stream order.
 func (h *history) similarOutcome(r *rig, op operator.Stateful, in *decidedInput, docs []similar, late bool) (records []string, dead letters) {
 	hash := fnv.New32a()
 	_, _ = hash.Write([]byte(in.subject)) // never fails

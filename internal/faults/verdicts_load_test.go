@@ -12,9 +12,8 @@ import (
 	"millrace/internal/ingest/results"
 )
 
-// TestLoadVerdicts kills all workers while publishers store copies of inputs as fast as the server accepts them. Streams, partitions and states
-// are the workers' defaults. In stream order, the first input with each content has no earlier duplicate, and all other inputs with that
-// content name it.
+// TestLoadVerdicts kills all workers while publishers store copies of inputs as fast as the server accepts them. Streams, partitions and states are
+// the workers' defaults. In stream order, the first input with each content has no earlier duplicate, and all other inputs with that content name it.
 func TestLoadVerdicts(t *testing.T) {
 	need(t)
 	t.Parallel()
@@ -71,8 +70,7 @@ func TestLoadVerdictsAfterDeviceLoss(t *testing.T) {
 	t.Logf("loss of both devices, R1: %d inputs of %d contents, %d times", l.stored(), contents, losses)
 }
 
-// stormOfCopies starts to publish n inputs at full speed. The n-th input has the content with the number n modulo
-// contents.
+// stormOfCopies starts to publish n inputs at full speed. The n-th input has the content with the number n modulo contents.
 func (r *rig) stormOfCopies(n int) (l *onslaught, contents int) {
 	r.t.Helper()
 	contents = n / 3 / loadSubjects * loadSubjects // so copies have the same subject

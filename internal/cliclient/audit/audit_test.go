@@ -32,7 +32,7 @@ func TestInputsWithoutAnOutcome(t *testing.T) {
 	r.want("pending 4")
 }
 
-// TestTheConsumerWaitsForFewer: a consumer of shared delivery reports only the number of its delivered and
+// TestTheConsumerWaitsForFewer uses shared delivery, whose consumer reports only the number of its delivered and
 // unacknowledged inputs.
 func TestTheConsumerWaitsForFewer(t *testing.T) {
 	t.Parallel()
@@ -49,8 +49,8 @@ func TestTheConsumerWaitsForFewer(t *testing.T) {
 	r.want("results 3, pending 17")
 }
 
-// TestPartitions: with exclusive delivery each partition has a consumer, and the audit computes the same partition as
-// the server.
+// TestPartitions shows that the audit computes the same partition as the server. With exclusive delivery, each
+// partition has a consumer.
 func TestPartitions(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *jetstream.StreamConfig) {
@@ -135,7 +135,7 @@ func TestMessagesOfFrames(t *testing.T) {
 	r.want("results 2, pending 4, double 3-3, double 5-5")
 }
 
-// TestRecordsThatAFilterLeftOut: each result counts once, even if it has several parts, is stored twice, or has no records.
+// TestRecordsThatAFilterLeftOut shows that each result counts once, even if it has several parts, is stored twice, or has no records.
 func TestRecordsThatAFilterLeftOut(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -157,7 +157,7 @@ func TestRecordsThatAFilterLeftOut(t *testing.T) {
 	r.want("results 3, doubled 1, filtered 523, double 3-3")
 }
 
-// TestADeadLetterInTwoMessages: the payload's message has no headers and isn't an outcome.
+// TestADeadLetterInTwoMessages shows that the payload's message, which has no headers, isn't an outcome.
 func TestADeadLetterInTwoMessages(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -173,7 +173,7 @@ func TestADeadLetterInTwoMessages(t *testing.T) {
 	r.want("doubled 1, double 1-1, incomplete 1-1")
 }
 
-// TestWhatCantBeKnown: the server may have removed outcomes, or a sequence may never have been an input.
+// TestWhatCantBeKnown has inputs whose outcomes the server may have removed, and sequences that may never have been inputs.
 func TestWhatCantBeKnown(t *testing.T) {
 	t.Parallel()
 	t.Run("results were purged", func(t *testing.T) {
@@ -230,7 +230,7 @@ func TestWhatCantBeKnown(t *testing.T) {
 	})
 }
 
-// TestSequencesThatAreUsedAgain: an earlier or restored stream of the same name had other inputs.
+// TestSequencesThatAreUsedAgain has outcomes from an earlier or restored stream with other inputs and the same name.
 func TestSequencesThatAreUsedAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -247,7 +247,7 @@ func TestSequencesThatAreUsedAgain(t *testing.T) {
 	r.want("doubled 1, pending 2, double 1-1")
 }
 
-// TestInputsThatAreSettledMeanwhile: inputs get their outcomes and are removed after the audit has read the streams.
+// TestInputsThatAreSettledMeanwhile settles and removes inputs after the audit has read the streams.
 func TestInputsThatAreSettledMeanwhile(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -281,7 +281,7 @@ func TestInputsThatAreSettledMeanwhile(t *testing.T) {
 	}
 }
 
-// TestStreamsThatLoseWhatIsRead: reading a work queue removes its messages, so the audit refuses such a result stream.
+// TestStreamsThatLoseWhatIsRead shows that the audit refuses a work queue as a result stream, because reading would remove its messages.
 func TestStreamsThatLoseWhatIsRead(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *jetstream.StreamConfig) {
@@ -294,8 +294,8 @@ func TestStreamsThatLoseWhatIsRead(t *testing.T) {
 	}
 }
 
-// TestNoConsumerOnTheInputStream: the audit creates no consumer there, because the server may remove inputs when it
-// deletes one.
+// TestNoConsumerOnTheInputStream shows that the audit creates no consumer on the input stream, because the server may
+// remove inputs when it deletes one.
 func TestNoConsumerOnTheInputStream(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -321,7 +321,7 @@ func TestNoConsumerOnTheInputStream(t *testing.T) {
 	}
 }
 
-// TestTheLimit: the report counts all findings and lists at most Limit findings of each kind.
+// TestTheLimit shows that the report counts all findings and lists at most Limit findings of each kind.
 func TestTheLimit(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -341,7 +341,7 @@ func TestTheLimit(t *testing.T) {
 	}
 }
 
-// TestWhoReadsASubject: with exclusive delivery, the partition in the subject's first token selects the consumer.
+// TestWhoReadsASubject shows that with exclusive delivery, the partition in the subject's first token selects the consumer.
 func TestWhoReadsASubject(t *testing.T) {
 	t.Parallel()
 	in := &inputs{topology: topology.Topology{Subjects: []string{"in.>"}, Exclusive: true, Partitions: 2}}

@@ -6,8 +6,8 @@ import (
 	"millrace/client"
 )
 
-// TestPartsOfFinishedResultsTakeNoRoom: if finished results used memory, an audit of many frames would stop checking
-// parts.
+// TestPartsOfFinishedResultsTakeNoRoom shows that finished results use no memory. Otherwise an audit of many frames
+// would stop checking parts.
 func TestPartsOfFinishedResultsTakeNoRoom(t *testing.T) {
 	t.Parallel()
 	f := newFrames()

@@ -6,8 +6,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// TestUnknownEndsWhereOutcomesAreKept: earlier inputs may have lost their outcomes. Later inputs are judged one at a
-// time.
+// TestUnknownEndsWhereOutcomesAreKept shows that only earlier inputs are unknown, because they may have lost their
+// outcomes. Later inputs are judged one at a time.
 func TestUnknownEndsWhereOutcomesAreKept(t *testing.T) {
 	t.Parallel()
 	report := &Report{limit: 10}

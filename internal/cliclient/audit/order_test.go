@@ -2,8 +2,8 @@ package audit
 
 import "testing"
 
-// TestTheOrderBeginsWithTheFirstMarker: results before the first marker have no guaranteed order, so the audit doesn't
-// check them.
+// TestTheOrderBeginsWithTheFirstMarker shows that the audit doesn't check results before the first marker, which have
+// no guaranteed order.
 func TestTheOrderBeginsWithTheFirstMarker(t *testing.T) {
 	t.Parallel()
 	o := &order{partitions: []place{{begins: 10}}}

@@ -10,8 +10,8 @@ import (
 	"millrace/client"
 )
 
-// TestOutcomesAreKeptFromATimeOn: an outcome identifies the first input that was stored at or after that time. Outcomes
-// of earlier inputs have no effect.
+// TestOutcomesAreKeptFromATimeOn shows that an outcome identifies the first input that was stored at or after the time
+// from which outcomes are kept. Outcomes of earlier inputs have no effect.
 func TestOutcomesAreKeptFromATimeOn(t *testing.T) {
 	t.Parallel()
 	in := &inputs{info: &jetstream.StreamInfo{Config: jetstream.StreamConfig{Name: "IN"}}}

@@ -2,7 +2,7 @@ package audit
 
 import "testing"
 
-// TestTheBoundsOfASpan: an input at the start time is in the span, and an input at the end time isn't.
+// TestTheBoundsOfASpan shows that an input at the start time is in the span, and an input at the end time isn't.
 func TestTheBoundsOfASpan(t *testing.T) {
 	t.Parallel()
 	s := &span{from: 2, to: 20, since: 100, until: 200}

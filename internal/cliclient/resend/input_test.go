@@ -13,7 +13,7 @@ import (
 	"millrace/internal/frame"
 )
 
-// TestHeadersComeBack: the new input has the original input's headers, and none of the dead letter's.
+// TestHeadersComeBack shows that the new input has the original input's headers, and none of the dead letter's.
 func TestHeadersComeBack(t *testing.T) {
 	t.Parallel()
 	m := letter(1, "too_large", "body", "X-Mine", "one", "X-Mine", "two", "x-lower", "", "Content-Type", "text/plain", "Content-Encoding", "zstd", "nats-lower", "gone",
@@ -29,7 +29,7 @@ func TestHeadersComeBack(t *testing.T) {
 	}
 }
 
-// TestARecordIsSentInItsFraming: a worker with the same settings splits the message into only that record.
+// TestARecordIsSentInItsFraming shows that a worker with the same settings splits the message into only that record.
 func TestARecordIsSentInItsFraming(t *testing.T) {
 	t.Parallel()
 	for _, framing := range []frame.Framing{frame.None, frame.NewlineDelimited, frame.LengthDelimited, frame.VarintLengthDelimited, frame.Arrow, frame.Auto} {
@@ -78,7 +78,7 @@ func TestARecordIsSentInItsFraming(t *testing.T) {
 	}
 }
 
-// TestARetryNamesTheFirstInput: the new input names the first input and its record, however often it was sent.
+// TestARetryNamesTheFirstInput shows that the new input names the first input and its record, however often it was sent.
 func TestARetryNamesTheFirstInput(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ before, record, want string }{{"", "", "1"}, {"", "7", "1:7"}, {"17", "", "17"}, {"17", "7", "17:7"}, {"17:3", "0", "17:3"}} {

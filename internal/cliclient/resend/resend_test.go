@@ -47,7 +47,7 @@ func TestEachIsSentOnceOverAllRuns(t *testing.T) {
 	}
 }
 
-// TestADryRunChangesNothing: a dry run changes no state, with or without an earlier run.
+// TestADryRunChangesNothing shows that a dry run changes no state, with or without an earlier run.
 func TestADryRunChangesNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -71,8 +71,8 @@ func TestADryRunChangesNothing(t *testing.T) {
 	r.wantOnce(10)
 }
 
-// TestARunThatDiesBetweenPublishAndAcknowledgement: the next run publishes with the same id, and the input stream drops
-// the duplicate.
+// TestARunThatDiesBetweenPublishAndAcknowledgement shows that the next run publishes with the same id, and the input
+// stream drops the duplicate.
 func TestARunThatDiesBetweenPublishAndAcknowledgement(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -126,7 +126,7 @@ func TestRunsAtTheSameTime(t *testing.T) {
 	r.wantOnce(n)
 }
 
-// TestOnlyWhatWasStoredBefore: a run ends although each input that it sends becomes a dead letter again immediately.
+// TestOnlyWhatWasStoredBefore shows that a run ends although each input that it sends becomes a dead letter again immediately.
 func TestOnlyWhatWasStoredBefore(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -144,8 +144,8 @@ func TestOnlyWhatWasStoredBefore(t *testing.T) {
 	r.wantOnce(80)
 }
 
-// TestWhatIsLeftOut: a run sends a dead letter whose payload is in a separate message. In each run, it refuses a dead
-// letter from which it can't restore the input, and continues.
+// TestWhatIsLeftOut shows that a run sends a dead letter whose payload is in a separate message. In each run, it
+// refuses a dead letter from which it can't restore the input, and continues.
 func TestWhatIsLeftOut(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -196,7 +196,7 @@ func TestWhatIsLeftOut(t *testing.T) {
 	}
 }
 
-// TestLargeInputsAreRefused: a refused input doesn't block later ones.
+// TestLargeInputsAreRefused shows that a refused input doesn't block later ones.
 func TestLargeInputsAreRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -215,8 +215,7 @@ func TestLargeInputsAreRefused(t *testing.T) {
 	r.wantOnce(1)
 }
 
-// TestAnotherDeploymentsDeadLettersAreLeft: the stream also has dead letters of another input stream, which a run
-// doesn't send.
+// TestAnotherDeploymentsDeadLettersAreLeft shows that a run doesn't send dead letters of another input stream.
 func TestAnotherDeploymentsDeadLettersAreLeft(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -229,7 +228,7 @@ func TestAnotherDeploymentsDeadLettersAreLeft(t *testing.T) {
 	r.wantOnce(1)
 }
 
-// TestARunThatCanNotGoOn: the error contains advice, and later runs can send all dead letters.
+// TestARunThatCanNotGoOn shows that the error contains advice, and later runs can send all dead letters.
 func TestARunThatCanNotGoOn(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -285,7 +284,7 @@ func TestARunThatCanNotGoOn(t *testing.T) {
 	}
 }
 
-// TestTheRateBoundsARequest: at a low rate, a request fetches only dead letters that it can send before AckWait passes.
+// TestTheRateBoundsARequest shows that at a low rate, a request fetches only dead letters that it can send before AckWait passes.
 func TestTheRateBoundsARequest(t *testing.T) {
 	t.Parallel()
 	for rate, want := range map[float64]int{0: atOnce, MinRate: 1, 1: 6, 10: 60, 1e6: atOnce} {

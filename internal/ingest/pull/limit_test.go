@@ -175,8 +175,7 @@ func TestAnInboxWithoutMessagesIsUsedAgain(t *testing.T) {
 	}
 }
 
-// TestAFetchGetsWhatComesAfterItsEnd simulates a server that reports the end of a request before it sends the last
-// message.
+// TestAFetchGetsWhatComesAfterItsEnd simulates a server that reports the end of a request before it sends the last message.
 func TestAFetchGetsWhatComesAfterItsEnd(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)

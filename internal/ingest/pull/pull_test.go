@@ -154,8 +154,7 @@ func TestPullReportsThatNothingAnswers(t *testing.T) {
 	}
 }
 
-// TestPullSaysThatTheServerIsSilent makes more requests than the consumer allows to wait. The server doesn't answer the
-// excess requests.
+// TestPullSaysThatTheServerIsSilent makes more requests than the consumer allows to wait. The server doesn't answer the excess requests.
 func TestPullSaysThatTheServerIsSilent(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *jetstream.ConsumerConfig) { c.MaxWaiting = 1 })

@@ -312,8 +312,7 @@ func (t *turns) askPin(ctx context.Context, turn uint64) (string, error) {
 	return "", errPinUnknown
 }
 
-// These are the numbers of bytes that the server adds to a message's header for the pin, after it has counted the
-// message.
+// These are the numbers of bytes that the server adds to a message's header for the pin, after it has counted the message.
 const (
 	pinLine   = len("Nats-Pin-Id: \r\n")
 	newHeader = len("NATS/1.0\r\n\r\n")

@@ -39,8 +39,7 @@ func (j *Judge) CameRight(pipe *streams.Pipeline, b *inflight.Batch) {
 // Batches returns the number of batches that have succeeded on a device.
 func (j *Judge) Batches(pipe *streams.Pipeline) uint64 { return j.evidence[pipe].batches() }
 
-// HeldBack returns the number of payloads that are held back. These payloads failed alone, and the server redelivers
-// them later.
+// HeldBack returns the number of payloads that are held back. These payloads failed alone, and the server redelivers them later.
 func (j *Judge) HeldBack() (n int) {
 	for _, e := range j.evidence {
 		n += e.held()

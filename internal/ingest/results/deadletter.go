@@ -19,9 +19,8 @@ import (
 // deadLetterAttempts is the number of attempts to publish a dead letter. After them, the payload is given back for redelivery.
 const deadLetterAttempts = 3
 
-// lettersAtOnce is the maximum number of dead letters that are published together. It bounds the memory for their headers. Their
-// bodies take no extra memory, except for rows of Arrow streams. copiedAtOnce bounds the bytes of these rows, unless a single body
-// has more.
+// lettersAtOnce is the maximum number of dead letters that are published together. It bounds the memory for their headers. Their bodies take no extra
+// memory, except for rows of Arrow streams. copiedAtOnce bounds the bytes of these rows, unless a single body has more.
 const (
 	lettersAtOnce = 512
 	copiedAtOnce  = 4 << 20

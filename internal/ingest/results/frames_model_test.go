@@ -42,8 +42,7 @@ func TestFramesSettleOnceWhateverFails(t *testing.T) {
 	})
 }
 
-// TestFramesSettleOnceWhateverFails makes at least modelMin runs. It makes more, up to modelMax, until every required event has
-// happened.
+// TestFramesSettleOnceWhateverFails makes at least modelMin runs. It makes more, up to modelMax, until every required event has happened.
 const (
 	modelMin = 48
 	modelMax = 2000

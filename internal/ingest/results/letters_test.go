@@ -52,9 +52,8 @@ func TestAKeptInputHasAnID(t *testing.T) {
 	}
 }
 
-// TestTheWindowOfDeadLettersIsThatOfTheirStream uses a shorter window for dead letters than for results. The worker looks up a
-// dead letter older than its window, and doesn't store it again. It publishes a later dead letter only while the stream knows its
-// id.
+// TestTheWindowOfDeadLettersIsThatOfTheirStream uses a shorter window for dead letters than for results. The worker looks up a dead letter older than
+// its window, and doesn't store it again. It publishes a later dead letter only while the stream knows its id.
 func TestTheWindowOfDeadLettersIsThatOfTheirStream(t *testing.T) {
 	t.Parallel()
 	r, _ := newRig(t, func(c *jetstream.StreamConfig) { c.Subjects, c.Duplicates = []string{"results.>"}, 2*time.Hour })
@@ -267,9 +266,8 @@ func (r *rig) publishCase(w *Writer, commits *Commits, c letterCase, d *inflight
 	return w.PublishDeadLetter(r.Ctx(), d, c.why, cause)
 }
 
-// TestEveryDeadLetterIsStored shows that the server accepts a dead letter of any size and headers in one of its forms. The dead
-// letter has its payload, or names the message with the payload. If the payload exceeds the largest message, the dead letter has
-// the digest and is counted.
+// TestEveryDeadLetterIsStored shows that the server accepts a dead letter of any size and headers in one of its forms. The dead letter has its
+// payload, or names the message with the payload. If the payload exceeds the largest message, the dead letter has the digest and is counted.
 func TestEveryDeadLetterIsStored(t *testing.T) {
 	t.Parallel()
 	for _, exclusive := range []bool{false, true} {

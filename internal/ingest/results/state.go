@@ -49,9 +49,8 @@ const (
 	// entryHeaders is the space that the headers of an entry's message need, in bytes.
 	entryHeaders = 512
 
-	// maxEntries is the maximum number of entries in one commit. maxLogged is the maximum number of their bytes, unless a single
-	// entry is larger. A message with very many records has more entries. They are stored in several commits, and only the last
-	// commit covers the message.
+	// maxEntries is the maximum number of entries in one commit. maxLogged is the maximum number of their bytes, unless a single entry is larger. A
+	// message with very many records has more entries. They are stored in several commits, and only the last commit covers the message.
 	maxEntries = 64
 	maxLogged  = 4 << 20
 )
@@ -77,8 +76,7 @@ func (s *decider) take(items []int, ask func(i int) int) (n int) {
 	return n
 }
 
-// decide puts the state's values into the tables of deliveries, in stream order. All earlier decisions must be in the
-// log.
+// decide puts the state's values into the tables of deliveries, in stream order. All earlier decisions must be in the log.
 func (s *decider) decide(deliveries []*inflight.Delivery) error {
 	s.positions, s.keys, s.earlier, s.before = s.positions[:0], s.keys[:0], nil, 0
 	first := 0 // index of the first delivery with records in positions

@@ -109,8 +109,7 @@ func compute(m *inflight.Unpacked, ops []operator.Operator, records [][]byte) {
 	}
 }
 
-// decide returns the expected result of an input, whose records come next in its partition. The result omits the records in
-// failed.
+// decide returns the expected result of an input, whose records come next in its partition. The result omits the records in failed.
 func (r *stateRig) decide(partition int, sequence uint64, records [][]byte, failed ...int) string {
 	r.Helper()
 	reference := r.references[partition]

@@ -120,8 +120,7 @@ func TestBuffersKeepNoMoreThanTheyMay(t *testing.T) {
 	}
 }
 
-// see records that the stream's duplicate window had the given length at a time. ahead is the lead of the server's
-// clock.
+// see records that the stream's duplicate window had the given length at a time. ahead is the lead of the server's clock.
 func (w *duplicateWindow) see(window time.Duration, at time.Time, ahead time.Duration) {
 	w.saw(&jetstream.StreamInfo{Config: jetstream.StreamConfig{Duplicates: window}, TimeStamp: at.Add(ahead)}, at)
 }

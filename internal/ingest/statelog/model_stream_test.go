@@ -69,9 +69,8 @@ type write struct {
 	messages []modelMessage
 }
 
-// apply stores the first messages of a request as a server does. arriving is their number. The remaining messages of a fast batch may
-// arrive later, even after messages of the next owner. A stream that is full for a moment refuses a message of a fast batch and stores
-// later ones.
+// apply stores the first messages of a request as a server does. arriving is their number. The remaining messages of a fast batch may arrive later,
+// even after messages of the next owner. A stream that is full for a moment refuses a message of a fast batch and stores later ones.
 func (s *modelStream) apply(w write, arriving int) (uint64, error) {
 	switch last := s.last(); {
 	case last != w.expected:

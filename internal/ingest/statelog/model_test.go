@@ -329,8 +329,7 @@ func TestModel(t *testing.T) {
 	})
 }
 
-// modelRun runs workers with faults, and finally a new worker without faults. It returns the number of times that each
-// event happened.
+// modelRun runs workers with faults, and finally a new worker without faults. It returns the number of times that each event happened.
 func modelRun(t *testing.T, h *history.History) map[string]int {
 	s := &modelStream{t: t, random: rand.New(h), way: store.Atomic, faults: true, happened: map[string]int{}}
 	name := "atomic"

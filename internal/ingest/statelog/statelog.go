@@ -68,8 +68,7 @@ type Stored struct {
 	Entry    []byte
 }
 
-// Parse returns a stored message as an entry. It returns an error if the message doesn't have the form that Message
-// creates.
+// Parse returns a stored message as an entry. It returns an error if the message doesn't have the form that Message creates.
 func Parse(sequence uint64, h nats.Header, body []byte) (s Stored, err error) {
 	s.Sequence, s.Entry = sequence, body
 	if _, err = fmt.Sscanf(h.Get(headerBehind), "%d %d %d", &s.Behind, &s.Covered.Sequence, &s.Covered.Record); err != nil {
@@ -143,8 +142,7 @@ type waiting struct {
 	commit place
 }
 
-// NewReplica returns a replica with an empty state, which the caller owns. spec identifies the settings that the state
-// depends on.
+// NewReplica returns a replica with an empty state, which the caller owns. spec identifies the settings that the state depends on.
 func NewReplica(state device.State, spec string, source Source) *Replica {
 	return &Replica{state: state, spec: spec, source: source}
 }

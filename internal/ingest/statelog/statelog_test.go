@@ -83,8 +83,7 @@ func (s *script) decide(inputs ...uint64) (entries [][]byte) {
 	return entries
 }
 
-// abandoned returns the entries of an owner that was fenced after it had decided on the first n inputs and then on
-// inputs.
+// abandoned returns the entries of an owner that was fenced after it had decided on the first n inputs and then on inputs.
 func (s *script) abandoned(n uint64, inputs ...uint64) [][]byte {
 	s.t.Helper()
 	fenced := &script{t: s.t, writer: newState(s.t)}

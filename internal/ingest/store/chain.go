@@ -184,8 +184,7 @@ func (c *Chain) IsCertain(in Position) bool {
 // Last returns the stream sequence of the last marker, and the state that it describes. The state is nil if there was no stateful operator.
 func (c *Chain) Last() (sequence uint64, state *State) { return c.last, c.state }
 
-// Current returns ErrFenced if another owner has stored a marker since this chain's last one. It returns ErrLost if the last marker is
-// gone.
+// Current returns ErrFenced if another owner has stored a marker since this chain's last one. It returns ErrLost if the last marker is gone.
 func (c *Chain) Current(ctx context.Context) error {
 	last, err := c.stream.Last(ctx)
 	switch {
@@ -223,8 +222,7 @@ type Batch struct {
 	Messages []*nats.Msg // stored in this order; all messages of an input must be in one commit
 	At       Position    // position up to which every input is then settled
 
-	// Checked makes an error contain the server's reason, but slows the commit. Use it for a few messages that the server
-	// may refuse.
+	// Checked makes an error contain the server's reason, but slows the commit. Use it for a few messages that the server may refuse.
 	Checked bool
 
 	Log   [][]byte // entries of the log of the partition's state, in order; stored after the messages

@@ -139,8 +139,7 @@ func TestAcknowledgements(t *testing.T) {
 	}
 }
 
-// TestNothingIsSentAfterTheDeadline publishes with a passed deadline whose timer has not fired yet. This happens after a stop of
-// the process.
+// TestNothingIsSentAfterTheDeadline publishes with a passed deadline whose timer has not fired yet. This happens after a stop of the process.
 func TestNothingIsSentAfterTheDeadline(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)

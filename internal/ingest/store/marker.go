@@ -103,8 +103,7 @@ type InputLetters struct {
 type Letter struct {
 	Input  Position
 	Record int // index of the record in its frame; WholeMessage for the dead letter of the message
-	// Decided, with WholeMessage, reports whether a state took records of the message before the message got its dead
-	// letter.
+	// Decided, with WholeMessage, reports whether a state took records of the message before the message got its dead letter.
 	Decided bool
 }
 

@@ -75,8 +75,7 @@ func TestAdvisedCommandsCreateWhatProvisionCreates(t *testing.T) {
 	}
 }
 
-// assets describes the streams and the consumers of the input stream. It omits settings that only an API request can
-// change.
+// assets describes the streams and the consumers of the input stream. It omits settings that only an API request can change.
 func (r *rig) assets() (lines []string) {
 	r.Helper()
 	for _, name := range r.streamNames() {
@@ -158,8 +157,7 @@ func (r *rig) run(command string) {
 	}
 }
 
-// apply changes a configuration according to flags. It fails without the required flags, because the command would
-// prompt for them.
+// apply changes a configuration according to flags. It fails without the required flags, because the command would prompt for them.
 func apply[T any](r *rig, c *T, words []string, effects map[string]func(*T, string), required ...string) {
 	r.Helper()
 	for i := 0; i < len(words); i++ {

@@ -1,9 +1,8 @@
 package topology
 
-// This file describes the consumers of the input stream: the settings of new consumers, the commands that create them, and tables of
-// possible problems of existing consumers. With shared delivery all workers pull from one consumer. With exclusive delivery each
-// partition has its own consumer, which the server pins to one worker at a time. The file ends with the removal of the inputs that
-// consumers have processed.
+// This file describes the consumers of the input stream: the settings of new consumers, the commands that create them, and tables of possible
+// problems of existing consumers. With shared delivery all workers pull from one consumer. With exclusive delivery each partition has its own
+// consumer, which the server pins to one worker at a time. The file ends with the removal of the inputs that consumers have processed.
 
 import (
 	"context"
@@ -98,8 +97,7 @@ func consumerTable(c jetstream.ConsumerConfig, quote string) []setting {
 	}
 }
 
-// addConsumers returns the shell command that creates the consumer of shared delivery, or the consumers of the partitions from first
-// to last.
+// addConsumers returns the shell command that creates the consumer of shared delivery, or the consumers of the partitions from first to last.
 func addConsumers(l Topology, first, last int) string {
 	if !l.Exclusive {
 		return "nats consumer add " + l.Stream + " " + l.Consumer + " --pull" + addFlags(consumerTable(l.newConsumer(), "'"))

@@ -67,8 +67,7 @@ func TestTheFirstDecisionWaits(t *testing.T) {
 	}
 }
 
-// TestStrangersAreBounded lets a stranger pretend to be many other workers and this worker, and send long
-// announcements.
+// TestStrangersAreBounded lets a stranger pretend to be many other workers and this worker, and send long announcements.
 func TestStrangersAreBounded(t *testing.T) {
 	t.Parallel()
 	m := &Members{id: "me", nonce: "mine", others: map[string]other{}, wanted: make([]bool, 4), assigned: make([]bool, 4), adopted: make([]bool, 4),
