@@ -84,7 +84,7 @@ func (t *text) String() string {
 	return t.buf.String()
 }
 
-// TestEveryFormatPrintsTheSameLines compares the lines with those of JSON results, which are printed unchanged.
+// TestEveryFormatPrintsTheSameLines compares the lines with the lines of JSON results, which are printed unchanged.
 func TestEveryFormatPrintsTheSameLines(t *testing.T) {
 	t.Parallel()
 	for _, records := range [][]string{{"one record"}, {"first", "", "a third record"}, {}} {

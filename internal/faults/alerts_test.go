@@ -123,7 +123,7 @@ func (s *story) tooLarge() {
 	s.r.t.Helper()
 	s.publish(make([]byte, batchBytes+1))
 	s.tell("a payload is published that is too large")
-	s.await("it is in the dead letters", func() bool { return s.r.reasonOf(s.last) == "too_large" })
+	s.await("the large payload is in the dead letters", func() bool { return s.r.reasonOf(s.last) == "too_large" })
 	s.await(deadLetters+" fires", func() bool { return s.prom.isFiring(deadLetters) })
 }
 

@@ -21,9 +21,9 @@ func (c cudaFault) String() string {
 	return fmt.Sprintf("%s fails with %d, how=%s", c.call, c.code, c.how)
 }
 
-// These are the CUDA functions that a worker calls for its batches, and one error code of each kind that gives no
-// information about a payload. The kinds are a refused argument, a refused launch, an unavailable device, a kernel's
-// failure, a terminated MPS client, and a code that CUDA doesn't have.
+// These are the CUDA functions that a worker calls for its batches, and error codes that give no information about a
+// payload. The codes mean a refused argument, a refused launch, an unavailable device, a failed kernel, and a
+// terminated MPS client. CUDA doesn't have the last code.
 var (
 	cudaCalls = []string{
 		"cudaMemcpyAsync", "cudaLaunchKernel", "cudaEventRecord", "cudaEventQuery", "cudaEventElapsedTime", "cudaMallocFromPoolAsync",

@@ -24,10 +24,10 @@ const (
 	// endless is the number of inputs of a feed that runs until it is stopped.
 	endless = 1 << 40
 
-	// pause and shortPause are the minimum time between the starts of two chunks of an endless feed, in the full form and
-	// in the short form. They allow 5,000 and 2,000 inputs a second. These rates keep long faults from filling the disk
-	// of a fast machine. The short form leaves processors to other tests. shortPause also applies to inputs with many
-	// records, for which the audit computes all results one after the other.
+	// pause and shortPause are the minimum times between two chunks of an endless feed, in the full form and in the short
+	// form. They allow 5,000 and 2,000 inputs a second. These rates keep long faults from filling the disk of a fast
+	// machine. The short form leaves processors to other tests. shortPause also applies to inputs with many records, for
+	// which the audit computes all results one after the other.
 	pause, shortPause = 100 * time.Millisecond, 250 * time.Millisecond
 )
 

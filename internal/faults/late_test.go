@@ -45,7 +45,7 @@ func (r *rig) pass(since time.Time, d time.Duration) {
 		r.max.Store(r.fed.Load() + lateFeed)
 		defer r.max.Store(endless)
 	}
-	r.until("the result stream has forgotten the ids of before", func() bool { return time.Since(since) > d })
+	r.until("the result stream no longer has the earlier ids", func() bool { return time.Since(since) > d })
 }
 
 // send sends a signal that doesn't end the process.

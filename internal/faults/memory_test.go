@@ -60,7 +60,7 @@ func (r *rig) hoard(h hoarder) {
 	r.Create(full)
 	r.feed(times(2*h.inputs, h.inputs), r.inputsOf(h.size)).wait()
 	w := r.workers[0]
-	r.until("the worker holds as much as it may", r.holdsAll(w))
+	r.until("the worker holds as many inputs as it can", r.holdsAll(w))
 	r.Create(config)
 	r.awaitFinished()
 	r.wantBelow(w, memoryLimit)

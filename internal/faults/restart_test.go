@@ -94,7 +94,7 @@ func (r *rig) whoLeads(stream string) string {
 func (r *rig) leader(stream string) *server {
 	r.t.Helper()
 	var leader *server
-	r.until("somebody leads "+stream, func() bool {
+	r.until("a server leads "+stream, func() bool {
 		name := r.whoLeads(stream)
 		for _, s := range r.servers {
 			if s.name == name {

@@ -18,8 +18,8 @@ import (
 const copied = "COPY"
 
 // TestLoadRestoredCopy takes a snapshot of the input stream under full load and restores it under another name on
-// another server. Workers then process new inputs in the copy. They must remove nothing from the copy, although its
-// metadata are those of a trimmed stream. The workers of the original stream continue.
+// another server. Workers then process new inputs in the copy. They must remove nothing from the copy, although it has
+// the metadata of a trimmed stream. The workers of the original stream continue.
 func TestLoadRestoredCopy(t *testing.T) {
 	eachMode(t, func(r *rig) {
 		r.byDefault()
@@ -132,7 +132,7 @@ func (r *rig) restore(name string, s snapshot) {
 			r.t.Fatal(err, errorIn(m.Data))
 		}
 	}
-	r.until("the stream is there", func() bool {
+	r.until("the stream exists", func() bool {
 		state, ok := r.state(name)
 		return ok && state.Msgs > 0
 	})

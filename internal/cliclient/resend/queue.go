@@ -76,7 +76,7 @@ func (q *queue) remembers() bool {
 }
 
 // isFull reports whether the consumer has reached its limit of unacknowledged messages. The server then delivers no
-// more. others is the number of messages that other runs hold.
+// further messages. others is the number of messages that other runs hold.
 func (q *queue) isFull(others int) bool {
 	limit := q.consumer.CachedInfo().Config.MaxAckPending
 	return q.remembers() && limit > 0 && len(q.held)+others >= limit

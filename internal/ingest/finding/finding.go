@@ -24,7 +24,7 @@ type Finding struct {
 	Level  Level  `json:"level"`
 	What   string `json:"what"`             // "stream INGEST"
 	Found  string `json:"found"`            // the state of the item in What
-	Advice string `json:"advice,omitempty"` // what the user should do; empty for OK
+	Advice string `json:"advice,omitempty"` // advice for the user; empty for OK
 
 	Missing bool `json:"-"` // the item doesn't exist, and provisioning would create it
 	// Unanswered means that the server can't answer now, for example because it has no leader yet. A later check

@@ -120,7 +120,7 @@ func TestRequestsFollowTheClient(t *testing.T) {
 func TestRequestsEnd(t *testing.T) {
 	t.Parallel()
 	nc := natstest.New(t).NC
-	natstest.Must(nc.SubscribeSync("silent.>"))(t) // otherwise the server answers that nobody listens
+	natstest.Must(nc.SubscribeSync("silent.>"))(t) // without a subscriber, the server would answer at once
 	js := natstest.Must(API{Prefix: "silent"}.New(nc, jetstream.WithDefaultTimeout(time.Millisecond)))(t)
 	if _, err := Next(t.Context(), js, "IN", 1, ">"); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("the request ends with %v", err)

@@ -75,7 +75,7 @@ func TestTLSBeforeTheFirstWord(t *testing.T) {
 	first := ours.local(server.Options{TLSHandshakeFirst: true})
 	open(t, to(first, true))
 	// The server speaks first once the fallback time has passed. A connection takes far longer than the fallback time of
-	// the first server, and far less than that of the second.
+	// the first server, and far less than the fallback time of the second server.
 	open(t, to(ours.local(server.Options{TLSHandshakeFirst: true, TLSHandshakeFirstFallback: time.Millisecond}), false))
 	open(t, to(ours.local(server.Options{TLSHandshakeFirst: true, TLSHandshakeFirstFallback: time.Minute}), true))
 	advice := []string{"handshake_first", "set MILLRACE_NATS_TLS_FIRST=true"}

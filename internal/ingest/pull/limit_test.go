@@ -57,7 +57,7 @@ func TestAFetchOfAMessageLargerThanTheClientKnows(t *testing.T) {
 	r, q := raised(t, nil), asking(10)
 	q.Limit = limitOf(r.NC, 2<<20, 0)
 	came := 0
-	r.Until("all messages have come", func() bool {
+	r.Until("all messages have arrived", func() bool {
 		came += natstest.Must(Fetch(r.NC, q, 10, 100*time.Millisecond, func(*Message) {}))(t)
 		return came >= len(raisedSizes)
 	})

@@ -80,7 +80,7 @@ func TestWordsAboutAMessage(t *testing.T) {
 		}
 	}
 	natstest.OK(t, errors.Join(m.InProgress(), m.TermWithReason("no more of it")))
-	r.until("it is settled", func(c *jetstream.ConsumerInfo) bool { return c.NumAckPending == 0 })
+	r.until("the message is settled", func(c *jetstream.ConsumerInfo) bool { return c.NumAckPending == 0 })
 }
 
 // TestReceipt shows that a receipt keeps only the data for an acknowledgement, without the possibly large body and headers.

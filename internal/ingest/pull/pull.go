@@ -46,8 +46,8 @@ func Open(nc *nats.Conn, r Request) (*Pull, error) {
 		nc: nc, r: r,
 		inboxes: inboxes{
 			nc: nc, consumer: r.Consumer, ended: make(chan struct{}),
-			// The capacity is twice that of the pending requests, because requests from before a reconnect may deliver everything
-			// too.
+			// The capacity is twice the size of the pending requests, because requests from before a reconnect may also deliver
+			// all their messages.
 			in: make(chan *nats.Msg, 2*outstanding*(r.Messages+spareWords)),
 		},
 	}

@@ -51,7 +51,7 @@ func TestAFetchedInputIsNoStatusMessage(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	r.publishLikeTheServers()
-	r.until("the consumer knows of them", func(c *jetstream.ConsumerInfo) bool { return int(c.NumPending) == len(likeTheServers) })
+	r.until("the consumer counts the inputs", func(c *jetstream.ConsumerInfo) bool { return int(c.NumPending) == len(likeTheServers) })
 	var got []string
 	came, err := Fetch(r.NC, asking(3), 100, 0, func(m *Message) { got = append(got, m.Headers().Get("Status")) })
 	if err != nil || came != len(likeTheServers) || len(got) != came {
@@ -160,7 +160,7 @@ func TestPullSaysThatTheServerIsSilent(t *testing.T) {
 	r := newRig(t, func(c *jetstream.ConsumerConfig) { c.MaxWaiting = 1 })
 	first := r.open(asking(5))
 	natstest.OK(t, first.requests.refill())
-	r.until("it waits", func(c *jetstream.ConsumerInfo) bool { return c.NumWaiting == 1 })
+	r.until("the request waits", func(c *jetstream.ConsumerInfo) bool { return c.NumWaiting == 1 })
 	q := asking(5)
 	q.Heartbeat = 50 * time.Millisecond
 	r.nextFails(r.open(q), ErrSilent)
@@ -207,7 +207,7 @@ func TestDrainedPullGivesWhatHasCome(t *testing.T) {
 	r.next(p)
 	out := 0
 	// The server counts a message before it writes the message. It then skips the write if the client has ended the subscription.
-	r.until("the server has answered both requests, and all has come", func(c *jetstream.ConsumerInfo) bool {
+	r.until("the server has answered both requests, and all messages have arrived", func(c *jetstream.ConsumerInfo) bool {
 		out = c.NumAckPending
 		return out == 100 && len(p.inboxes.in) >= out-1
 	})
@@ -224,7 +224,7 @@ func TestStoppedPullHasARest(t *testing.T) {
 	r.publish(0, 10, 10)
 	p := r.open(asking(100))
 	r.next(p)
-	r.Until("9 more have come", func() bool { return len(p.inboxes.in) == 9 })
+	r.Until("9 more messages have arrived", func() bool { return len(p.inboxes.in) == 9 })
 	p.Stop()
 	if rest := slices.Collect(p.Rest()); len(rest) != 9 {
 		t.Errorf("the rest is %d messages, want 9", len(rest))
@@ -264,7 +264,7 @@ func TestPullGoesOnAfterARestart(t *testing.T) {
 	r.Restart()
 	<-status
 	r.publish(10, 1, 10)
-	r.Until("the message has come", func() bool { return string(r.next(p).Data()) == "0000000010" })
+	r.Until("the message has arrived", func() bool { return string(r.next(p).Data()) == "0000000010" })
 }
 
 // TestARequestWhoseEndGotLostIsForgotten shows that a request is dropped some time after its expiry. Otherwise its

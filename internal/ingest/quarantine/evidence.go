@@ -245,10 +245,10 @@ type Comparison struct {
 	Idle   func() bool // reports whether no other payload can arrive; called only if needed
 }
 
-// Levels determines the size of isolated batches. With shared delivery, a payload that was delivered before and not acknowledged may have
-// broken the device, or was only in flight at the same time. Its level is the number of such deliveries, and 0 for a new payload. With
-// exclusive delivery, the level is the number of owners that died. Batches get smaller with the level, until the failing payload is alone.
-// The level is stored by the server, because a process that dies loses its memory.
+// Levels determines the size of isolated batches. With shared delivery, an unacknowledged payload of an earlier delivery may have broken
+// the device, or was only in flight at the same time. Its level is the number of such deliveries, and 0 for a new payload. With exclusive
+// delivery, the level is the number of owners that died. Batches get smaller with the level, until the failing payload is alone. The level
+// is stored by the server, because a process that dies loses its memory.
 type Levels struct {
 	Full  int // number of payloads in a full batch; at least 1
 	Limit int // number of deliveries before a payload is given up; at least 1

@@ -147,7 +147,7 @@ func (c *Commits) Restore(ctx context.Context, r *statelog.Replica, batch int, b
 }
 
 // Undecide removes decisions that aren't in the log from the state, after the end of the lease. It returns false if the state has
-// failed, or if decisions on the same batch are, or may be, in the log. After false, nobody may use the state.
+// failed, or if decisions on the same batch are, or may be, in the log. The state must not be used if Undecide returns false.
 func (c *Commits) Undecide() bool { return c.state != nil && c.state.undecide() }
 
 // Keep stores the last markers again before the streams remove them because of their age. It does nothing during a commit.

@@ -229,8 +229,8 @@ func TestAResultThatIsCommittedLateSaysSo(t *testing.T) {
 	}
 }
 
-// TestACommitOfAKnownResultIsLookedUp shows that a result of a worker without markers isn't stored again. It is looked up at once if
-// the input was delivered before the first marker, and otherwise after the server has refused an atomic batch because of its id.
+// TestACommitOfAKnownResultIsLookedUp shows that a result of a worker without markers isn't stored again. It is looked up at once if the input was
+// delivered before the first marker. Otherwise it is looked up after the server has refused an atomic batch because of the id.
 func TestACommitOfAKnownResultIsLookedUp(t *testing.T) {
 	t.Parallel()
 	for delivered, tries := range map[uint64]int{0: 1, 1: 0} {

@@ -126,7 +126,7 @@ func (l *deadLetter) stored() {
 	}
 }
 
-// logOmission logs what the form omits, and notifies the observer of an omitted payload.
+// logOmission logs the parts that the form omits, and notifies the observer of an omitted payload.
 func (l *deadLetter) logOmission() {
 	switch l.form {
 	case ownOnly:

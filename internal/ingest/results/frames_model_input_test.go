@@ -155,8 +155,8 @@ func (m *model) checkStored(sequence uint64, in *modelInput) {
 	}
 }
 
-// collect returns the messages of an input's only result, assembled as a reader does, and the dead letters of its records and of the
-// whole message.
+// collect returns the messages of an input's only result, assembled as a reader does. It also returns the dead letters of the
+// records and of the whole message.
 func (m *model) collect(sequence uint64) (result, letters, dead []modelStored) {
 	m.t.Helper()
 	var c client.Collector[modelStored]

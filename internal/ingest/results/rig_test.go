@@ -40,7 +40,7 @@ func newRig(t testing.TB, change func(*jetstream.StreamConfig)) (*rig, *Writer) 
 	return r, r.writer(func(*Options) {})
 }
 
-// provisioned returns a rig whose server has the given max_payload and the usual streams. If observer is nil, nobody observes.
+// provisioned returns a rig whose server has the given max_payload and the usual streams. observer may be nil.
 func provisioned(t *testing.T, exclusive bool, maxPayload int32, observer Observer) (*rig, *Writer) {
 	t.Helper()
 	r := &rig{natstest.New(t, func(o *server.Options) { o.MaxPayload = maxPayload })}

@@ -30,7 +30,7 @@ type decider struct {
 	positions []device.Position // arguments of the last call of Apply
 	keys      []byte            // keys in the last call of Apply
 	decisions device.Decisions  // results of the last call of Apply; nil if all of them are in the log
-	failed    bool              // whether Apply failed, so that nobody knows what the state has
+	failed    bool              // whether Apply failed, so that the contents of the state are unknown
 	logged    int               // number of decisions that are in the log
 	covered   int               // number of decisions that the commit covers
 	bytes     int               // size of the entries for the covered decisions

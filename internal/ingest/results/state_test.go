@@ -164,7 +164,7 @@ func (r *stateRig) messages(after uint64, subject string) iter.Seq[*jetstream.Ra
 	}
 }
 
-// lease opens a lease on a partition. wrap may change what the lease does with the result stream.
+// lease opens a lease on a partition. wrap may wrap the result stream for the lease.
 func (r *stateRig) lease(partition int, owner string, wrap func(store.Markers) store.Markers) *Commits {
 	r.Helper()
 	r.w.sawStream(r.Stream("RESULTS").CachedInfo(), time.Now())
@@ -282,8 +282,8 @@ func (s *dyingStore) Write(ctx context.Context, way store.Way, expected uint64, 
 	return 0, errDead
 }
 
-// TestAMessageWithMoreEntriesThanACommit kills workers between and in the commits of one message. The next owner stores what is missing, and
-// its decisions are those of an undisturbed run. The owner after it reads the log of both, and also decides as in an undisturbed run.
+// TestAMessageWithMoreEntriesThanACommit kills workers between and in the commits of one message. The next owner stores the missing
+// messages, and decides as in an undisturbed run. The owner after it reads the log of both, and also decides as in an undisturbed run.
 func TestAMessageWithMoreEntriesThanACommit(t *testing.T) {
 	eachStateRig(t, func(t *testing.T, r *stateRig) {
 		const long = 2000

@@ -209,7 +209,7 @@ func (t *task) awaitNext(ctx context.Context, attempt int, err error) error {
 	return nil
 }
 
-// ended returns an error if nothing can be stored any more, because ctx has ended or a connection is closed.
+// ended returns an error if ctx has ended or a connection is closed, so that nothing more can be stored.
 func (t *task) ended(ctx context.Context) error {
 	if t.server.Closed() && ctx.Err() == nil {
 		return fmt.Errorf("store results: %w", jetstream.ErrConnectionClosed)
@@ -265,8 +265,8 @@ func (t *task) storeLetters(ctx context.Context) error {
 	return t.storeSomeLetters(ctx, next)
 }
 
-// deadLetters yields the dead letters of messages without a result, and those of failed records in the frames of s.left, in the
-// order of the batch.
+// deadLetters yields dead letters in the order of the batch: of messages without a result, and of failed records in the frames
+// of s.left.
 func (t *task) deadLetters() iter.Seq[*deadLetter] {
 	return func(yield func(*deadLetter) bool) {
 		for i := t.from; i < t.to; i++ {

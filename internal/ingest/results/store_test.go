@@ -78,8 +78,8 @@ func (p *lastFails) Publish(ctx context.Context, msgs []*nats.Msg, dst []store.A
 	return dst
 }
 
-// TestADeadLetterNamesTheErrorOfItsOwnResult shows that an unstorable result becomes a dead letter with the error of this result, although
-// a different result of the batch fails for a different reason.
+// TestADeadLetterNamesTheErrorOfItsOwnResult shows that an unstorable result becomes a dead letter with its own error. Another result of
+// the batch fails for a different reason.
 func TestADeadLetterNamesTheErrorOfItsOwnResult(t *testing.T) {
 	t.Parallel()
 	r, w := newRig(t, nil)

@@ -87,8 +87,8 @@ type Source interface {
 	Purge(ctx context.Context, below uint64) error
 }
 
-// LostError means that the log doesn't have the state of a marker, or that a replica can't reach the state because it has taken records of
-// another log. A new replica shows which case applies. Cause is the reason.
+// LostError means that a replica can't reach the state of a marker. Either the log doesn't have that state, or the replica has taken
+// records of another log. A new replica shows which case applies. Cause is the reason.
 type LostError struct{ Cause error }
 
 func (e *LostError) Error() string {
@@ -117,7 +117,7 @@ type Replica struct {
 	begins  uint64    // see store.State.Begins
 	read    uint64    // stream sequence up to which this replica has read or committed the log
 	behind  uint64    // the largest Behind so far
-	waiting []waiting // entries after those that the state has, in the order of their records
+	waiting []waiting // entries after the entries in the state, in the order of their records
 
 	first      uint64   // generation with which the log began
 	generation uint64   // generation of the last record
@@ -252,8 +252,8 @@ func (r *Replica) flush(end device.Position) error {
 	return nil
 }
 
-// Committed records that a commit has stored entries of records that the state has. bytes is the size of the entries. behind is the stream
-// sequence of the marker behind which the commit began, and at is that of its own marker. generation is the generation of its last record,
+// Committed records that a commit has stored entries of records that the state has. bytes is the size of the entries. behind and at are
+// the stream sequences of the marker behind which the commit began and of its own marker. generation is the generation of its last record,
 // or 0 without records. The state may have later records, which a new owner wouldn't know.
 func (r *Replica) Committed(behind, at, generation uint64, bytes int) {
 	r.read, r.behind, r.waiting = at, behind, nil
@@ -284,7 +284,7 @@ func (r *Replica) LogBytes() int64 {
 	return r.bytes.Load() - purged.bytes
 }
 
-// Trim purges entries of generations that aren't needed any more. One goroutine at a time may call it, at any time.
+// Trim purges entries of generations that are no longer needed. One goroutine at a time may call it, at any time.
 func (r *Replica) Trim(ctx context.Context) error {
 	below := r.unneeded.Load()
 	if below == r.purged.Load() {

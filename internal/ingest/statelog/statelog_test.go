@@ -186,8 +186,8 @@ func TestEachEntryIsReadOnce(t *testing.T) {
 	}
 }
 
-// TestStaleEntriesBeforeATrimmedLog has entries of an owner that was fenced. The server stores them only after the marker up to which the
-// next owner trims the log, so they are the first entries in the log.
+// TestStaleEntriesBeforeATrimmedLog has entries of an owner that was fenced. The next owner trims the log up to a marker, and the server
+// stores these entries only after that marker. So they are the first entries in the log.
 func TestStaleEntriesBeforeATrimmedLog(t *testing.T) {
 	t.Parallel()
 	s := newScript(t)

@@ -38,7 +38,7 @@ type ChainOptions struct {
 }
 
 // Chain is the sequence of commit markers of one partition in one stream. It stores the batches of one lease exactly once, each with
-// a marker, which is a message with the position up to which every input is settled. The server accepts a batch only if the
+// a marker. A marker is a message with the position up to which every input is settled. The server accepts a batch only if the
 // partition's last marker is the expected one. A new owner first stores its own marker, a fence. From then on, the server refuses
 // the batches of earlier owners.
 //
@@ -154,8 +154,8 @@ func (c *Chain) fence(ctx context.Context, last StoredMarker) (err error) {
 // LostSpec is the Spec of a state whose markers are gone. Markers expire if no worker stores them again in time.
 const LostSpec = "settings that are unknown, because its commit markers have expired (max_age) or were purged"
 
-// lostState returns the state of a partition without a marker. If the partition has a log, nobody can restore the
-// state, whose Spec is LostSpec. Otherwise the state is nil.
+// lostState returns the state of a partition without a marker. If the partition has a log, the state can't be restored,
+// and its Spec is LostSpec. Otherwise the state is nil.
 func (c *Chain) lostState(ctx context.Context) (*State, error) {
 	entry, _, err := c.stream.Next(ctx, 0, c.Entry(0, nil, nil).Subject)
 	if err != nil || entry == 0 {

@@ -158,7 +158,7 @@ func TestLeftoversOfOneResult(t *testing.T) {
 	}
 }
 
-// TestTheStateOfAMarker checks that a marker without a state repeats the state of the marker before it, even if the caller has already
+// TestTheStateOfAMarker checks that a marker without a state repeats the state of the previous marker. The caller may already have
 // changed its copy for the next commit.
 func TestTheStateOfAMarker(t *testing.T) {
 	t.Parallel()

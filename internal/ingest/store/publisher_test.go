@@ -153,7 +153,7 @@ func (r *rig) wantRoom(s Publisher) {
 	singles, _ := s.(*Windowed)
 	if b, ok := s.(batching); ok {
 		singles = b.singles
-		r.Until("no batch is under way", func() bool { return len(b.batches) == 0 })
+		r.Until("no batch is in flight", func() bool { return len(b.batches) == 0 })
 	}
 	for _, c := range singles.conns {
 		r.Until("the window is empty", c.isIdle)

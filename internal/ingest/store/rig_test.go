@@ -47,7 +47,7 @@ func (r *rig) windowed(timeout time.Duration, conns ...*nats.Conn) *Windowed {
 	return natstest.Must(NewWindowed(jsapi.API{}, timeout, conns...))(r)
 }
 
-// batching publishes in batches, whatever the stream's settings are.
+// batching publishes in batches, even if the stream's settings don't allow batches.
 type batching struct{ *Following }
 
 func (b batching) Publish(ctx context.Context, msgs []*nats.Msg, dst []Answer) []Answer {
@@ -85,7 +85,7 @@ func (r *rig) reconnect() {
 	r.Helper()
 	before := r.proxied.Stats().Reconnects
 	r.proxy.Cut()
-	r.Until("connected anew", func() bool { return r.proxied.Stats().Reconnects > before && r.proxied.IsConnected() })
+	r.Until("the client is connected again", func() bool { return r.proxied.Stats().Reconnects > before && r.proxied.IsConnected() })
 }
 
 // both runs a test with each kind of publisher over the proxied connection. Only a publisher with batches reports troubles.

@@ -1,8 +1,8 @@
 package topology
 
 // This file decides how often a stream may store a result or a dead letter. With exclusive delivery, a stream stores each message
-// exactly once if each batch can end with a commit marker, which is a message on a subject of the partition. Otherwise it stores each
-// message once within its duplicate window.
+// exactly once if each batch can end with a commit marker. A marker is a message on a subject of the partition. Otherwise it stores
+// each message once within its duplicate window.
 
 import (
 	"context"

@@ -244,8 +244,8 @@ const (
 	suggestedBytes = 4 << 30
 )
 
-// limits warns about a stream that will soon refuse messages, that can grow without a limit, or that differs from the user's settings
-// for new streams.
+// limits warns about a stream that will soon refuse messages, or that can grow without a limit. It also warns about differences from
+// the user's settings for new streams.
 func (s *stream) limits() {
 	c, holds := s.have, int64(s.state.Bytes)
 	if c.Discard == jetstream.DiscardNew && c.MaxBytes > 0 && holds >= c.MaxBytes/10*nearlyFull {

@@ -1,7 +1,7 @@
 package topology
 
-// This file maps the subjects under which messages are published to the subjects under which a stream stores them, as the
-// stream's subject transform does. Exclusive delivery needs the transform that puts a partition before each subject.
+// This file applies a stream's subject transform. It maps the subject under which a message is published to the subject
+// under which the stream stores it. Exclusive delivery needs the transform that puts a partition before each subject.
 
 import (
 	"cmp"
@@ -143,8 +143,8 @@ func storedFilters(t *jetstream.SubjectTransformConfig, subjects []string, parti
 }
 
 // StoredFilters returns a consumer's filters for messages that are published under subjects to a stream with transform t. The
-// server refuses overlapping filters, so StoredFilters replaces two overlapping filters by one that matches both. The new filter
-// may match further subjects.
+// server refuses overlapping filters, so StoredFilters replaces two overlapping filters by one filter that matches both. The new
+// filter may match further subjects.
 func StoredFilters(t *jetstream.SubjectTransformConfig, subjects []string) (filters []string) {
 	for _, s := range storedFilters(t, subjects, "*") {
 		for i := 0; i < len(filters); i++ {

@@ -105,8 +105,8 @@ func TestRegisterLeavesTheMarkOut(t *testing.T) {
 	}
 }
 
-// TestARefusalAboutAnotherStream shows that a refusal for another stream does not apply to this stream, even if this stream's name is a prefix of the
-// other name. A Trimmer without permission logs that and pauses. After other errors, it retries after a pause.
+// TestARefusalAboutAnotherStream shows that a refusal for another stream does not apply to this stream. This stream's name is a prefix of the other
+// name. A Trimmer without permission logs that and pauses. After other errors, it retries after a pause.
 func TestARefusalAboutAnotherStream(t *testing.T) {
 	t.Parallel()
 	refused := &server.Permissions{Publish: &server.SubjectPermission{Deny: []string{"$JS.API.STREAM.PURGE.>"}}}

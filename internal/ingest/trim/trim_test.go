@@ -254,8 +254,8 @@ func TestAConsumerIsMadeAgain(t *testing.T) {
 	r.wantLeft(4, None, "")
 }
 
-// TestRegisterWithOthers lets deployments register at once. They overwrite each other's metadata, and each deployment
-// notices the overwriting.
+// TestRegisterWithOthers lets deployments register at the same time. They overwrite each other's metadata, and each
+// deployment notices the overwriting.
 func TestRegisterWithOthers(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

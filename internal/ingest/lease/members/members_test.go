@@ -62,7 +62,7 @@ func TestTheFirstDecisionWaits(t *testing.T) {
 	if !w.Await(r.Ctx(), 0, true) {
 		t.Fatal("the only worker claims nothing")
 	}
-	if said := w.nc.Stats().OutMsgs; said < 3 { // one at once and one per beat
+	if said := w.nc.Stats().OutMsgs; said < 3 { // one announcement at the start and one per beat
 		t.Errorf("the worker claims a partition after only %d announcements, before every other worker has certainly announced itself", said)
 	}
 }
