@@ -184,7 +184,8 @@ func (c *Chain) IsCertain(in Position) bool {
 // Last returns the stream sequence of the last marker, and the state that it describes. The state is nil if there was no stateful operator.
 func (c *Chain) Last() (sequence uint64, state *State) { return c.last, c.state }
 
-// Current returns ErrFenced if another owner has stored a marker since this chain's last one. It returns ErrLost if the last marker is gone.
+// Current returns ErrFenced if another owner has stored a marker since this chain's last one. It returns ErrLost if the stream has no
+// marker.
 func (c *Chain) Current(ctx context.Context) error {
 	last, err := c.stream.Last(ctx)
 	switch {

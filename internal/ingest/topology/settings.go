@@ -21,7 +21,7 @@ import (
 // plan describes one of the worker's three streams.
 type plan struct {
 	jetstream.StreamConfig        // configuration of a new stream
-	bounds                 Bounds // limits of a new stream
+	bounds                 Bounds // MaxAge and MaxBytes of a new stream
 	askedStorage           bool   // whether the user chose Storage
 
 	role, message string // what the stream stores: "the results", and "a result" in it

@@ -51,9 +51,9 @@ type Topology struct {
 	Trim trim.Policy // whether this worker removes processed inputs from the input stream
 }
 
-// DeliveryLimit returns the number of deliveries at which a worker tries a payload. ours is the worker's limit. servers is the
-// consumer's MaxDeliver; 0 or less means no limit. The server stops delivering after MaxDeliver. The last delivery is reserved for
-// publishing a dead letter, unless it is the only one.
+// DeliveryLimit returns the maximum number of deliveries in which a worker tries a payload. ours is the worker's limit. servers is
+// the consumer's MaxDeliver; 0 or less means no limit. The server stops delivering after MaxDeliver. The last delivery is reserved
+// for publishing a dead letter, unless it is the only one.
 func DeliveryLimit(ours, servers int) int {
 	if servers > 0 {
 		return min(ours, max(servers-1, 1))
