@@ -16,7 +16,7 @@ import (
 var stateDeviceFaults = []struct {
 	kind, fault string
 	full, short int // number of workers that lose their device
-	within      int // the device fails at one of this number of first batches or decisions
+	within      int // the device fails at a random one of the first batches or decisions; within is their number
 }{
 	{"lost", "device is lost", 40, 4, 40},
 	{"launch", "device refuses every launch", 20, 2, 40},
