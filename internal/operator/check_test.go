@@ -27,12 +27,12 @@ func TestCheckSeesEveryByte(t *testing.T) {
 		for i := range body {
 			body[i] ^= 1
 			if f.Check(ops, payload, body) == nil {
-				t.Errorf("%v: byte %d changed, and nothing was said", f, i)
+				t.Errorf("%v: Check didn't detect the change of byte %d", f, i)
 			}
 			body[i] ^= 1
 		}
 		if f.Check(ops, payload, append(body, ' ')) == nil {
-			t.Errorf("%v: a byte too many, and nothing was said", f)
+			t.Errorf("%v: Check didn't detect an additional byte", f)
 		}
 	}
 }
@@ -47,7 +47,7 @@ func TestCheckSaysWhatDiffers(t *testing.T) {
 		string(good[:len(good)-1]):                               `byte 92 differs`,
 	} {
 		if err := JSON.Check(ops, payload, []byte(body)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: error %v does not say %q", body, err, want)
+			t.Errorf("%q: error %v doesn't contain %q", body, err, want)
 		}
 	}
 }

@@ -30,8 +30,8 @@ func crc32cReference(dst, payload []byte) []byte {
 
 const crc32cStride = 4
 
-// crc32cPieceUnits is the size of a piece in the units of batch. One core needs some microseconds for a piece, much more than the cost of
-// distributing it.
+// crc32cPieceUnits is the size of a piece in the units of batch. One core processes a piece in some microseconds, which is much longer
+// than it takes to distribute the piece.
 const crc32cPieceUnits = 64 << 10
 
 var castagnoliTable = crc32.MakeTable(crc32.Castagnoli)
@@ -50,8 +50,8 @@ func (crc32cHost) Bind(params []byte) (device.BoundHostKernel, error) {
 
 type crc32cKernel struct{ pieceUnits int }
 
-// Needs requests scratch for one checksum per piece: the checksum of its first part, if that part continues a row from an earlier piece. A
-// batch with a single piece needs no scratch.
+// Needs requests scratch for one checksum per piece. The scratch holds the checksum of the piece's first part if that part continues a row
+// from an earlier piece. A batch with a single piece needs no scratch.
 func (c crc32cKernel) Needs(s device.Shape) device.Needs {
 	n := device.Needs{Result: s.Rows * crc32cStride}
 	if pieces := pieceCount(s.Rows, s.Bytes, c.pieceUnits); pieces > 1 {

@@ -9,8 +9,7 @@ import (
 	"millrace/internal/corpus"
 )
 
-// TestCRC32CVectors: the first two vectors are from the specification, and all later ones are from RFC 3720, appendix
-// B.4.
+// TestCRC32CVectors: the first two vectors are from the specification, and all others are from RFC 3720, appendix B.4.
 func TestCRC32CVectors(t *testing.T) {
 	op := parse(t, "crc32c")
 	ascending, descending := make([]byte, 32), make([]byte, 32)

@@ -14,7 +14,7 @@ import (
 	"millrace/internal/operator/quality"
 )
 
-// documents generates an endless list of documents. They are texts of the corpus with the parts that the counters of quality treat
+// documents generates an endless list of documents. They are texts of the corpus with added parts that the counters of quality treat
 // specially. The same seed gives the same documents on every machine. Most have 60 to 900 bytes. 1 in 100 is empty, 1 in 25 has up to 40
 // bytes, 1 in 1,000 has 1 to 20 KB, 1 in 20,000 is longer, and 1 in 1,000 isn't valid UTF-8.
 type documents struct {
@@ -55,7 +55,7 @@ type documentWriter struct {
 	start      int // where the document begins in text
 }
 
-// size returns the least size of the document in bytes.
+// size returns the minimum size of the document in bytes.
 func (w *documentWriter) size() int {
 	switch n := w.random.Below(20000); {
 	case n == 0:
@@ -75,7 +75,7 @@ func (w *documentWriter) words() {
 	w.text = w.vocabulary.AppendUTF8(w.text, w.random.Next(), 10+w.random.Below(70))
 }
 
-// add appends one of the texts.
+// add appends a random one of the texts.
 func (w *documentWriter) add(texts []string) {
 	w.text = append(w.text, texts[w.random.Below(len(texts))]...)
 }
@@ -111,14 +111,14 @@ func (w *documentWriter) cycle() {
 	}
 }
 
-// runes appends up to most code points from first on, below end.
+// runes appends at most `most` random code points from first to end-1.
 func (w *documentWriter) runes(first, end, most int) {
 	for range 1 + w.random.Below(most) {
 		w.text = utf8.AppendRune(w.text, rune(first+w.random.Below(end-first))) // U+FFFD instead of a surrogate
 	}
 }
 
-// documentParts append what the counters treat specially.
+// documentParts append parts that the counters treat specially.
 var documentParts = []func(w *documentWriter){
 	func(w *documentWriter) { w.again("\n") },
 	func(w *documentWriter) { w.again("\n\n") },
@@ -172,7 +172,7 @@ func inCases(phrases []string) (texts []string) {
 	return texts
 }
 
-// TestDocumentsExerciseTheCounters: a check with documents in which a counter is 0 would say nothing about the counter.
+// TestDocumentsExerciseTheCounters: documents in which a counter is 0 can't test the counter.
 func TestDocumentsExerciseTheCounters(t *testing.T) {
 	const number = 4000
 	var (
@@ -205,7 +205,7 @@ func TestDocumentsExerciseTheCounters(t *testing.T) {
 	}
 	for c, n := range positive {
 		if n < number/100 {
-			t.Errorf("%v is positive in %d of %d documents, want 1 percent", client.Counter(c), n, number)
+			t.Errorf("%v is positive in %d of %d documents, want at least 1 percent", client.Counter(c), n, number)
 		}
 	}
 	if empty < number/200 || short < number/200 || invalid == 0 || invalid > number/200 {
@@ -216,6 +216,6 @@ func TestDocumentsExerciseTheCounters(t *testing.T) {
 	}
 	const want = "30a7aaddc86c54e33ec462f05360597e9683136ae2703ccc31f8509a2724579d"
 	if got := hex.EncodeToString(hash.Sum(nil)); got != want {
-		t.Errorf("the documents of seed 1 are %s, want %s: published figures are about them", got, want)
+		t.Errorf("the documents of seed 1 have the hash %s, want %s: published figures depend on them", got, want)
 	}
 }

@@ -19,7 +19,7 @@ const (
 	JSON      Format = iota // one compact object with keys in operator order
 	Binary                  // fixed little-endian layout; see client.Decode
 	Arrow                   // Arrow IPC stream with one row per record; see package arrowipc
-	Annotated               // the record itself, a JSON object, with one more member that has the result; only package table writes it
+	Annotated               // the record itself, a JSON object, with an additional member for the result; only package table writes it
 )
 
 // formats holds the values of MILLRACE_RESULT_FORMAT, indexed by Format.
@@ -46,9 +46,9 @@ func (f Format) String() string {
 	return fmt.Sprintf("Format(%d)", uint8(f))
 }
 
-// Append appends the body of one result message to dst and returns the extended slice. The body has the payload's length in bytes and a
-// value for each operator. records[i] is the value of ops[i], as described for Variable. For JSON and Binary, Append allocates only to
-// grow dst. It panics if the numbers of records and operators differ, or if f isn't valid.
+// Append appends the body of one result message to dst and returns the extended slice. The body contains the payload's length in bytes
+// and a value for each operator. records[i] is the value of ops[i], as described for Variable. For JSON and Binary, Append allocates
+// only to grow dst. It panics if the numbers of records and operators differ, or if f isn't valid.
 func (f Format) Append(dst []byte, ops []Operator, payloadBytes int, records [][]byte) []byte {
 	if len(ops) != len(records) || payloadBytes < 0 {
 		panic(fmt.Sprintf("operator: %d records of %d operators for a payload of %d bytes", len(records), len(ops), payloadBytes))
@@ -155,7 +155,8 @@ func appendPadding(dst []byte, n int) []byte {
 	return append(dst, "\x00\x00\x00"[:padding(n)]...)
 }
 
-// StringsFollow is a flag in the length of an operator's record in a binary result. It means that byte strings follow the records.
+// StringsFollow is a flag in the length of an operator's record in a binary result. It means that the operator's byte strings
+// follow its record.
 const StringsFollow = 1 << 31
 
 // maxPositions is the maximum number of additional bytes of a binary result with byte strings: two positions and padding.
@@ -190,7 +191,7 @@ func Compare(got, want []byte) error {
 	return fmt.Errorf("%d bytes, want %d; byte %d differs: got %s, want %s", len(got), len(want), at, around(got, at), around(want, at))
 }
 
-// around returns the text near position at in quotes, at most 40 bytes.
+// around returns at most 40 bytes of text near position `at`, in quotes.
 func around(text []byte, at int) string {
 	const before, behind = 12, 28
 	from, to := max(at-before, 0), min(at+behind, len(text))

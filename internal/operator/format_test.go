@@ -42,7 +42,7 @@ func TestFormatsAreParsed(t *testing.T) {
 		}
 	}
 	if err := got.UnmarshalText([]byte("xml")); err == nil || !strings.Contains(err.Error(), "json, binary, arrow") {
-		t.Errorf("xml: error %v does not name the known formats", err)
+		t.Errorf("xml: error %v doesn't list the known formats", err)
 	}
 }
 
@@ -104,18 +104,18 @@ func TestMaxBoundsEveryResult(t *testing.T) {
 		for _, f := range []Format{JSON, Binary, Arrow} {
 			maximum, longest := f.MaxBytes(ops, 0), len(f.Append(nil, ops, math.MaxInt64, ones))
 			if longest > maximum {
-				t.Errorf("%s as %v: a body of %d bytes, and Most is %d", list, f, longest, maximum)
+				t.Errorf("%s as %v: a body of %d bytes, and MaxBytes is %d", list, f, longest, maximum)
 			}
 			slack := 32 * len(ops)
 			if f == Arrow {
 				slack += 64 + 128*len(ops) // the bound ignores the packing of the metadata
 			}
 			if maximum > longest+slack {
-				t.Errorf("%s as %v: Most is %d, far above the longest body of %d bytes", list, f, maximum, longest)
+				t.Errorf("%s as %v: MaxBytes is %d, far above the longest body of %d bytes", list, f, maximum, longest)
 			}
 			for _, payload := range corpus.Lengths(73, 40) {
 				if n := len(message(f, ops, payload)); n > maximum {
-					t.Errorf("%s as %v: a payload of %d bytes has a body of %d, and Most is %d", list, f, len(payload), n, maximum)
+					t.Errorf("%s as %v: a payload of %d bytes has a body of %d bytes, and MaxBytes is %d", list, f, len(payload), n, maximum)
 				}
 			}
 		}
@@ -129,7 +129,7 @@ func TestAppendAllocatesNothing(t *testing.T) {
 	for _, f := range []Format{JSON, Binary} {
 		body := f.Append(nil, ops, len(payload), records)
 		if n := testing.AllocsPerRun(100, func() { body = f.Append(body[:0], ops, len(payload), records) }); n != 0 {
-			t.Errorf("%v: %v allocations a message", f, n)
+			t.Errorf("%v: %v allocations per message", f, n)
 		}
 	}
 }

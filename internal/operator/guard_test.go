@@ -13,8 +13,8 @@ import (
 	"millrace/internal/device"
 )
 
-// TestMinhashStaysInsideItsMemory: every variant reads rows that end at an inaccessible page, and writes signatures and scratch that end at
-// one. The processor would report an access behind them, because C code has no checks.
+// TestMinhashStaysInsideItsMemory: every variant reads rows, and writes signatures and scratch, that end at an inaccessible page. C code
+// has no bounds checks, so only a page fault reveals an access beyond the end.
 func TestMinhashStaysInsideItsMemory(t *testing.T) {
 	sets := map[string][][]byte{"characters": corpus.TextLengths(61, 150), "one byte each": nil, "long characters": corpus.LongCharacters(62)}
 	for n := range 200 {

@@ -213,8 +213,8 @@ func TestMinhashHostKernelParameters(t *testing.T) {
 	}
 }
 
-// TestMinhashMixesCharacters: text of one-byte characters with a longer character at every distance, so that the beginning and the end of a
-// vectorized block meet it.
+// TestMinhashMixesCharacters uses text of one-byte characters with a longer character at every distance. The beginning and the end of a
+// vectorized block therefore reach that character.
 func TestMinhashMixesCharacters(t *testing.T) {
 	set := [][]byte{asciiText(35, 300)}
 	for at := range 300 {
@@ -230,8 +230,8 @@ func TestMinhashMixesCharacters(t *testing.T) {
 	}
 }
 
-// TestHostKernelsKeepToTheirMemory: a batch may start at any address, and memory may be larger than needed. The kernel
-// writes nothing outside its memory.
+// TestHostKernelsKeepToTheirMemory: the kernel writes nothing outside its memory. The batch starts at any address, and memory is
+// larger than needed.
 func TestHostKernelsKeepToTheirMemory(t *testing.T) {
 	set := corpus.TextLengths(41, 100)
 	rows, offsets := corpus.Pack(set)
@@ -257,7 +257,7 @@ func checkMemory(t *testing.T, op Operator, kernel device.BoundHostKernel, set [
 	compare(t, op, set, result[:needs.Result], reference(op, set))
 	untouched := bytes.Repeat([]byte{0xA5}, 64)
 	if !bytes.Equal(scratch[needs.Scratch:], untouched) || !bytes.Equal(result[needs.Result:], untouched) {
-		t.Errorf("%s wrote behind the memory it asked for", op)
+		t.Errorf("%s wrote beyond the memory that it requested", op)
 	}
 }
 
@@ -265,7 +265,7 @@ func TestHostKernelsOfNoRows(t *testing.T) {
 	for _, spec := range []string{"crc32c", "minhash", "neardup"} {
 		kernel := bind(t, parseKernel(t, spec))
 		if needs := kernel.Needs(device.Shape{}); needs != (device.Needs{}) {
-			t.Errorf("%s needs %+v for nothing", spec, needs)
+			t.Errorf("%s needs %+v for an empty batch", spec, needs)
 		}
 		if err := kernel.Run(nil, []uint32{0}, nil, nil, inOrder); err != nil {
 			t.Errorf("%s: %v", spec, err)
@@ -288,7 +288,7 @@ func TestNeedsGrowWithTheBatch(t *testing.T) {
 		t.Errorf("a small batch of neardup needs %+v, want %+v", keys, want)
 	}
 	if got := bind(t, parse(t, "crc32c")).Needs(device.Shape{Rows: 5, Bytes: 100}); got != (device.Needs{Result: 20}) {
-		t.Errorf("crc32c of five small rows needs %+v, want 20 bytes of result alone", got)
+		t.Errorf("crc32c of five small rows needs %+v, want 20 bytes of result and no scratch", got)
 	}
 }
 

@@ -15,10 +15,10 @@ const minhashName = "minhash"
 // Resemblance and Containment of Documents", 1997), as NeMo Curator's fuzzy deduplication computes it with cuDF. The share of
 // equal entries in two signatures estimates the Jaccard similarity of the two payloads' sets of shingles.
 //
-// A character starts at byte 0 and at every byte that is not a UTF-8 continuation byte (10xxxxxx), also in invalid
-// UTF-8. A shingle is k consecutive characters. A payload with fewer characters is one shingle, and an empty payload
-// has no shingle. The hash of a shingle is its murmur3 hash, but at least 1. Entry i of the signature is the minimum, over
-// all shingles, of permutation i of the shingle's hash. Without shingles, it is 0.
+// A character starts at byte 0 and at every byte that is not a UTF-8 continuation byte (10xxxxxx), also in invalid UTF-8. A
+// shingle is k consecutive characters. A payload with fewer than k characters is one shingle, and an empty payload has no
+// shingle. The hash of a shingle is the maximum of 1 and its murmur3 hash. Entry i of the signature is the minimum, over all
+// shingles, of permutation i of the shingle's hash. Without shingles, the entry is 0.
 //
 // Runs of continuation bytes make characters and shingles long. Each byte is hashed in up to k shingles.
 type minhashReference struct{ *minhashParameters }
@@ -66,8 +66,9 @@ func (m minhashReference) sign(signature []uint32, payload []byte) {
 	m.lower(signature, hashes)
 }
 
-// lower lowers each entry of a signature to the minimum of the permuted hashes. It computes the minima of every fourth hash, because the
-// processor then doesn't wait for one comparison before the next. A comparison with <= becomes a conditional move, unlike min.
+// lower lowers each entry of a signature to the minimum of the permuted hashes. It computes four independent minima, of every fourth
+// hash each, so the processor doesn't wait for one comparison before the next. A comparison with <= becomes a conditional move, unlike
+// min.
 func (m minhashReference) lower(signature, hashes []uint32) {
 	for i, least := range signature {
 		a, b := m.a[i], m.b[i]

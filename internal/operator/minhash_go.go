@@ -20,8 +20,8 @@ func signMinhash(record, row []byte, low, high, k int, a, b, scratch []uint32) {
 	}
 }
 
-// leastPermuted returns the minima of hash*a + b over all hashes, for each permutation. Without hashes, they are MaxUint32. The
-// comparisons include equality because the compiler then chooses a conditional move that takes half the time.
+// leastPermuted returns the minima of hash*a + b over all hashes, for each permutation. Without hashes, the minima are MaxUint32.
+// The comparisons include equality because the compiler then chooses a conditional move, which takes half the time.
 func leastPermuted(hashes []uint32, a, b [minhashGroup]uint32) [minhashGroup]uint32 {
 	a0, a1, a2, a3 := a[0], a[1], a[2], a[3] // in registers, unlike arrays
 	b0, b1, b2, b3 := b[0], b[1], b[2], b[3]
@@ -43,8 +43,8 @@ func leastPermuted(hashes []uint32, a, b [minhashGroup]uint32) [minhashGroup]uin
 	return [minhashGroup]uint32{least0, least1, least2, least3}
 }
 
-// appendShingleHashes appends the hashes of the shingles that start in row[low:high]. A shingle may end after high.
-// Start and end of the shingle advance together, so each byte of row is examined twice.
+// appendShingleHashes appends the hashes of the shingles that start in row[low:high]. A shingle may end after high. The start and
+// the end of the shingle advance together, so each byte of row is examined twice.
 func appendShingleHashes(dst []uint32, row []byte, low, high, k int, seed uint32) []uint32 {
 	start := characterStart(row, low)
 	if start >= high {

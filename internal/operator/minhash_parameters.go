@@ -12,7 +12,7 @@ import (
 type minhashParameters struct {
 	k    int      // characters per shingle
 	a, b []uint32 // one per signature entry; the capacity is a multiple of simd.Padding
-	seed uint32   // of the shingles' hash
+	seed uint32   // seed of the shingles' hash
 }
 
 // minhashParametersOf returns the parameters in a block, or an error if the block isn't valid.
@@ -84,7 +84,8 @@ func (m *mersenneTwister) advance() {
 	}
 }
 
-// between returns a number from low to end-1. Like numpy, it draws numbers with as many bits as the range needs until one is in the range.
+// between returns a number from low to end-1. Like numpy, it draws numbers with as many bits as the range needs, until a number is in the
+// range.
 func (m *mersenneTwister) between(low, end uint32) uint32 {
 	span := end - 1 - low
 	for {

@@ -38,7 +38,7 @@ func TestCoefficientsAreNumpys(t *testing.T) {
 	}
 }
 
-// TestFewerCoefficientsAreTheFirst: a signature with fewer entries is the beginning of a longer one.
+// TestFewerCoefficientsAreTheFirst: a signature with fewer entries is the beginning of a signature with more entries.
 func TestFewerCoefficientsAreTheFirst(t *testing.T) {
 	all, alsoAll := coefficients(7, 1024)
 	for _, n := range []int{1, 2, 15, 16, 17, 1023} {
@@ -54,7 +54,7 @@ func TestFewerCoefficientsAreTheFirst(t *testing.T) {
 	}
 }
 
-// TestBetweenStaysInItsRange: every number of a small range occurs, and no other.
+// TestBetweenStaysInItsRange: every number of a small range occurs, and no other number does.
 func TestBetweenStaysInItsRange(t *testing.T) {
 	random := newMersenneTwister(1)
 	for _, span := range []uint32{1, 2, 3, 5, 8} {

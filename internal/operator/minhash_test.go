@@ -28,7 +28,7 @@ func signature(t *testing.T, spec string, payload []byte) []uint32 {
 	return entries
 }
 
-// TestMinhashKnownSignatures: a separate Python program computed the signatures. It was written only from the definition.
+// TestMinhashKnownSignatures uses signatures from a separate Python program, which was written only from the definition.
 func TestMinhashKnownSignatures(t *testing.T) {
 	const fox = "The quick brown fox jumps over the lazy dog"
 	for _, v := range []struct {
@@ -56,8 +56,8 @@ func TestMinhashKnownSignatures(t *testing.T) {
 	}
 }
 
-// TestMinhashMatchesCuDF uses the signatures in cuDF's own tests (python/cudf/cudf/tests, Apache-2.0). They have other coefficients, and
-// a seed that isn't one of them.
+// TestMinhashMatchesCuDF uses the signatures in cuDF's own tests (python/cudf/cudf/tests, Apache-2.0). These signatures have other
+// coefficients, and a seed that isn't a coefficient.
 func TestMinhashMatchesCuDF(t *testing.T) {
 	small := minhashReference{&minhashParameters{k: 4, a: []uint32{10, 11, 12}, b: []uint32{10, 11, 12}}}
 	large := minhashReference{&minhashParameters{k: 4, a: []uint32{20, 21, 22}, b: []uint32{20, 21, 22}}}
@@ -174,7 +174,8 @@ func TestMinhashEstimatesSimilarity(t *testing.T) {
 	}
 }
 
-// FuzzMinhash compares every variant of the host kernel with the reference. The text is split into two rows, and these into pieces.
+// FuzzMinhash compares every variant of the host kernel with the reference. The text is split into two rows, and the rows are split
+// into pieces.
 func FuzzMinhash(f *testing.F) {
 	f.Add([]byte("The quick brown fox jumps over the lazy dog"), uint16(10), uint8(4), uint8(20), uint16(7))
 	f.Add([]byte(strings.Repeat("größer 水車 plain text 🌊", 20)), uint16(100), uint8(24), uint8(128), uint16(300))

@@ -9,12 +9,12 @@ import (
 )
 
 // neardupName is the name of the operator neardup, which reports for each record whether a near-duplicate came before it. Its kernel
-// computes the keys of package neardup, which divide a signature of minhash into bands. Values are verdicts of that package.
+// computes keys, one for each band of a minhash signature. The values are verdicts. Package neardup defines keys and verdicts.
 const neardupName = "neardup"
 
 // neardupParameters are the parameters of neardup's kernel.
 type neardupParameters struct {
-	keys    neardup.Parameters // without Records, which keys don't depend on
+	keys    neardup.Parameters // Records isn't used, because keys don't depend on it
 	minhash *minhashParameters
 }
 
@@ -79,7 +79,7 @@ func (n *nearDuplicates) Kernel() Operator { return n.Operator }
 // Stride implements Operator.
 func (n *nearDuplicates) Stride() int { return neardup.ValueBytes }
 
-// MaxJSON implements Operator. A position needs more than stringJSON bytes per byte, so the difference is counted here.
+// MaxJSON implements Operator. A position has more than stringJSON bytes of JSON per byte, so MaxJSON includes the difference.
 func (n *nearDuplicates) MaxJSON() int {
 	strings, _ := n.MaxStrings()
 	return neardup.MaxJSON(n.bands) - stringJSON*strings

@@ -11,7 +11,8 @@ import (
 // neardupRows is the number of rows whose keys one core computes at a time.
 const neardupRows = 64
 
-// neardupHost is the host kernel of neardup: minhash's host kernel writes signatures to scratch, and then their keys are computed.
+// neardupHost is the host kernel of neardup. It writes signatures to scratch with minhash's host kernel, and then computes their
+// keys.
 type neardupHost struct{ description *compiled.Description }
 
 func (neardupHost) Name() string { return neardupName }
@@ -30,7 +31,7 @@ type neardupKernel struct {
 	minhash minhashKernel
 }
 
-// Needs requests scratch for the signatures, and for the scratch of minhash behind them.
+// Needs requests scratch for the signatures, followed by the scratch of minhash.
 func (n neardupKernel) Needs(s device.Shape) device.Needs {
 	minhash := n.minhash.Needs(s)
 	return device.Needs{Scratch: minhash.Result + minhash.Scratch, Result: 8 * n.keys.Bands * s.Rows}

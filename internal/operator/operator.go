@@ -1,11 +1,12 @@
 // Package operator defines the computations for a batch: the operators' names and parameters, the layout of their results, and the code
 // that writes and checks result messages.
 //
-// This package implements every built-in operator twice. The two share no code except murmur3, minhash's parameters and the keys of package
-// neardup, which have tests of their own. The reference (Operator.AppendReference) is simple, processes one payload at a time, and defines
-// the correct result. The host kernel (HostKernels) is fast, processes a whole ragged batch, and runs on the host and sim devices. It may
-// have variants for several instruction sets (package simd). The GPU kernel of the same name is a third implementation. All must return the
-// same bytes for the same payload. An operator's declaration determines its parameters and encodings (package compiled).
+// This package implements every built-in operator twice. The two implementations share no code except murmur3, minhash's parameters and the
+// keys of package neardup, which have their own tests. The reference (Operator.AppendReference) is simple, processes one payload at a time,
+// and defines the correct result. The host kernel (HostKernels) is fast, processes a whole ragged batch, and runs on the host and sim
+// devices. It may have variants for several instruction sets (package simd). The GPU kernel of the same name is a third implementation. All
+// three must return the same bytes for the same payload. An operator's declaration determines its parameters and encodings (package
+// compiled).
 //
 // The worker parses MILLRACE_OPERATORS with ParseList, package streams runs the operators, and internal/ingest writes
 // their results with Format. Start reading with this file, then parse.go and format.go.
@@ -46,11 +47,12 @@ type Operator interface {
 	AppendReference(dst, payload []byte) []byte
 }
 
-// Declared is implemented by operators that have a declaration of their parameters and results, as all operators of a worker do.
+// Declared is implemented by operators that have a declaration of their parameters and results. All operators of a worker
+// implement Declared.
 type Declared interface {
 	Operator
 
-	// Declaration returns the declared operator. Its JSON and its values are those of the operator.
+	// Declaration returns the declared operator, which has the same values and the same JSON.
 	Declaration() *compiled.Operator
 }
 
@@ -64,13 +66,13 @@ type Refuser interface {
 	Refusal(results []byte, rows, row int) string
 }
 
-// ReferenceRefuser is a Refuser whose reference refuses the same payloads, for the same reasons. The built-in operators with reasons are
-// ReferenceRefusers.
+// ReferenceRefuser is a Refuser whose reference implementation refuses the same payloads for the same reasons. The built-in operators
+// with reasons are ReferenceRefusers.
 type ReferenceRefuser interface {
 	Refuser
 
-	// ReferenceRefusal returns the reason why a payload has no result, or "" if it has a result. If it has none, AppendReference appends
-	// zeros.
+	// ReferenceRefusal returns the reason why a payload has no result, or "" if it has a result. If a payload has no result,
+	// AppendReference appends zeros.
 	ReferenceRefusal(payload []byte) string
 }
 

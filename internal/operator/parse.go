@@ -16,7 +16,7 @@ type Source interface {
 	// Name returns the operator's name.
 	Name() string
 
-	// Err returns an error if the operator can't be used, whatever its parameters are, or else nil. Bind returns the same error.
+	// Err returns an error if the operator can't be used with any parameters, or else nil. Bind returns the same error.
 	Err() error
 
 	// Bind returns the operator with parameters from a query such as "bits=5&seed=1". Missing parameters have their defaults. The
@@ -26,8 +26,8 @@ type Source interface {
 
 // Parse parses one operator: its name, optionally followed by a question mark and parameters, as in
 // "minhash?k=24&hashes=128&seed=42". Parameters may be in any order, each at most once. Missing parameters have their defaults.
-// The operator is built in or one of sources, whose names must differ from built-in names. The error contains every problem of
-// the spec and the permitted values.
+// The operator is a built-in operator or one of sources. The names of sources must differ from built-in names. The error contains
+// every problem of the spec and the permitted values.
 func Parse(spec string, sources ...Source) (Operator, error) {
 	name, query, hasQuery := strings.Cut(spec, "?")
 	for _, s := range slices.Concat(builtIns, sources) {

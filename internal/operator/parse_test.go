@@ -55,12 +55,12 @@ func TestParseErrorsSayWhatToDo(t *testing.T) {
 	} {
 		op, err := Parse(spec)
 		if err == nil {
-			t.Errorf("%q: no error, but %v", spec, op)
+			t.Errorf("%q: got %v, want an error", spec, op)
 			continue
 		}
 		for _, want := range wants {
 			if !strings.Contains(err.Error(), want) {
-				t.Errorf("%q: error %q does not say %q", spec, err, want)
+				t.Errorf("%q: error %q doesn't contain %q", spec, err, want)
 			}
 		}
 	}
@@ -92,12 +92,12 @@ func TestParseListNamesEveryProblem(t *testing.T) {
 	} {
 		ops, err := ParseList(list)
 		if err == nil || ops != nil {
-			t.Errorf("%q: got %v, %v, want an error alone", list, ops, err)
+			t.Errorf("%q: got %v, %v, want only an error", list, ops, err)
 			continue
 		}
 		for _, want := range wants {
 			if !strings.Contains(err.Error(), want) {
-				t.Errorf("%q: error %q does not say %q", list, err, want)
+				t.Errorf("%q: error %q doesn't contain %q", list, err, want)
 			}
 		}
 	}
@@ -146,7 +146,7 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("%q: its canonical spec %q: %v", spec, op, err)
 		}
 		if again.String() != op.String() || !bytes.Equal(again.Params(), op.Params()) || again.Stride() != op.Stride() {
-			t.Fatalf("%q: %v came back as %v", spec, op, again)
+			t.Fatalf("%q: %v was parsed as %v", spec, op, again)
 		}
 	})
 }

@@ -8,8 +8,8 @@ import (
 	"millrace/internal/device"
 )
 
-// batch is a ragged batch that is divided into pieces of equal size. Cores share the work evenly, whatever the lengths
-// of the rows. Many cores can work on one long row.
+// batch is a ragged batch that is divided into pieces of equal size. Cores share the work evenly for any lengths of rows. Many
+// cores can work on one long row.
 //
 // Pieces are measured in units. A row has one unit for its beginning and one for each byte. Every row, even an empty
 // one, begins in exactly one piece, which writes the row's record. If the first part of a piece continues a row from an

@@ -34,10 +34,10 @@ func checkParts(t *testing.T, name string, b batch) {
 				row++
 				units++
 			} else if !isFirst || p.low == p.high {
-				t.Fatalf("%s, %d units, piece %d: part %+v goes on with a row, but is not first or is empty", name, b.pieceUnits, piece, p)
+				t.Fatalf("%s, %d units, piece %d: part %+v continues a row, but isn't first or is empty", name, b.pieceUnits, piece, p)
 			}
 			if p.row != row || p.low != at || p.high < p.low || p.high > int(b.offsets[row+1]) {
-				t.Fatalf("%s, %d units, piece %d: part %+v does not follow byte %d of row %d", name, b.pieceUnits, piece, p, at, row)
+				t.Fatalf("%s, %d units, piece %d: part %+v doesn't follow byte %d of row %d", name, b.pieceUnits, piece, p, at, row)
 			}
 			at = p.high
 			units += p.high - p.low

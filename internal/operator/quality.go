@@ -14,7 +14,7 @@ import (
 // quality of the client defines the counters. The operator refuses a payload that isn't valid UTF-8.
 const qualityName = "quality"
 
-// hasNGrams reports whether a valid parameter block asks for the counters of n-grams.
+// hasNGrams reports whether a valid parameter block requests the counters of n-grams.
 func hasNGrams(block []byte) bool { return block[0] != 0 }
 
 // qualityReference returns a function that appends the counters of a payload, or zeros if the operator refuses it.
@@ -46,8 +46,8 @@ func qualityRefusal(payload []byte) string {
 	return ""
 }
 
-// qualityPieceUnits is the size of a piece in the units of batch. A piece has the rows that begin in it, because one core counts a whole
-// row.
+// qualityPieceUnits is the size of a piece in the units of batch. A piece contains the rows that begin in it, because one core counts a
+// whole row.
 const qualityPieceUnits = 16 << 10
 
 // qualityHost is the host kernel.

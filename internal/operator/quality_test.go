@@ -74,7 +74,7 @@ func TestQualityHostKernelSplitsAnywhere(t *testing.T) {
 	}
 }
 
-// TestQualityHostKernelKeepsToItsMemory: a batch may start at any address, and the kernel writes nothing outside its memory.
+// TestQualityHostKernelKeepsToItsMemory: the kernel writes nothing outside its memory, wherever the batch starts.
 func TestQualityHostKernelKeepsToItsMemory(t *testing.T) {
 	for _, spec := range qualitySpecs {
 		t.Run(spec, func(t *testing.T) { keepsToItsMemory(t, parse(t, spec)) })
@@ -98,7 +98,7 @@ func keepsToItsMemory(t *testing.T, op Operator) {
 	}
 	compareQuality(t, op, set, result[:needs.Result])
 	if !bytes.Equal(scratch[needs.Scratch:], edge) || !bytes.Equal(result[needs.Result:], edge) {
-		t.Error("the kernel wrote behind the memory it asked for")
+		t.Error("the kernel wrote beyond the memory that it requested")
 	}
 }
 

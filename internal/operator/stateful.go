@@ -3,19 +3,19 @@ package operator
 import "slices"
 
 // Stateful is an operator whose result for a record depends on the records before it. It has two parts. Its kernel has no state, runs in
-// pipelines like any other, and computes the keys of each record. A device.State of the same name then decides on the records in the order
-// of the stream, and gives the values.
+// pipelines like any other kernel, and computes the keys of each record. A device.State with the same name then decides on the records
+// in the order of the stream, and returns the values.
 //
 // The methods of Operator describe the values: JSON, Stride and the other formats. AppendReference can't be called, because a value
 // depends on other records.
 type Stateful interface {
 	Operator
 
-	// Kernel returns the first part. Its results are the keys, Stride bytes for each record.
+	// Kernel returns the kernel as an operator. Its results are keys, with Stride bytes for each record.
 	Kernel() Operator
 }
 
-// KernelOf returns the operator that pipelines run for op: the first part of a Stateful, or else op itself.
+// KernelOf returns the operator that pipelines run for op: the Kernel of a Stateful, or else op itself.
 func KernelOf(op Operator) Operator {
 	if s, ok := op.(Stateful); ok {
 		return s.Kernel()

@@ -26,28 +26,29 @@ import (
 	"millrace/internal/streams"
 )
 
-// curatorSpecs are the operators that tools/curator/check compares with Curator's definitions. The check takes the first quality for the
-// one with all counters.
+// curatorSpecs are the operators that tools/curator/check compares with Curator's definitions. The check expects that the first spec of
+// quality has all counters.
 var curatorSpecs = []string{"minhash?hashes=260", "minhash?hashes=128", "quality?ngrams=true", "quality"}
 
-// documentRequest says which documents to compute, and where to write them with their results.
+// documentRequest selects the documents to compute, and the pipes to which they are written with their results.
 type documentRequest struct {
 	Seed      uint64
 	First     int // number of the first document
-	Documents int // how many
+	Documents int // number of documents
 	Batch     int // documents per block
-	Seconds   int // no block begins after so many seconds, so there may be fewer documents; 0: no limit
+	Seconds   int // no block begins after this number of seconds, so there may be fewer documents; 0: no limit
 
 	Device string // "cuda" or "host"
-	Every  int    // 1 in so many blocks is also computed in small batches, and with each variant of the host kernels; 0: none
+	Every  int    // 1 in this number of blocks is also computed in small batches, and with each variant of the host kernels; 0: none
 	Pipes  []int  // file descriptors; a goroutine per pipe writes blocks to it
 }
 
-// blockHead is the JSON line at the start of a block. After it come the offsets of the documents, Rows+1 little-endian uint32; the text, Bytes
-// long; and for each result, Rows records of Record bytes and then Rows bytes, which are 1 if the operator refused the document.
+// blockHead is the JSON line at the start of a block. The offsets of the documents follow, as Rows+1 little-endian uint32, and then the
+// text of Bytes bytes. For each result, Rows records of Record bytes and Rows refusal bytes follow. A refusal byte is 1 if the operator
+// refused the document.
 type blockHead struct {
 	First, Rows, Bytes int
-	Counters           []string // names of the numbers in a record of quality; without ngrams=true it has the first ones
+	Counters           []string // names of the numbers in a record of quality; without ngrams=true, a record has only the first of them
 	Results            []blockResult
 }
 
@@ -117,7 +118,8 @@ func (d *documentDevice) compute(text []byte, offsets []uint32) ([]blockResult, 
 	return results, nil
 }
 
-// run submits a batch and returns it when it is complete. A goroutine may receive the batch of another one, and passes it on.
+// run submits a batch and returns it when it is complete. If a goroutine receives the batch of another goroutine, it passes the
+// batch on.
 func (d *documentDevice) run(b *streams.Batch) (*streams.Batch, error) {
 	mine := make(chan *streams.Batch, 1)
 	b.Owner = mine
@@ -143,8 +145,8 @@ func (r *blockResult) add(op operator.Operator, results []byte, rows int) {
 	}
 }
 
-// openDocumentDevices opens the device for every document, and those for some documents: the same one with small batches, and each
-// variant of the host's minhash.
+// openDocumentDevices opens the device for every document, and the devices for some documents. The latter are the same device with
+// small batches, and a device for each variant of the host's minhash.
 func openDocumentDevices(r documentRequest) (every *documentDevice, some []*documentDevice, err error) {
 	add := func(suffix string, specs []string, dev device.Device, failed error) *documentDevice {
 		if failed != nil {
@@ -231,7 +233,7 @@ func streamDocuments(r documentRequest, writers []io.Writer) error {
 	return errors.Join(failed...)
 }
 
-// writeTo writes blocks until none is left, or the time is over. The blocks that were written are the first ones.
+// writeTo writes blocks until no block is left or the time is over. The written blocks are always the first blocks.
 func (s *documentStream) writeTo(w *bufio.Writer) error {
 	for s.ends.IsZero() || time.Now().Before(s.ends) {
 		block := int(s.next.Add(1)) - 1
@@ -266,7 +268,7 @@ func (s *documentStream) writeTo(w *bufio.Writer) error {
 	return nil
 }
 
-// TestStreamDocuments gives documents with their results to tools/curator/check, which compares them with its own.
+// TestStreamDocuments writes documents with their results for tools/curator/check, which compares the results with its own.
 func TestStreamDocuments(t *testing.T) {
 	asked := os.Getenv("MILLRACE_CURATOR_CHECK")
 	if asked == "" {
@@ -345,7 +347,7 @@ func TestStreamedDocumentsAreCorrect(t *testing.T) {
 			t.Fatal(err)
 		}
 		if head.First != next || len(head.Results) != 3*len(curatorSpecs)+2*(len(operator.MinhashVariants())-1) {
-			t.Fatalf("a block has documents from %d on and %d results, want from %d on", head.First, len(head.Results), next)
+			t.Fatalf("a block starts with document %d and has %d results, want document %d", head.First, len(head.Results), next)
 		}
 		offsets, text := read(4*(head.Rows+1)), read(head.Bytes)
 		row := func(i int) []byte {

@@ -39,7 +39,7 @@ func want(t *testing.T, c *Cache, k Key, made string, hit bool) {
 		return []byte(made), nil
 	})
 	if err != nil || kept != nil || string(image) != made || got != hit || compiled == hit {
-		t.Errorf("image %q, a hit: %v, compiled: %v, errors %v and %v; want %q and %v", image, got, compiled, kept, err, made, hit)
+		t.Errorf("image %q, hit %v, compiled %v, errors %v and %v; want image %q, hit %v", image, got, compiled, kept, err, made, hit)
 	}
 }
 
@@ -56,7 +56,7 @@ func TestAnImageIsCompiledOnce(t *testing.T) {
 	want(t, open(t, folder), key(), "image", true)
 }
 
-// TestWhatAnImageDependsOn: any change of the key causes a compilation.
+// TestWhatAnImageDependsOn: any change to the key causes a compilation.
 func TestWhatAnImageDependsOn(t *testing.T) {
 	t.Parallel()
 	c := open(t, t.TempDir())
@@ -103,7 +103,7 @@ func TestDamagedImagesAreMadeAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 			if image, hit, _, err := c.Image(key(), func() ([]byte, error) { return []byte("image"), nil }); hit || err != nil || string(image) != "image" {
-				t.Fatalf("%s at byte %d: image %q, a hit: %v, error %v", what, i, image, hit, err)
+				t.Fatalf("%s at byte %d: image %q, hit %v, error %v", what, i, image, hit, err)
 			}
 		}
 	}
@@ -116,7 +116,7 @@ func TestErrorsOfTheCompilerAreNotKept(t *testing.T) {
 	c, wrong := open(t, t.TempDir()), errors.New("line 3")
 	for range 2 {
 		if _, hit, _, err := c.Image(key(), func() ([]byte, error) { return nil, wrong }); hit || !errors.Is(err, wrong) {
-			t.Errorf("a hit: %v, error %v", hit, err)
+			t.Errorf("hit %v, error %v", hit, err)
 		}
 	}
 	want(t, c, key(), "image", false)
@@ -134,7 +134,7 @@ func TestWithoutACacheEachStartCompiles(t *testing.T) {
 	}
 	image, hit, kept, err := gone.Image(key(), func() ([]byte, error) { return []byte("image"), nil })
 	if string(image) != "image" || hit || kept == nil || err != nil {
-		t.Errorf("image %q, a hit: %v, kept: %v, error %v", image, hit, kept, err)
+		t.Errorf("image %q, hit %v, kept %v, error %v", image, hit, kept, err)
 	}
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
@@ -185,7 +185,7 @@ func TestTheFolderIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(entries) != maxImages+1 || entries[0].Name() != ".new-2" {
-		t.Errorf("%d files, the first is %s; want %d images and the unfinished file that is new", len(entries), entries[0].Name(), maxImages)
+		t.Errorf("%d files, the first is %s; want %d images and the new unfinished file", len(entries), entries[0].Name(), maxImages)
 	}
 	want(t, c, numbered(0), "image", true)
 	want(t, c, numbered(4), "image", true)

@@ -12,8 +12,8 @@ import (
 // Operator is an operator with its parameters. It is immutable and safe for concurrent use.
 //
 // The result of one payload is a record of Stride bytes. The record contains the fields from Fields in order, each aligned to the
-// size of its elements. Zeros pad the record to a multiple of the largest element's size. For a byte string, the record contains only
-// the length.
+// size of its elements. Zeros pad the record to a multiple of the size of its largest element. For a byte string, the record contains
+// only the length.
 type Operator struct {
 	description *Description
 	values      []Number // values[i] belongs to Parameters[i]
@@ -25,7 +25,7 @@ type Operator struct {
 	after       string  // JSON text after the last field
 }
 
-// place is the position of a field in a record, with the JSON text before the field.
+// place is the position of a field in a record, and the JSON text before the field.
 type place struct {
 	at, count int
 	before    string
@@ -273,7 +273,7 @@ func (p Parameter) append(block []byte, n Number) []byte {
 	return append(block, binary.LittleEndian.AppendUint64(nil, uint64(n))[:p.Type.Size()]...)
 }
 
-// Number reads a number of type t, which data contains in little-endian order. data has Size bytes.
+// Number decodes data, which is a little-endian number of type t with Size bytes.
 func (t Type) Number(data []byte) Number {
 	bits := unsignedBits(data)
 	switch unused := 64 - 8*len(data); {

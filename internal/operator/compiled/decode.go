@@ -259,7 +259,7 @@ type passEntry struct {
 	Threads, Constant, PerRow, PerByte, Share, Reserved uint32
 }
 
-// scratchEntry is the part of struct millrace_description about scratch memory.
+// scratchEntry has the layout of the scratch memory fields in struct millrace_description.
 type scratchEntry struct{ Bytes, PerRow, PerByte uint32 }
 
 func (d *Description) addPass(entry []byte) error {
@@ -376,8 +376,7 @@ func text(field []byte) (string, error) {
 	return string(s), nil
 }
 
-// taken are the names that results and filters have beside the operators: keys of JSON results, columns of Arrow results, and variables of
-// filters.
+// taken lists the names that results and filters use themselves: keys of JSON results, columns of Arrow results, and variables of filters.
 var taken = []string{"bytes", "error", "fields", "record", "status"}
 
 // CheckName returns an error if name isn't permitted for a user's operator.

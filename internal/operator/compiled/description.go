@@ -15,8 +15,8 @@ import (
 	"millrace/client/quality"
 )
 
-// Contract is the version of the contract between an operator and the worker that this package implements. The package can read
-// operators that need this version or an earlier version.
+// Contract is the version of the contract between operators and the worker. This package reads operators that need this version
+// or an earlier version.
 const Contract = 1
 
 // Limits and sizes of the format.
@@ -39,7 +39,7 @@ const (
 	passBytes        = 56  // struct millrace_pass
 )
 
-// Description is the description of an operator.
+// Description describes an operator.
 type Description struct {
 	Name       string
 	Version    uint32 // incremented when results or parameters change
@@ -93,7 +93,7 @@ func (f Form) String() string {
 	return "unknown form"
 }
 
-// Type is the type of a parameter or of a field's elements.
+// Type is the type of a parameter, or of the elements of a field.
 type Type uint32
 
 // These constants are the types.
@@ -159,7 +159,7 @@ type Field struct {
 	Name           string
 	Type           Type
 	Array          bool
-	Count          int // number of elements; 0 if it is the value of the parameter CountParameter
+	Count          int // number of elements; 0 if the parameter CountParameter holds the number
 	CountParameter int // index of a parameter, or -1; the field is optional if the parameter is a Bool
 
 	Hex        bool // whether the JSON value is a string of hexadecimal digits
@@ -193,9 +193,9 @@ type Scratch struct{ Bytes, PerRow, PerByte int }
 // Size returns the size in bytes of the scratch memory for a batch with the given numbers of records and bytes.
 func (s Scratch) Size(rows, bytes int) int { return s.Bytes + s.PerRow*rows + s.PerByte*bytes }
 
-// BuiltIn returns the descriptions of the built-in operators. Package operator creates the built-in operators from them, and package
-// cuda rejects a kernel library with other descriptions. The description of neardup is that of its kernel, whose results are keys. Each call
-// returns new descriptions.
+// BuiltIn returns the descriptions of the built-in operators. Package operator creates the built-in operators from them, and package cuda
+// rejects a kernel library with other descriptions. neardup's description describes its kernel, whose results are keys. Each call returns
+// new descriptions.
 func BuiltIn() []*Description {
 	return []*Description{
 		{

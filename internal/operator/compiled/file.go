@@ -24,7 +24,7 @@ const (
 // GPUSuffixes are the suffixes of files with code for GPUs, in the order in which the worker tries them.
 var GPUSuffixes = []string{CubinSuffix, FatbinSuffix, PTXSuffix}
 
-// Suffixes are all suffixes. A suffix that ends with another suffix precedes that suffix.
+// Suffixes are all suffixes. A suffix that ends with another suffix comes first.
 var Suffixes = append(append([]string{SourceSuffix}, GPUSuffixes...), CPUSuffix, HostSuffix)
 
 // CutSuffix divides the path of an operator's file into stem and suffix, for example "a/entropy" and ".cpu.so". For any other file, suffix
@@ -130,8 +130,8 @@ var fatbinMagic = []byte{0x50, 0xed, 0x55, 0xba}
 
 var errCompressed = errors.New("the code in the fatbin is compressed, so its description can't be read: compile with nvcc --no-compress, or with `worker operator build`")
 
-// find returns the first valid description in a file. Other bytes may follow it. Cubins, libraries and fatbins of cubins have its bytes, and
-// PTX has them as text.
+// find returns the first valid description in a file. Other bytes may follow it. Cubins, libraries and fatbins of cubins contain its bytes.
+// PTX contains them as text.
 func find(file []byte) (data []byte, err error) {
 	const maxPlaces = 256
 	data = file

@@ -89,7 +89,8 @@ func TestWrongParametersAreNamed(t *testing.T) {
 	}
 }
 
-// TestOptionalFields: a result has a field whose parameter is true. Without it, the result is as if the field weren't declared.
+// TestOptionalFields: a result contains an optional field if the field's parameter is true. Otherwise, the result is as if the
+// field weren't declared.
 func TestOptionalFields(t *testing.T) {
 	d := &compiled.Description{
 		Name: "optional", Version: 1, Form: compiled.Thread, Threads: 64, Teams: 64,
@@ -286,7 +287,7 @@ func TestAppendJSONAllocatesNothing(t *testing.T) {
 		}
 		record, dst := make([]byte, o.Stride()), make([]byte, 0, o.MaxJSON(0))
 		if n := testing.AllocsPerRun(100, func() { dst = o.AppendJSON(dst[:0], record) }); n != 0 {
-			t.Errorf("%s: %v allocations a record", o, n)
+			t.Errorf("%s: %v allocations per record", o, n)
 		}
 	}
 }

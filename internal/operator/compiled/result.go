@@ -30,8 +30,8 @@ func (o *Operator) HasStatuses() bool {
 	return o.description.Form != Library || len(o.description.Reasons) > 0
 }
 
-// Status returns the status of a record in the result of a batch with the given number of rows. It is 0 if the operator computed the
-// record. See Reason for other statuses.
+// Status returns the status of a record in the result of a batch with the given number of rows. The status is 0 if the operator
+// computed the record. Reason describes the other statuses.
 func (o *Operator) Status(result []byte, rows, row int) byte {
 	if !o.HasStatuses() {
 		return 0
@@ -139,7 +139,7 @@ const (
 )
 
 // An operator's code writes statuses and lengths, and a GPU doesn't check them, so callers must not rely on them. A record has no result
-// if its status isn't declared, or if one of its byte strings is longer than its slot.
+// if its status isn't declared, or if a byte string is longer than its slot.
 
 // undeclared is the prefix of the reason for a result that the operator doesn't declare. A reason has at most 64 characters, and a name
 // has at most 32.

@@ -54,8 +54,8 @@ func (d *Description) checkTable(p Parameter) error {
 	return nil
 }
 
-// readTable reads the file that a spec names. text is the parameter's value in the spec: NAME or NAME@HASH, where HASH is
-// the hash from table.format.
+// readTable reads a table from the file that a spec names. text is the parameter's value in the spec: NAME or NAME@HASH, where
+// HASH is the hash from table.format.
 func (d *Description) readTable(p Parameter, text string) (table, error) {
 	file, hash, pinned := strings.Cut(text, "@")
 	if err := checkTableName(file); err != nil {
@@ -78,7 +78,8 @@ func (d *Description) readTable(p Parameter, text string) (table, error) {
 	return t, nil
 }
 
-// sizeText returns a file's size as text. Above the limit, the size isn't known, because readInside stops there.
+// sizeText returns a file's size as text. If n exceeds limit, the text says only that, because readInside stops after limit+1
+// bytes.
 func sizeText(n, limit int) string {
 	if n > limit {
 		return fmt.Sprintf("more than %d bytes", limit)

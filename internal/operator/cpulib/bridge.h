@@ -12,16 +12,16 @@ typedef void (*mr_cpu_run_function)(const millrace_batch *batch, const void *blo
 typedef void (*mr_cpu_pass_function)(const millrace_batch *batch, const void *block, uint32_t blocks, uint32_t first, uint32_t end);
 
 // Opens a library. On failure, it returns NULL and `message` holds the reason. The library stays open.
-static inline void *mr_cpu_open(const char *path, char *message, size_t room) {
+static inline void *mr_cpu_open(const char *path, char *message, size_t capacity) {
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (library == NULL) snprintf(message, room, "%s", dlerror());
+    if (library == NULL) snprintf(message, capacity, "%s", dlerror());
     return library;
 }
 
 // Finds a function of a library. On failure, it returns NULL and `message` holds the reason.
-static inline void *mr_cpu_find(void *library, const char *name, char *message, size_t room) {
+static inline void *mr_cpu_find(void *library, const char *name, char *message, size_t capacity) {
     void *function = dlsym(library, name);
-    if (function == NULL) snprintf(message, room, "%s", dlerror());
+    if (function == NULL) snprintf(message, capacity, "%s", dlerror());
     return function;
 }
 

@@ -68,7 +68,7 @@ func (c code) call(b *batch, first, end int) {
 		bytesOf(b.strings), bytesOf(b.scratch), bytesOf(b.tables), bytesOf(b.block), C.uint32_t(first), C.uint32_t(end))
 }
 
-// callPass runs blocks first to end-1 of a pass. blocks is the total number of blocks.
+// callPass runs blocks first to end-1 of a pass. blocks is the number of blocks of the whole pass.
 func (c code) callPass(pass int, b *batch, blocks, first, end int) {
 	C.mr_cpu_pass(c.passes[pass], b.sizes(), bytesOf(b.rows), (*C.uint32_t)(unsafe.SliceData(b.offsets)), bytesOf(b.scratch),
 		bytesOf(b.tables), bytesOf(b.block), C.uint32_t(blocks), C.uint32_t(first), C.uint32_t(end))

@@ -157,7 +157,7 @@ func TestResultsDependOnTheBatchAlone(t *testing.T) {
 		offsets, a := run(t, k, rows, 0x00)
 		_, b := run(t, k, rows, 0xff)
 		if !k.Equal(offsets, a, b) {
-			t.Errorf("%s: the result depends on what was in its memory", name)
+			t.Errorf("%s: the result depends on the earlier contents of its memory", name)
 		}
 	}
 }
@@ -252,7 +252,7 @@ func TestOtherLibrariesAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := Open(text); err == nil || !strings.Contains(err.Error(), "worker operator build") {
-		t.Errorf("a text: error %v doesn't say what to do", err)
+		t.Errorf("a text: error %v contains no advice", err)
 	}
 }
 

@@ -36,8 +36,8 @@ func tally(t *testing.T) *Kernel {
 	return bindWithTables(t, tallyCU, "weights=w&swaps=s", map[string]string{"w": "\x01", "s": "A"})
 }
 
-// TestRecordsThatShareWorkHaveTheirOwnResults: the blocks of a pass run on all cores in any order. Neither the order
-// nor other records change a record's result.
+// TestRecordsThatShareWorkHaveTheirOwnResults runs the blocks of a pass on all cores in any order. Neither the order nor other
+// records change a record's result.
 func TestRecordsThatShareWorkHaveTheirOwnResults(t *testing.T) {
 	for name, k := range map[string]*Kernel{
 		"tally":    tally(t),
@@ -46,14 +46,14 @@ func TestRecordsThatShareWorkHaveTheirOwnResults(t *testing.T) {
 		for batch, rows := range batches() {
 			offsets, result := run(t, k, rows, 0xa5)
 			if _, again := run(t, k, rows, 0x5a); !k.Equal(offsets, result, again) {
-				t.Errorf("%s, %s: the result depends on what was in memory", name, batch)
+				t.Errorf("%s, %s: the result depends on the earlier contents of memory", name, batch)
 			}
 			status := k.Operator().Layout(len(rows), int(offsets[len(rows)])).Status
 			for i := 0; i < len(rows); i += 1 + len(rows)/50 {
 				alone, single := run(t, k, rows[i:i+1], 0x33)
 				got, want := k.Operator().AppendValue(nil, offsets, result, i), k.Operator().AppendValue(nil, alone, single, 0)
 				if !bytes.Equal(got, want) || result[status+i] != single[k.Operator().Layout(1, len(rows[i])).Status] {
-					t.Fatalf("%s, %s: record %d of %d bytes is %x with status %d, and alone %x", name, batch, i, len(rows[i]), got, result[status+i], want)
+					t.Fatalf("%s, %s: record %d of %d bytes is %x with status %d in the batch, and %x alone", name, batch, i, len(rows[i]), got, result[status+i], want)
 				}
 			}
 		}

@@ -43,8 +43,8 @@ type Trial struct {
 	Query   string // parameters, such as "bits=5&seed=1"
 	Samples []Sample
 
-	// Device selects the tested devices. The value auto tests the CPU, and a GPU if there is one. cuda tests a GPU and
-	// compares its results with the CPU's. host tests the CPU.
+	// Device selects the tested devices. "auto" tests the CPU, and a GPU if there is one. "cuda" tests a GPU and compares its
+	// results with the CPU's. "host" tests the CPU.
 	Device string
 
 	GPU   GPU
@@ -52,8 +52,8 @@ type Trial struct {
 	Brief bool      // see Subject.Brief; it also omits the throughput
 	Apart bool      // see Subject.Apart
 
-	// Before is called before the code runs on a device. If the code ends this process, another process can report the
-	// finding crash.
+	// Before is called before the code runs on a device. If the code ends this process, another process can report the finding in
+	// crash.
 	Before func(device string, crash Finding)
 }
 
@@ -111,7 +111,7 @@ func (t *Trial) Run(ctx context.Context) (err error) {
 	return nil
 }
 
-// RunSingly computes each record alone on the CPU, to find the record that ends the process.
+// RunSingly computes each record alone on the CPU, to find a record that makes the code end the process.
 func (t *Trial) RunSingly(ctx context.Context) error {
 	_, cpu, err := t.openCPU(ctx)
 	if err == nil && cpu.missing == nil {

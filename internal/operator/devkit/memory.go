@@ -11,8 +11,8 @@ import (
 )
 
 // The parts of a batch in memory are the records, the offsets, scratch and the result, with a guard before, between and after them. A
-// guard contains noise. Code that reads a guard computes another result for other noise. Code that writes to a guard changes the noise,
-// which the suite detects.
+// guard contains noise. If code reads a guard, its result changes with the noise. If code writes to a guard, the suite detects the
+// changed noise.
 
 const (
 	guardBytes = 4096
@@ -48,7 +48,7 @@ func place(shape device.Shape, needs device.Needs, shift int) (p places) {
 	return p
 }
 
-// contents describes the contents of memory before a run, apart from the batch.
+// contents describes what memory contains before a run, except for the batch.
 type contents struct {
 	noise  byte // XORed with each byte of the guards
 	poison byte // value of each byte of scratch and result
@@ -108,7 +108,7 @@ func (p places) damage(before, after []byte) string {
 	return found
 }
 
-// where describes a position in a guard by the nearest part that an operator writes.
+// where describes a position in a guard relative to the nearest part that an operator writes.
 func (p places) where(at int) string {
 	switch {
 	case at >= p.result.end():

@@ -182,7 +182,7 @@ func TestBatchThatDoesNotEndIsFound(t *testing.T) {
 	}
 }
 
-// TestBatchThatTakesLongIsNoticed ends the batch on the notice, to keep the test short.
+// TestBatchThatTakesLongIsNoticed ends the batch when Waiting is called, to keep the test short.
 func TestBatchThatTakesLongIsNoticed(t *testing.T) {
 	noticed := make(chan struct{})
 	k := &tampered{HostKernel: operator.HostKernels()[0], after: func([]uint32, []byte, []byte) { <-noticed }}
@@ -201,8 +201,8 @@ func TestDevicesThatDifferAreFound(t *testing.T) {
 	finds(t, five, four, Devices, `its result depends on the device (the simulated device gives {"peak":`)
 }
 
-// TestUndeclaredResultsOfAGPUAreFound: on a GPU, the suite itself makes the checks of the host device. The fake GPU
-// runs the code for the CPU.
+// TestUndeclaredResultsOfAGPUAreFound: on a GPU, the suite itself performs the checks of the host device. The fake GPU runs the
+// code for the CPU.
 func TestUndeclaredResultsOfAGPUAreFound(t *testing.T) {
 	path := fakecuda.Library(t)
 	fakecuda.Set(t, "")
@@ -253,7 +253,7 @@ func TestComputeReturnsAnswers(t *testing.T) {
 	}
 }
 
-// TestSinglyTellsEachRecord: Singly passes each record to Before, for use by a supervising process.
+// TestSinglyTellsEachRecord: RunSingly passes each record to Before, so that a supervising process knows the current record.
 func TestSinglyTellsEachRecord(t *testing.T) {
 	l := library(t, "examples/operators/entropy/entropy.cu")
 	var told []string

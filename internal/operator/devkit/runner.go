@@ -31,8 +31,8 @@ type Subject struct {
 	// allocation, and tools that check addresses don't detect an access from one part to another.
 	Apart bool
 
-	// Before is called before each batch with the batch's name, -1 and nil. Before a record that is computed alone, it is called with
-	// the record's index and bytes. Code that crashes ends the process, so Before can tell another process the position of the crash.
+	// Before is called before each batch with the batch's name, -1 and nil. If a record is computed alone, Before is called with the
+	// record's index and bytes. Code that crashes ends the process, so Before can tell another process which record caused the crash.
 	Before func(batch string, record int, data []byte)
 
 	// Brief omits batches with a record of a megabyte or more, and most runs of single records.
@@ -145,7 +145,8 @@ func (r *Runner) Compute(ctx context.Context, batch string, rows [][]byte) ([]An
 	return r.run(ctx, rows, contents{poison: 0xa5})
 }
 
-// RunSingly computes each record alone and drops the results. It helps to find a record that ends the process: see Subject.Before.
+// RunSingly computes each record alone and drops the results. With Subject.Before, it finds a record that makes the code end the
+// process.
 func (r *Runner) RunSingly(ctx context.Context, batches []corpus.Set) error {
 	for _, set := range batches {
 		for i, data := range set.Payloads {
@@ -166,8 +167,9 @@ const (
 	rateTime  = 3 * time.Second // time after which a measurement ends with fewer runs
 )
 
-// Rate returns the throughput of the kernel alone in bytes per second, for text records of recordBytes bytes. It is the median of several
-// runs on the device's clock, after a warm-up run. The batch has 8 MiB, or less if the operator's results would need too much memory.
+// Rate returns the throughput of the kernel alone in bytes per second, for text records of recordBytes bytes. The throughput is the
+// median of several runs, measured with the device's clock after a warm-up run. The batch has 8 MiB, or less if the operator's results
+// would need too much memory.
 func (r *Runner) Rate(ctx context.Context, recordBytes int) (float64, error) {
 	r.before(fmt.Sprintf("records of %d bytes", recordBytes), -1, nil)
 	rows := slices.Collect(slices.Chunk(corpus.Text(1, rateBatch/recordBytes*recordBytes), recordBytes))

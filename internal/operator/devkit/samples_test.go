@@ -43,10 +43,10 @@ func TestNewOperatorPassesItsTest(t *testing.T) {
 		t.Errorf("findings %v", found)
 	}
 	if _, err := New(folder, "spaces2"); !errors.Is(err, os.ErrExist) {
-		t.Errorf("a second operator of that name: error %v", err)
+		t.Errorf("a second operator with that name: error %v", err)
 	}
 	if _, err := New(folder, "Spaces"); err == nil || !strings.Contains(err.Error(), "lower-case") {
-		t.Errorf("a name with a capital: error %v", err)
+		t.Errorf("a name with a capital letter: error %v", err)
 	}
 }
 

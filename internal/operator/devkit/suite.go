@@ -155,7 +155,7 @@ func (t *tester) count(answers []Answer) {
 	}
 }
 
-// check computes a batch again in another way. If the answers differ from those of the first run, text describes the cause.
+// check is another way to compute a batch. If its answers differ from those of the first run, text describes the cause.
 type check struct {
 	kind          Kind
 	text          string

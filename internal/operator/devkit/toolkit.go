@@ -73,7 +73,7 @@ func Fatbin(ctx context.Context, computes []string, cubins [][]byte) ([]byte, er
 	return os.ReadFile(output)
 }
 
-// WriteFile replaces a file atomically. A process that reads the file sees the old contents or the new contents.
+// WriteFile replaces a file atomically. A process that reads the file sees either the old contents or the new contents.
 func WriteFile(path string, contents []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
 	if err != nil {

@@ -46,13 +46,13 @@ type Maker struct {
 	made     map[string]Image
 }
 
-// Image is the code of an operator for GPUs of one compute capability.
+// Image is the code of an operator, compiled for GPUs of one compute capability.
 type Image struct {
 	Code     []byte        // a cubin
 	Warnings string        // warnings of the compiler
 	Cached   bool          // whether the cache had the image
 	NotKept  error         // error of keeping the image in the cache, or nil
-	Took     time.Duration // time to compile the image or to read it
+	Took     time.Duration // time to compile or read the image
 }
 
 // Image returns the image of a source for GPUs with the compute capability compute. After a success, it returns the same image

@@ -37,7 +37,8 @@ func maker(t *testing.T, folder, identity string, c Compiler) (m *Maker, opened 
 	}}, opened
 }
 
-// TestTheCompilerIsOpenedOnlyForWhatTheCacheLacks: opening the compiler takes longer than reading the cache.
+// TestTheCompilerIsOpenedOnlyForWhatTheCacheLacks: a start with a complete cache doesn't open the compiler, because opening it
+// takes longer than reading the cache.
 func TestTheCompilerIsOpenedOnlyForWhatTheCacheLacks(t *testing.T) {
 	folder, source := t.TempDir(), Source{Name: "a.cu", Text: []byte("code")}
 	c := &fakeCompiler{}
@@ -80,7 +81,7 @@ func TestErrorsAreReturned(t *testing.T) {
 	source, wrong := Source{Name: "a.cu", Text: []byte("code")}, errors.New("a.cu(1): error")
 	m, _ := maker(t, t.TempDir(), "x", &fakeCompiler{err: wrong})
 	if _, err := m.Image(source, "9.0"); !errors.Is(err, wrong) {
-		t.Errorf("a source that is wrong: error %v", err)
+		t.Errorf("an invalid source: error %v", err)
 	}
 	missing := errors.New("no NVRTC")
 	for _, identity := range []string{"", "x"} {

@@ -12,7 +12,7 @@ import (
 
 func newRandom() *rand.Rand { return rand.New(rand.NewPCG(1, 2)) }
 
-// randomKeys fills the keys of records. near is the share of records that have most keys of an earlier one.
+// randomKeys fills keys with the keys of random records. near is the share of records that have most keys of an earlier record.
 func randomKeys(random *rand.Rand, p Parameters, keys []uint64, near float64) {
 	for i := range keys {
 		keys[i] = random.Uint64()>>p.bandBits()<<p.bandBits() | uint64(i%p.Bands+1)
@@ -117,8 +117,8 @@ func BenchmarkAppendLog(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/batch, "ns/record")
 }
 
-// BenchmarkReplay replays the log of a generation without near-duplicates, in entries of 1 MiB: on the CPU, and up to the tables of a device,
-// which do nothing here.
+// BenchmarkReplay replays the log of a generation without near-duplicates, in entries of 1 MiB. It measures the replay on the CPU, and the
+// part of a device's replay before its tables.
 func BenchmarkReplay(b *testing.B) {
 	const batch = 8192
 	for _, records := range []int{32 << 10, 1 << 20} {
@@ -163,16 +163,16 @@ func BenchmarkReplay(b *testing.B) {
 	}
 }
 
-// cpuTime returns the processor time of this process, which depends less on other processes than wall time.
+// cpuTime returns the processor time of this process. It depends less on other processes than wall time does.
 func cpuTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		panic(err) // it can't fail with these arguments
+		panic(err) // Getrusage can't fail with these arguments
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// noTables are the tables of a device that takes no time.
+// noTables implements Tables without doing anything, to measure only the code around the tables.
 type noTables struct {
 	Tables
 	inserts *Inserts

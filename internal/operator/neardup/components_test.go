@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// groups is a union-find structure. Each element's parent has a lower or the same number.
+// groups is a union-find structure. groups[i] is the parent of element i, and is at most i.
 type groups []int
 
 func newGroups(n int) groups {
@@ -30,7 +30,7 @@ func (g groups) join(i, j int) {
 	g[max(i, j)] = min(i, j)
 }
 
-// roots returns the least member of each element's group.
+// roots returns, for each element, the least member of its group.
 func (g groups) roots() []int {
 	roots := make([]int, len(g))
 	for i := range g {
@@ -39,8 +39,8 @@ func (g groups) roots() []int {
 	return roots
 }
 
-// curator returns the groups of NeMo Curator's workflow. Documents with the same values of a band form a bucket, and each two neighbors in
-// a bucket form an edge. It compares the values themselves, not keys.
+// curator returns the groups of NeMo Curator's workflow. Documents with the same values in a band form a bucket. Each pair of neighbors in
+// a bucket forms an edge. It compares the values themselves, not keys.
 func curator(signatures [][]uint32, bands, rows int) groups {
 	g := newGroups(len(signatures))
 	for b := range bands {
@@ -59,7 +59,7 @@ func curator(signatures [][]uint32, bands, rows int) groups {
 	return g
 }
 
-// eachVerdict calls do with the verdict of an index on each document, in order. The position of document i is i+1:0.
+// eachVerdict calls do with an index's verdict on each document, in order. The position of document i is i+1:0.
 func eachVerdict(p Parameters, batch int, signatures [][]uint32, do func(i int, v Verdict)) error {
 	x, err := New(p, batch)
 	if err != nil {
@@ -84,7 +84,7 @@ func eachVerdict(p Parameters, batch int, signatures [][]uint32, do func(i int, 
 	return nil
 }
 
-// edges returns the documents that a verdict names.
+// edges returns the indices of the documents that a verdict names.
 func edges(v Verdict) (documents []int) {
 	if v.Bands == 0 {
 		return nil
@@ -96,7 +96,8 @@ func edges(v Verdict) (documents []int) {
 	return documents
 }
 
-// components returns the least member of each record's group, by the verdicts of an index, and the number of other labels.
+// components returns, for each record, the least member of its group according to an index's verdicts. several is the total
+// length of the verdicts' Also lists.
 func components(p Parameters, batch int, signatures [][]uint32) (roots []int, several int, err error) {
 	g := newGroups(len(signatures))
 	err = eachVerdict(p, batch, signatures, func(i int, v Verdict) {
@@ -144,6 +145,6 @@ func TestComponents(t *testing.T) {
 	}
 	slices.Sort(want)
 	if sizes := len(slices.Compact(want)); sizes < n/10 || sizes > n*9/10 || several < n/100 {
-		t.Errorf("%d groups, and %d other labels: the documents are too simple", sizes, several)
+		t.Errorf("%d groups, and %d labels in Also: the documents are too simple", sizes, several)
 	}
 }

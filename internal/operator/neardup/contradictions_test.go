@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// entryOf returns an entry with rows that nothing has checked. Each has its keys.
+// entryOf returns an entry with unchecked rows and their keys.
 func entryOf(h Header, list ...row) []byte {
 	var rows, keys []byte
 	previous := h.Previous
@@ -20,7 +20,7 @@ func entryOf(h Header, list ...row) []byte {
 	return append(append(h.encode(nil), keys...), rows...)
 }
 
-// TestContradictions replays entries that are wrong in one way. Each error names it.
+// TestContradictions replays entries with one mistake each. The error must describe the mistake.
 func TestContradictions(t *testing.T) {
 	p := Parameters{Bands: 3, Rows: 1, K: 24, Seed: 42, Records: 2}
 	one, two, three := Position{Sequence: 5, Record: 0}, Position{Sequence: 5, Record: 1}, Position{Sequence: 9, Record: 7}
@@ -60,7 +60,7 @@ func TestContradictions(t *testing.T) {
 	}
 	begin := [][]byte{entryOf(same, good), entryOf(second, other)}
 	if x := newIndex(t, p); x.Replay(begin[0]) != nil || x.Replay(begin[1]) != nil || x.Replay(entryOf(next, carried(carry{3, one}))) != nil {
-		t.Fatal("the entries that the others are derived from are refused:", x.broken)
+		t.Fatal("the valid entries, from which the others are derived, are refused:", x.broken)
 	}
 
 	for _, c := range []struct {

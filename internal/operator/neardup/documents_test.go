@@ -19,7 +19,7 @@ import (
 	"millrace/internal/operator/neardup"
 )
 
-// TestDocuments expects the groups of Curator's workflow for texts with near-duplicates, and that copies of a high similarity are found.
+// TestDocuments expects the groups of Curator's workflow for texts with near-duplicates. Copies with a high similarity must be found.
 func TestDocuments(t *testing.T) {
 	const batch = 1000
 	n := documentCount(t)
@@ -42,8 +42,8 @@ func TestDocuments(t *testing.T) {
 
 	var found, all [5]int // by similarity: 0.5, 0.6, 0.7, 0.8, 0.9 and more
 	var expected [5]float64
-	members, unlike := 0, 0            // documents that aren't the first of their group; those of them that are unlike the first
-	step := max(1, n/similarDocuments) // similarities take longer than everything else
+	members, unlike := 0, 0            // members: documents other than the first of their group; unlike: the members that are unlike the first
+	step := max(1, n/similarDocuments) // computing similarities takes longer than the rest of the test
 	for i := 0; i < n; i += step {
 		if got[i] != i {
 			members++
@@ -75,8 +75,9 @@ func TestDocuments(t *testing.T) {
 	}
 }
 
-// TestDocumentsOfSmallGenerations compares the verdicts on texts with the edges of Curator's workflow between documents that are near
-// enough to each other. A copy may be of any earlier document, so many copies are too far from their source.
+// TestDocumentsOfSmallGenerations compares the verdicts on texts with the edges of Curator's workflow between documents that are
+// close enough to each other in the stream. A copy may have any earlier document as its source, so many copies are too far from their
+// source.
 func TestDocumentsOfSmallGenerations(t *testing.T) {
 	n := min(documentCount(t), 200_000) // the comparison keeps all values of bands in a map
 	documents := corpus.NearDuplicates{Seed: 3, Share: 0.3, Text: corpus.TextsOf(3, 500)}
@@ -89,12 +90,12 @@ func TestDocumentsOfSmallGenerations(t *testing.T) {
 		}
 		t.Logf("%d documents, %d in a generation: %+v", n, p.Records, counts)
 		if counts.Seen == 0 || counts.Unseen == 0 {
-			t.Errorf("%d records in a generation: %+v: want neighbours that the index sees, and others", p.Records, counts)
+			t.Errorf("%d records in a generation: %+v: want neighbors that the index finds, and others", p.Records, counts)
 		}
 	}
 }
 
-// similarDocuments is the number of documents of which similarities are computed, about.
+// similarDocuments is the approximate number of documents whose similarities are computed.
 const similarDocuments = 250_000
 
 // signaturesOf returns the signatures of the first n documents, which minhash's host kernel computes.

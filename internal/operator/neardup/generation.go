@@ -8,16 +8,16 @@ import (
 
 // generation is a hash table from keys to labels, with open addressing and linear probing. It is at most four fifths full.
 //
-// A label is an index into positions. The first part of positions has the labels that records carried over from the old generation. The
-// second part, from firstRecord, has the label of each record. A record inserts all its keys with the same label, so a key's label is known as
-// soon as the record that inserts the key is known.
+// A label is an index into positions. The first part of positions holds the labels that records carried over from the old generation. The
+// second part, from firstRecord, holds the label of each record. A record inserts all its keys with the same label. The label of a key
+// therefore follows from the record that inserts the key.
 type generation struct {
 	keys      []uint64 // 0 if the slot is empty
-	labels    []uint32 // of the keys in the same slots
+	labels    []uint32 // labels of the keys in the same slots
 	positions []Position
 
 	firstRecord uint32
-	carried     int // number of labels that the records would carry over so far if there were room for all
+	carried     int // number of labels that the records so far carry over, including labels for which there was no space
 
 	// multiplier is odd and random, so nobody can choose texts whose keys collide in the table. Results don't depend on it.
 	multiplier uint64
@@ -25,13 +25,13 @@ type generation struct {
 	goroutines int // number of goroutines that put keys, or 0 for the default; only tests set it
 }
 
-// room is the size of a generation: the numbers of its records, and of the labels that they can carry over.
-type room struct{ records, carried int }
+// generationSize is the maximum number of records of a generation, and of the labels that they can carry over.
+type generationSize struct{ records, carried int }
 
 // slots returns the number of slots of a table for the keys of n records.
 func slots(n, bands int) int { return (n*bands*5 + 3) / 4 }
 
-func newGeneration(r room, bands int) *generation {
+func newGeneration(r generationSize, bands int) *generation {
 	n := slots(r.records, bands)
 	return &generation{
 		keys:        make([]uint64, n),
@@ -42,8 +42,8 @@ func newGeneration(r room, bands int) *generation {
 	}
 }
 
-// bytes returns the memory of a generation.
-func (r room) bytes(bands int) int64 {
+// bytes returns the size of a generation in bytes.
+func (r generationSize) bytes(bands int) int64 {
 	const slot, position = 8 + 4, 16
 	return int64(slots(r.records, bands))*slot + int64(r.carried+r.records)*position
 }
@@ -72,13 +72,13 @@ func (g *generation) find(key uint64) (slot int, found bool) {
 	return slot, true
 }
 
-// row is what one record changed in its generation. The log stores rows.
+// row describes the changes that one record made in its generation. The log stores rows.
 type row struct {
 	position, label Position
 	inserted        uint64  // bit b is set if the record inserted the key of band b
 	keys            []byte  // the inserted keys, in the order of bands, each with KeyBytes
 	carries         int     // number of different labels of its copied keys
-	relabeled       bool    // whether its copied keys have its own label, because the generation could not carry theirs
+	relabeled       bool    // whether its copied keys have the record's label, because the generation had no space for their labels
 	carried         []carry // one for each different label of its copied keys; none if relabeled
 }
 
@@ -88,8 +88,8 @@ type carry struct {
 	label Position
 }
 
-// insert applies the changes of records. It returns the number of keys that the table had already. The generation must have room for
-// Parameters.Records carried labels.
+// insert applies the changes of records. conflicts is the number of keys that the table already contained. The generation must have
+// space for Parameters.Records carried labels.
 func (g *generation) insert(in *Inserts) (conflicts int) {
 	copy(g.positions[int(g.firstRecord)+in.First:], in.Labels)
 	copy(g.positions[in.FirstCarried:], in.CarriedLabels)

@@ -9,14 +9,14 @@ import (
 
 // edgeCounts are numbers of edges between documents.
 type edgeCounts struct {
-	Named  int // by verdicts
-	Far    int // of these, to documents that are in neither generation any more
-	Seen   int // neighbours in a bucket of Curator's workflow, in the same generation or in successive ones
-	Unseen int // neighbours that are farther apart
+	Named  int // edges that verdicts name
+	Far    int // those of them that lead to documents in neither generation
+	Seen   int // neighbors in a bucket of Curator's workflow that are in the same or successive generations
+	Unseen int // neighbors that are farther apart
 }
 
-// compareEdges compares the verdicts of an index whose generations are smaller than the corpus with the edges of Curator's workflow, which
-// are between neighbors in a bucket. It returns an error if, among the documents up to some document,
+// compareEdges compares the verdicts of an index with the edges of Curator's workflow, which connect neighbors in a bucket. The
+// generations of the index are smaller than the corpus. It returns an error if, among the documents up to some document,
 //
 //   - verdicts don't connect two neighbors in the same generation or in successive ones. Documents that are at most
 //     p.Records apart are always in such generations;
@@ -25,7 +25,7 @@ type edgeCounts struct {
 // It compares the values of bands, not keys.
 func compareEdges(p Parameters, batch int, signatures [][]uint32) (counts edgeCounts, err error) {
 	named, want := newGroups(len(signatures)), newGroups(len(signatures))
-	last := map[string]int{} // the last document of each bucket
+	last := map[string]int{} // last document of each bucket
 	fail := func(format string, args ...any) { err = cmp.Or(err, fmt.Errorf(format, args...)) }
 	refused := eachVerdict(p, batch, signatures, func(i int, v Verdict) {
 		var neighbours []int
@@ -66,7 +66,7 @@ func compareEdges(p Parameters, batch int, signatures [][]uint32) (counts edgeCo
 	return counts, cmp.Or(refused, err)
 }
 
-// bucketOf returns the bucket of documents that have these values of a band.
+// bucketOf returns the key of the bucket of documents with these values in a band.
 func bucketOf(band int, values []uint32) string {
 	bucket := binary.LittleEndian.AppendUint32(nil, uint32(band))
 	for _, v := range values {
@@ -75,7 +75,7 @@ func bucketOf(band int, values []uint32) string {
 	return string(bucket)
 }
 
-// TestSmallGenerations has buckets that live for many generations, and some that are dropped.
+// TestSmallGenerations uses some buckets that last for many generations, and some that are dropped.
 func TestSmallGenerations(t *testing.T) {
 	const bands, rows, n = 20, 13, 6000
 	for _, records := range []int{1, 7, 100, 1999} {

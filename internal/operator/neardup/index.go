@@ -6,25 +6,25 @@ import (
 	"math/bits"
 )
 
-// Index is the index of one partition. It takes batches of records, and can undo the last one. Create it with New. Only one goroutine at a
-// time may call its methods.
+// Index is the index of one partition. It processes batches of records, and can undo the last batch. Create it with New. Only one
+// goroutine at a time may call its methods.
 type Index struct {
-	course
+	progress
 
-	// spare takes the records of a batch that belong to the next generation. They move to the table of the dropped generation when the batch
-	// can't be undone any more. Until then, the dropped generation is complete.
+	// spare holds the records of a batch that belong to the next generation. When the batch can no longer be undone, they move to the table
+	// of the old generation. Until then, the old generation remains complete.
 	young, old, spare *generation
 
 	step     step
-	rows     []row     // memory for a batch
+	rows     []row     // memory for the rows of a batch
 	verdicts []Verdict // of the last batch
 	carried  int       // number of labels that the young generation carried over before the last batch
-	inserts  *Inserts  // memory for changes
+	inserts  *Inserts  // memory for the changes that commit and Replay insert
 }
 
-// spareRoom returns the size of the spare generation.
-func (p Parameters) spareRoom(batch int) room {
-	return room{records: batch, carried: min(p.Records, batch*p.Bands)}
+// spareSize returns the size of the spare generation.
+func (p Parameters) spareSize(batch int) generationSize {
+	return generationSize{records: batch, carried: min(p.Records, batch*p.Bands)}
 }
 
 // Bytes returns the size of the memory that New allocates, in bytes, without the Index itself (some hundred bytes). batch is the maximum
@@ -37,27 +37,27 @@ func Bytes(p Parameters, batch int) (int64, error) {
 		return 0, fmt.Errorf("a batch of %d records: set 1 to %d, and no more than a generation, which is %d", batch, MaxBatch, p.Records)
 	}
 	const (
-		perKey    = 8 + 4 + 4 + 8 + 24 + 16 + 8 + 4 // slots, found, former, newKeys, carried; those of inserts
-		perRecord = 8 + 4 + 104 + 48 + 16           // copied, waiting, rows, verdicts; labels of inserts
+		perKey    = 8 + 4 + 4 + 8 + 24 + 16 + 8 + 4 // slots, found, former, newKeys, carried; Keys, KeyLabels and CarriedLabels of inserts
+		perRecord = 8 + 4 + 104 + 48 + 16           // copied, waiting, rows, verdicts; Labels of inserts
 	)
 	n, b := int64(batch), int64(p.Bands)
-	scratch := n*b*perKey + n*perRecord + n*(b-1)*16 // also
-	generation := room{records: p.Records, carried: p.Records}
-	return 2*generation.bytes(p.Bands) + p.spareRoom(batch).bytes(p.Bands) + scratch, nil
+	scratch := n*b*perKey + n*perRecord + n*(b-1)*16 // the last term is the memory of also
+	generation := generationSize{records: p.Records, carried: p.Records}
+	return 2*generation.bytes(p.Bands) + p.spareSize(batch).bytes(p.Bands) + scratch, nil
 }
 
-// MaxBatch is the largest number of records of a batch.
+// MaxBatch is the maximum number of records in a batch.
 const MaxBatch = 1 << 20
 
-// New returns an index without records. It allocates Bytes.
+// New returns an index without records. It allocates the number of bytes that Bytes returns.
 func New(p Parameters, batch int) (*Index, error) {
 	if _, err := Bytes(p, batch); err != nil {
 		return nil, err
 	}
-	full := room{records: p.Records, carried: p.Records}
+	full := generationSize{records: p.Records, carried: p.Records}
 	return &Index{
-		course: course{parameters: p, batch: batch},
-		young:  newGeneration(full, p.Bands), old: newGeneration(full, p.Bands), spare: newGeneration(p.spareRoom(batch), p.Bands),
+		progress: progress{parameters: p, batch: batch},
+		young:    newGeneration(full, p.Bands), old: newGeneration(full, p.Bands), spare: newGeneration(p.spareSize(batch), p.Bands),
 		step: step{parameters: p, scratch: scratch{
 			slots: make([]int, batch*p.Bands), found: make([]uint32, batch*p.Bands), former: make([]uint32, batch*p.Bands),
 			copied: make([]uint64, batch), waiting: make([]int32, 0, batch),
@@ -67,9 +67,9 @@ func New(p Parameters, batch int) (*Index, error) {
 	}, nil
 }
 
-// Apply returns the verdicts on consecutive records and inserts their keys. It takes the position and the keys (AppendKeys) of each record
-// that has a verdict. Positions ascend from batch to batch, so a batch can't be applied twice. The verdicts are valid until the next call
-// of Apply. If Apply returns an error, the index is unchanged. Otherwise, Undo can no longer remove earlier batches.
+// Apply returns the verdicts on consecutive records and inserts their keys. positions and keys have the position and the keys (see
+// AppendKeys) of each record. Positions ascend from batch to batch, so a batch can't be applied twice. The verdicts are valid until the
+// next call of Apply. If Apply returns an error, the index is unchanged. Otherwise, Undo can no longer remove earlier batches.
 func (x *Index) Apply(positions []Position, keys []uint64) ([]Verdict, error) {
 	if err := x.check(positions, len(keys)); err != nil {
 		return nil, err
@@ -103,7 +103,7 @@ func (x *Index) run(first, end int, keys []uint64, young, old *generation) {
 	s.young, s.old, s.rows, s.keys = young, old, x.rows[first:end], keys[first*bands:end*bands]
 	s.firstLabel = young.firstRecord + uint32(x.applied%uint64(x.parameters.Records))
 	slots := s.slots
-	s.slots = slots[first*bands:] // Undo needs those of both parts
+	s.slots = slots[first*bands:] // Undo needs the slots of both parts
 	s.run(x.verdicts[first:end])
 	s.slots = slots
 	x.applied += uint64(end - first)
@@ -113,7 +113,7 @@ func (x *Index) run(first, end int, keys []uint64, young, old *generation) {
 // commit makes the last batch permanent.
 func (x *Index) commit() {
 	if x.parts[1] > 0 {
-		x.turn()
+		x.beginGeneration()
 		x.inserts.begin(x.parameters, 0, 0)
 		for i := range x.rows[x.parts[0]:][:x.parts[1]] {
 			r := &x.rows[x.parts[0]+i]
@@ -128,14 +128,15 @@ func (x *Index) commit() {
 	x.parts, x.undoable = [2]int{}, false
 }
 
-// turn begins a generation.
-func (x *Index) turn() {
+// beginGeneration makes the young generation the old one, and begins an empty young one.
+func (x *Index) beginGeneration() {
 	x.young, x.old = x.old, x.young
 	x.young.clear()
 	x.generation++
 }
 
-// Undo removes the records of the last batch, as if Apply had not been called. It returns an error if Apply wasn't the last successful call.
+// Undo removes the records of the last batch, as if Apply had not been called. Undo returns an error if Apply wasn't the last successful
+// call.
 func (x *Index) Undo() error {
 	if !x.undoable {
 		return errNotUndoable
@@ -154,8 +155,8 @@ func (x *Index) Undo() error {
 }
 
 // AppendLog appends the log entries of the records [first, end) of the last batch, of at most limit bytes each. The entries of all records,
-// in order, describe all changes, so replaying them gives an index with the same answers. No entry has rows of two generations. The limit
-// is from MinEntry to MaxEntry. Call AppendLog before the next call of Apply, Undo or Replay.
+// in order, describe all changes. Replaying them therefore gives an index with the same verdicts. No entry contains rows of two
+// generations. The limit is from MinEntry to MaxEntry. Call AppendLog before the next call of Apply, Undo or Replay.
 func (x *Index) AppendLog(entries [][]byte, first, end, limit int) ([][]byte, error) {
 	return x.appendLog(entries, func(i int) *row { return &x.rows[i] }, first, end, limit)
 }

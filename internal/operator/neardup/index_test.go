@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// logOf appends the log of the last batch, in two cuts. Entries have room for a few records.
+// logOf appends the log of the last batch with two calls of AppendLog. Each entry has space for a few records.
 func logOf(t *testing.T, x *Index, entries [][]byte) [][]byte {
 	t.Helper()
 	n := int(x.applied - x.before.applied)
@@ -37,8 +37,8 @@ func withoutHeaders(t *testing.T, entries [][]byte) (rows, keys []byte) {
 	return rows, keys
 }
 
-// TestBatchesDoNotMatter compares verdicts with the reference's, and the rows of the log with each other's, for many arrangements of batches and
-// random orders within each part of a step.
+// TestBatchesDoNotMatter uses many arrangements of batches, and random orders within each part of a step. It compares the verdicts with the
+// reference's, and the log's rows between arrangements.
 func TestBatchesDoNotMatter(t *testing.T) {
 	eachStream(t, 400, func(t *testing.T, random *rand.Rand, s *stream) {
 		want := s.expected()
@@ -79,9 +79,9 @@ func (g *generation) contents() map[uint64]Position {
 	return all
 }
 
-// TestUndo undoes random batches, some more than once with other records in between, and expects the index that it was before.
+// TestUndo undoes random batches, some more than once with other records in between. Undo must restore the earlier index.
 func TestUndo(t *testing.T) {
-	turns := 0
+	ended := 0
 	eachStream(t, 400, func(t *testing.T, random *rand.Rand, s *stream) {
 		want := s.expected()
 		x := newIndex(t, s.parameters)
@@ -93,7 +93,7 @@ func TestUndo(t *testing.T) {
 				n := min(1+random.IntN(s.parameters.Records), len(want)-done)
 				s.applyFrom(t, x, want, done, done+n, func() int { return n }, func() {})
 				if x.parts[1] > 0 {
-					turns++
+					ended++
 				}
 				if err := x.Undo(); err != nil {
 					t.Fatal(err)
@@ -110,8 +110,8 @@ func TestUndo(t *testing.T) {
 			t.Error("a permanent batch was undone")
 		}
 	})
-	if turns < 100 {
-		t.Errorf("%d batches with the end of a generation were undone, want more", turns)
+	if ended < 100 {
+		t.Errorf("%d batches with the end of a generation were undone, want more", ended)
 	}
 }
 

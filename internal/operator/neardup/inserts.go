@@ -2,18 +2,18 @@ package neardup
 
 import "slices"
 
-// Inserts are the changes of consecutive records of one generation, as a log has them.
+// Inserts are the changes that consecutive records made in one generation, as the log describes them.
 type Inserts struct {
 	First         int        // number of the first record in its generation; 0 begins a generation
-	Labels        []Position // of each record
-	Carries       int        // sum of the records' Result.Carries
+	Labels        []Position // label of each record
+	Carries       int        // sum of Result.Carries of the records
 	FirstCarried  int        // number of labels that earlier records of the generation carry over
-	CarriedLabels []Position // the labels that these records carry over
+	CarriedLabels []Position // labels that these records carry over
 	Keys          []uint64
-	KeyLabels     []uint32 // of each key: the number of its carried label, or Parameters.Records plus the number of its record in the generation
+	KeyLabels     []uint32 // for each key: the number of its carried label, or Parameters.Records plus the number of its record in the generation
 
 	parameters Parameters
-	carried    int // like FirstCarried, but including the labels for which there was no room
+	carried    int // like FirstCarried, but including the labels for which there was no space
 }
 
 // newInserts returns empty Inserts with memory for the changes of n records.
@@ -24,8 +24,8 @@ func newInserts(p Parameters, n int) *Inserts {
 	}
 }
 
-// begin empties the list. first is the number of its first record in the generation. carried is the number of labels that earlier records
-// carry over, including those for which there was no room.
+// begin empties in. first is the number of the first record in its generation. carried is the number of labels that earlier records carry
+// over, including labels for which there was no space.
 func (in *Inserts) begin(p Parameters, first, carried int) {
 	in.parameters = p
 	in.First, in.Carries, in.carried, in.FirstCarried = first, 0, carried, min(carried, p.Records)
@@ -60,7 +60,7 @@ func (in *Inserts) add(r *row) {
 	in.Carries += r.carries
 }
 
-// fits reports whether a record carries labels if and only if there is room for them.
+// fits reports whether a record carries its labels over if and only if there is space for them.
 func (in *Inserts) fits(r *row) bool {
 	return r.carries == 0 || in.carried+in.Carries+r.carries <= in.parameters.Records != r.relabeled
 }

@@ -12,7 +12,7 @@ import (
 func TestKnownKeys(t *testing.T) {
 	for _, c := range []struct {
 		bands, rows      int
-		first, last, xor uint64 // of all keys
+		first, last, xor uint64 // first, last and XOR of all keys
 	}{
 		{20, 13, 0x891b46f6fc11ac21, 0xcfbde13dab0b27d4, 0x6b741155a3684614},
 		{1, 1, 0xf321f585bb66785, 0xf321f585bb66785, 0xf321f585bb66785},
@@ -35,7 +35,8 @@ func TestKnownKeys(t *testing.T) {
 	}
 }
 
-// TestKeysMix flips each bit of random signatures. Each bit of the key above the band changes in about half of the cases.
+// TestKeysMix flips each bit of random signatures. Each bit of the key above the band bits must change in about half of the
+// cases.
 func TestKeysMix(t *testing.T) {
 	p := Parameters{Bands: 2, Rows: 3}
 	const samples, low = 4000, 2
@@ -66,7 +67,7 @@ func TestKeysMix(t *testing.T) {
 	}
 }
 
-// TestKeysContainTheirBand also covers zero: no key is the mark of an empty slot.
+// TestKeysContainTheirBand also checks that no key is 0, which marks an empty slot.
 func TestKeysContainTheirBand(t *testing.T) {
 	for bands := 1; bands <= MaxBands; bands++ {
 		p := Parameters{Bands: bands, Rows: 2}

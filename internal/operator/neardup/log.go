@@ -7,17 +7,17 @@ import (
 	"math"
 )
 
-// Header is the beginning of a log entry. An entry has the changes of consecutive records of one generation. docs/adr/0055-near-duplicates.md
-// describes its bytes.
+// Header is the beginning of a log entry. An entry contains the changes of consecutive records of one generation.
+// docs/adr/0055-near-duplicates.md describes the bytes of an entry.
 type Header struct {
 	Parameters Parameters
 	Generation uint64
 	First      int      // number of the first record in its generation, from 0
 	Records    int      // number of records, at least 1
-	Previous   Position // of the last record before the entry; the zero Position if there is none
-	Last       Position // of the last record
+	Previous   Position // position of the last record before the entry; the zero Position if there is none
+	Last       Position // position of the last record
 
-	rowBytes int // size of the rows
+	rowBytes int // size of the rows in bytes
 }
 
 const (
@@ -50,7 +50,7 @@ func (h *Header) encode(b []byte) []byte {
 // rows.
 func ReadHeader(entry []byte) (h Header, err error) {
 	if len(entry) < headerSize || string(entry[:4]) != logMagic {
-		return h, errors.New("this is no entry of a near-duplicate log")
+		return h, errors.New("this isn't an entry of a near-duplicate log")
 	}
 	le := binary.LittleEndian
 	if version := le.Uint16(entry[4:]); version != logVersion {
@@ -89,17 +89,17 @@ func (p Parameters) maxRow() int {
 	return varints*binary.MaxVarintLen64 + (1+p.Bands)*p.bitBytes() + p.Bands*8
 }
 
-// bitBytes returns the size of a set of bands.
+// bitBytes returns the size of a set of bands in bytes.
 func (p Parameters) bitBytes() int { return (p.Bands + 7) / 8 }
 
-// MinEntry returns the smallest limit that AppendLog takes, in bytes. Every record fits into an entry of that size.
+// MinEntry returns the smallest limit that AppendLog accepts, in bytes. Every record fits into an entry of that size.
 func (p Parameters) MinEntry() int { return headerSize + p.maxRow() }
 
-// MaxEntry is the largest limit that AppendLog takes, in bytes.
+// MaxEntry is the largest limit that AppendLog accepts, in bytes.
 const MaxEntry = 1 << 30
 
 // appendLog implements Index.AppendLog. rowOf returns the row of a record of the last batch, which is valid until the next call.
-func (c *course) appendLog(entries [][]byte, rowOf func(i int) *row, first, end, limit int) ([][]byte, error) {
+func (c *progress) appendLog(entries [][]byte, rowOf func(i int) *row, first, end, limit int) ([][]byte, error) {
 	if limit < c.parameters.MinEntry() || limit > MaxEntry {
 		return nil, fmt.Errorf("a log entry has %d bytes at most: set %d to %d", limit, c.parameters.MinEntry(), MaxEntry)
 	}
@@ -117,7 +117,8 @@ func (c *course) appendLog(entries [][]byte, rowOf func(i int) *row, first, end,
 	return entries, nil
 }
 
-// appendEntries appends the entries of the records [from, to), which are of one generation. s is the state before them.
+// appendEntries appends the entries of the records [from, to), which belong to one generation. s is the state before these
+// records.
 func (p Parameters) appendEntries(entries [][]byte, s state, rowOf func(i int) *row, from, to, limit int) [][]byte {
 	h := Header{
 		Parameters: p, Generation: s.applied / uint64(p.Records), First: int(s.applied % uint64(p.Records)),
@@ -151,10 +152,10 @@ func (p Parameters) appendEntries(entries [][]byte, s state, rowOf func(i int) *
 	return entries
 }
 
-// usualRow is the space that appendEntries first allocates for a row without its keys, in bytes.
+// usualRow is the initial allocation of appendEntries for a row without its keys, in bytes.
 const usualRow = 16
 
-// appendRow appends a row without its keys. previous is the position of the record before it.
+// appendRow appends a row without its keys. previous is the position of the previous record.
 func (p Parameters) appendRow(b []byte, r *row, previous Position) []byte {
 	b = binary.AppendUvarint(b, r.position.Sequence-previous.Sequence)
 	if r.position.Sequence == previous.Sequence {

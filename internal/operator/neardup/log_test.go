@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// newLog applies a stream in random batches, and returns the log and, for each entry, the number of records up to its end.
+// newLog applies a stream in random batches. It returns the log and, for each entry, the number of records up to its end.
 func newLog(t *testing.T, random *rand.Rand, s *stream, want []Verdict) (entries [][]byte, ends []int) {
 	x := newIndex(t, s.parameters)
 	most := min(s.parameters.Records, 40)
@@ -34,7 +34,7 @@ func newLog(t *testing.T, random *rand.Rand, s *stream, want []Verdict) (entries
 	return entries, ends
 }
 
-// TestReplay replays prefixes of the log, and expects the verdicts of the undisturbed stream from there on.
+// TestReplay replays prefixes of the log, and expects the verdicts of the uninterrupted stream for the remaining records.
 func TestReplay(t *testing.T) {
 	eachStream(t, 400, func(t *testing.T, random *rand.Rand, s *stream) {
 		want := s.expected()
@@ -75,7 +75,7 @@ func TestReplayEqualsApply(t *testing.T) {
 	})
 }
 
-// TestReplayAfterApply lets two indexes take turns. The one that doesn't apply a batch replays its log.
+// TestReplayAfterApply lets two indexes alternate. The index that doesn't apply a batch replays the batch's log.
 func TestReplayAfterApply(t *testing.T) {
 	eachStream(t, 300, func(t *testing.T, random *rand.Rand, s *stream) {
 		want := s.expected()
@@ -94,7 +94,8 @@ func TestReplayAfterApply(t *testing.T) {
 	})
 }
 
-// TestReplayOfATrimmedLog begins with each generation of the log. Verdicts are refused as long as they need the generation before.
+// TestReplayOfATrimmedLog begins the replay with each generation of the log. The index refuses to give verdicts while they need an
+// earlier generation.
 func TestReplayOfATrimmedLog(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	p := Parameters{Bands: 4, Rows: 2, K: 24, Seed: 42, Records: 50}
@@ -115,7 +116,7 @@ func TestReplayOfATrimmedLog(t *testing.T) {
 				t.Fatalf("a log from generation %d with %d records: %v", start, ends[i], err)
 			}
 			if !refused && ends[i] < len(want) {
-				y := *x // a copy whose tables are the same; the batch is undone
+				y := *x // a copy that shares the tables; the batch is undone
 				n := min(50, len(want)-ends[i])
 				s.applyFrom(t, &y, want, ends[i], ends[i]+n, func() int { return n }, func() {})
 				if err := y.Undo(); err != nil {
@@ -131,7 +132,7 @@ func TestReplayOfATrimmedLog(t *testing.T) {
 	}
 }
 
-// TestReplayRefuses changes or leaves out entries.
+// TestReplayRefuses changes, repeats, truncates or omits entries.
 func TestReplayRefuses(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 8))
 	p := Parameters{Bands: 5, Rows: 2, K: 24, Seed: 42, Records: 40}
@@ -154,14 +155,14 @@ func TestReplayRefuses(t *testing.T) {
 	}
 	for i := range entries {
 		if i > 0 && i+1 < len(entries) && replay(p, append(bytesOf(entries[:i]), entries[i+1:]...)...) == nil {
-			t.Errorf("entry %d was left out", i)
+			t.Errorf("a log without entry %d was accepted", i)
 		}
 		if replay(p, append(bytesOf(entries[:i+1]), entries[i])...) == nil {
-			t.Errorf("entry %d was there twice", i)
+			t.Errorf("a log with entry %d twice was accepted", i)
 		}
 		for cut := range entries[i] {
 			if replay(p, append(bytesOf(entries[:i]), entries[i][:cut])...) == nil {
-				t.Fatalf("entry %d was cut to %d bytes", i, cut)
+				t.Fatalf("entry %d was accepted after truncation to %d bytes", i, cut)
 			}
 		}
 	}
@@ -216,7 +217,7 @@ func TestEntriesAreBounded(t *testing.T) {
 	}
 }
 
-// TestLargestRow covers MinEntry: a record that carries over as many labels as it has bands, all far away.
+// TestLargestRow covers MinEntry with the largest row: a record that carries over one label for each band, all of them distant.
 func TestLargestRow(t *testing.T) {
 	for _, bands := range []int{1, 20, MaxBands} {
 		p := Parameters{Bands: bands, Rows: 1, K: 24, Records: 64}
@@ -230,7 +231,8 @@ func TestLargestRow(t *testing.T) {
 	}
 }
 
-// FuzzReplay replays any bytes as the second entry of a log. If it succeeds, the index goes on. Errors leave it unusable.
+// FuzzReplay replays any bytes as the second entry of a log. After a success, the index continues to work. After an error, it is
+// unusable.
 func FuzzReplay(f *testing.F) {
 	p := Parameters{Bands: 3, Rows: 2, K: 24, Seed: 42, Records: 8}
 	s := newStream(rand.New(rand.NewPCG(3, 4)), p, mix{near: 0.4, mosaic: 0.5}, 40)
@@ -269,7 +271,7 @@ func FuzzReplay(f *testing.F) {
 			t.Fatalf("%d records after %d, and the header is %+v", x.applied, before, h)
 		}
 		if again := encodeAgain(t, data); !bytes.Equal(again, encodeAgain(t, again)) {
-			t.Fatal("an entry that was read and written differs from one that was read and written twice")
+			t.Fatal("the first and the second encoding of an entry differ")
 		}
 	})
 }

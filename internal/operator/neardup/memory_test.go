@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// sliceBytes returns the memory of all slices in a value. Slices of other slices in the value count once.
+// sliceBytes returns the memory of all slices in a value. Slices that share memory count once.
 func sliceBytes(v reflect.Value) (total int64) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -28,7 +28,7 @@ func sliceBytes(v reflect.Value) (total int64) {
 	return total
 }
 
-// TestBytesIsExact adds up the memory of a new index.
+// TestBytesIsExact compares Bytes with the memory of a new index.
 func TestBytesIsExact(t *testing.T) {
 	for _, p := range shapes {
 		for _, batch := range []int{1, p.Records / 2, p.Records} {
@@ -51,13 +51,13 @@ func TestBytesIsExact(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := sliceBytes(reflect.ValueOf(state)); got != want || state.Stats().Bytes != want {
-				t.Errorf("a state of %+v in batches of %d: %d bytes, and it says %d, want %d", p, batch, got, state.Stats().Bytes, want)
+				t.Errorf("a state of %+v in batches of %d: StateBytes is %d and Stats has %d bytes, want %d", p, batch, got, state.Stats().Bytes, want)
 			}
 		}
 	}
 }
 
-// TestApplyAllocatesNothingPerRecord covers turns and all kinds of hits.
+// TestApplyAllocatesNothingPerRecord covers new generations and all kinds of hits.
 func TestApplyAllocatesNothingPerRecord(t *testing.T) {
 	p := Parameters{Bands: 20, Rows: 4, K: 24, Seed: 42, Records: 90}
 	s := newStream(newRandom(), p, mix{near: 0.3, mosaic: 0.4}, 90*120)
@@ -71,12 +71,12 @@ func TestApplyAllocatesNothingPerRecord(t *testing.T) {
 			t.Fatal(err)
 		}
 		first += 40
-	}); n > 20 { // closures, for each part of a step
+	}); n > 20 { // allocations of closures for each part of a step
 		t.Errorf("%v allocations per batch of 40 records", n)
 	}
 }
 
-// TestDocumentsIn72GB is the figure of docs/adr/0055-near-duplicates.md.
+// TestDocumentsIn72GB checks the figure in docs/adr/0055-near-duplicates.md.
 func TestDocumentsIn72GB(t *testing.T) {
 	p := Parameters{Bands: 20, Rows: 13, K: 24, Seed: 42, Records: 108_000_000}
 	if got, err := Bytes(p, 65536); err != nil || got > 72e9 {
@@ -117,7 +117,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestApplyRefuses leaves the index as it is.
+// TestApplyRefuses: a call that Apply refuses leaves the index unchanged.
 func TestApplyRefuses(t *testing.T) {
 	p := Parameters{Bands: 3, Rows: 2, K: 24, Seed: 42, Records: 50}
 	s := newStream(newRandom(), p, mix{near: 0.3}, 50)
@@ -149,7 +149,7 @@ func TestApplyRefuses(t *testing.T) {
 		t.Errorf("%d records up to %v", records, last)
 	}
 	if err := x.Undo(); err != nil {
-		t.Errorf("a refused batch made the one before permanent: %v", err)
+		t.Errorf("a refused batch made the previous batch permanent: %v", err)
 	}
 	s.applyFrom(t, x, want, 0, 50, func() int { return 7 }, func() {})
 	empty, err := New(p, 10)

@@ -5,22 +5,22 @@
 // A record's MinHash signature is cut into bands of rows. Each band gives a 64-bit key. Two records are candidates if they share a key. An
 // index maps each key to a label, which is the position of an earlier record. For each record, in the order of the stream:
 //
-//  1. Look up the record's keys. Each key that is present is a hit, and gives its label.
+//  1. Look up the record's keys. Each key that is present is a hit, and the lookup returns its label.
 //  2. The record's label is the least label of its hits, or its own position if it has no hit.
 //  3. Insert the keys that were absent, with the record's label. The label of a key never changes.
 //
-// The verdict on a record with hits is its label, the number of hits, and the other labels of the hits.
+// The verdict on a record with hits is its label, number of hits, and the other labels of the hits.
 //
 // # Generations
 //
 // The index has two generations, of Parameters.Records records each. Record number i of all records with a verdict belongs to generation
 // i/Records. When the first record of a new generation arrives, the old generation is dropped and the young one becomes the old one. Keys
-// are looked up in both. A key that is found only in the old generation is copied to the young one with its label. So a key survives as
-// long as new records have it.
+// are looked up in both. A key that is found only in the old generation is copied to the young one with its label. A key therefore
+// survives as long as new records contain it.
 //
-// A generation can carry Records labels over from the old one. Each record uses one for each different label of its copied keys. If they
-// are used up, the copied keys of a record get the record's label instead of their own. Both are positions of the same group of duplicates.
-// This happens only if the average record copies keys of more than one label.
+// A generation can carry Records labels over from the old one. Each record uses one of them for each different label of its copied keys.
+// When no label is left, the copied keys of a record get the record's label instead of their own. Both labels are positions in the same
+// group of duplicates. This happens only if the average record copies keys of more than one label.
 //
 // # Keys
 //
@@ -39,8 +39,9 @@
 //
 // # Implementations
 //
-// Reference follows the rule with maps, one record after the other. Index takes batches, and has the steps and the memory layout of the GPU
-// version. Verdicts and log depend on the order of the records alone, not on the batches. docs/adr/0055-near-duplicates.md explains the design.
+// Reference follows the rule with maps and processes one record at a time. Index processes batches, with the same steps and memory layout
+// as the GPU version. Verdicts and log depend only on the order of the records, not on the batches. docs/adr/0055-near-duplicates.md
+// explains the design.
 package neardup
 
 import (
@@ -56,7 +57,7 @@ import (
 const (
 	MaxBands   = 64      // a uint64 has a bit for each band
 	MaxHashes  = 1024    // the limit of the operator minhash
-	MaxRecords = 1 << 30 // labels then fit into 32 bits
+	MaxRecords = 1 << 30 // so that labels fit into 32 bits
 )
 
 // Position identifies a record of a stream.
@@ -67,7 +68,7 @@ type Parameters struct {
 	Bands   int    // bands of a signature, 1 to MaxBands
 	Rows    int    // values of a band; Bands*Rows is at most MaxHashes
 	K       int    // characters of a shingle, 1 to 256. The index only compares it with the log's.
-	Seed    uint32 // of the signatures. The index only compares it with the log's.
+	Seed    uint32 // seed of the signatures. The index only compares it with the log's.
 	Records int    // records of a generation, 1 to MaxRecords
 }
 
@@ -98,11 +99,11 @@ func ParseBlock(block []byte, records int) (p Parameters, err error) {
 	return p, p.Validate()
 }
 
-// Verdict is what the index says about a record. If DuplicateOf is the zero Position, the record has no hits.
+// Verdict is the index's decision on a record. If DuplicateOf is the zero Position, the record has no hits.
 type Verdict struct {
-	DuplicateOf Position   // the least label of the hits
+	DuplicateOf Position   // least label of the hits
 	Bands       int        // the number of hits
-	Also        []Position // the other labels of the hits, each once, in ascending order
+	Also        []Position // other labels of the hits, each once, in ascending order
 }
 
 // AppendKeys appends the keys of a signature, one for each band. The signature has Bands*Rows values. The package comment defines the keys.
@@ -116,7 +117,7 @@ func (p Parameters) AppendKeys(keys []uint64, signature []uint32) []uint64 {
 // bandBits returns the number of bits of a key that contain the band.
 func (p Parameters) bandBits() int { return bits.Len(uint(p.Bands)) }
 
-// bandOf returns the band of a key, or another number if no band has the key.
+// bandOf returns the band of a key. If the key is invalid, the result may be any number.
 func (p Parameters) bandOf(key uint64) int { return int(key&(1<<p.bandBits()-1)) - 1 }
 
 func (p Parameters) key(b int, values []uint32) uint64 {

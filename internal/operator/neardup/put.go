@@ -5,16 +5,16 @@ import (
 	"sync"
 )
 
-// place is where a key is in a table.
+// place is the position of a key in a table.
 type place struct {
 	key   int32 // index of the key
-	found bool  // whether it was there before; otherwise it was inserted
+	found bool  // whether the table already contained the key; if not, put inserted it
 	slot  int
 }
 
 const (
-	// putAhead is the number of keys that are looked up together. A large table doesn't fit into a cache. A core that knows many slots in
-	// advance waits for them only once.
+	// putAhead is the number of keys that are looked up together. A large table doesn't fit into a cache. If a core knows many slots in
+	// advance, it waits for memory only once.
 	putAhead = 64
 
 	// put uses one more goroutine for every putKeys keys, up to putMost goroutines.
@@ -22,8 +22,8 @@ const (
 	putKeys = 8192
 )
 
-// put finds each key in the table, or inserts it without a label. It calls visit with the places of up to putAhead keys at once, from
-// several goroutines. One goroutine visits all equal keys, in their order.
+// put finds each key in the table, or inserts it without a label. Several goroutines call visit, each with the places of up to
+// putAhead keys. Equal keys are visited by the same goroutine, in their order.
 func (g *generation) put(keys []uint64, visit func([]place)) {
 	n := min(runtime.GOMAXPROCS(0), putMost, 1+len(keys)/putKeys)
 	if g.goroutines > 0 {
@@ -32,7 +32,8 @@ func (g *generation) put(keys []uint64, visit func([]place)) {
 	g.putInRanges(keys, n, visit)
 }
 
-// putInRanges divides the slots among n goroutines. Each takes the keys whose home is in its range, so they need no locks.
+// putInRanges divides the slots among n goroutines. Each goroutine puts the keys whose home is in its range, so the goroutines
+// need no locks.
 func (g *generation) putInRanges(keys []uint64, n int, visit func([]place)) {
 	beyond := make([][]int32, n)
 	var running sync.WaitGroup
@@ -62,12 +63,12 @@ type putter struct {
 	visit      func([]place)
 
 	places [putAhead]place
-	n      int     // number of keys in places; slot is their home
-	read   uint64  // makes the processor read slots in advance
-	beyond []int32 // keys for which the range has no place, because all slots from their home to its end are taken
+	n      int     // number of keys in places; until put runs, slot is the key's home
+	read   uint64  // result of reading slots in advance, so that the compiler keeps the reads
+	beyond []int32 // indices of keys that don't fit into the range, because all slots from their home to its end are taken
 }
 
-// run puts the keys of the range, and returns those that belong behind it.
+// run puts the keys of the range. It returns the indices of the keys that don't fit into the range.
 func (w *putter) run() []int32 {
 	for i, key := range w.keys {
 		home := w.home(key)
@@ -84,7 +85,7 @@ func (w *putter) run() []int32 {
 	return w.beyond
 }
 
-// put puts the keys that were read in advance.
+// put puts the keys in places, whose slots were read in advance.
 func (w *putter) put() {
 	found := w.places[:0]
 	for _, p := range w.places[:w.n] {

@@ -2,12 +2,12 @@ package neardup
 
 import "slices"
 
-// Reference follows the rule of the package comment, one record after the other. Create it with NewReference.
+// Reference follows the rule of the package comment and processes one record at a time. Create it with NewReference.
 type Reference struct {
 	parameters Parameters
 	young, old map[uint64]Position // labels by key
-	records    int                 // of the young generation
-	carried    int                 // labels that the young generation's records have taken from the old one
+	records    int                 // records in the young generation
+	carried    int                 // labels that the young generation's records have carried over from the old one
 }
 
 // NewReference returns a reference without records.

@@ -13,10 +13,10 @@ type example struct {
 	also        []uint64
 }
 
-// examples are verdicts that were derived by hand from the rule.
+// examples have verdicts that were derived from the rule by hand.
 var examples = []struct {
 	name    string
-	size    int // of a generation
+	size    int // records per generation
 	records []example
 }{
 	{"the first of a group is no duplicate", 9, []example{
@@ -43,7 +43,7 @@ var examples = []struct {
 		{signature: [3]uint32{4, 5, 6}},
 		{signature: [3]uint32{7, 8, 3}, duplicateOf: 1, bands: 1},
 		{signature: [3]uint32{9, 9, 9}},
-		{signature: [3]uint32{1, 2, 10}}, // generation 2 has dropped 0, and nobody copied these keys
+		{signature: [3]uint32{1, 2, 10}}, // generation 0 was dropped when generation 2 began, and no record had copied these keys
 		{signature: [3]uint32{11, 8, 3}, duplicateOf: 1, bands: 2},
 	}},
 	{"copied keys keep their labels", 3, []example{
@@ -58,8 +58,8 @@ var examples = []struct {
 	{"copied keys get the record's label if the generation has carried its number of labels", 2, []example{
 		{signature: [3]uint32{1, 1, 1}},
 		{signature: [3]uint32{2, 2, 2}},
-		{signature: [3]uint32{1, 2, 3}, duplicateOf: 1, bands: 2, also: []uint64{2}}, // carries 1 and 2
-		{signature: [3]uint32{4, 1, 2}, duplicateOf: 1, bands: 2, also: []uint64{2}}, // finds both in the old generation, and carries none
+		{signature: [3]uint32{1, 2, 3}, duplicateOf: 1, bands: 2, also: []uint64{2}}, // carries labels 1 and 2 over
+		{signature: [3]uint32{4, 1, 2}, duplicateOf: 1, bands: 2, also: []uint64{2}}, // finds both labels in the old generation, and carries neither over
 		{signature: [3]uint32{5, 5, 2}, duplicateOf: 1, bands: 1},
 		{signature: [3]uint32{5, 2, 5}, duplicateOf: 1, bands: 2, also: []uint64{2}},
 	}},

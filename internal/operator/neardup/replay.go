@@ -7,8 +7,8 @@ import (
 	"math/bits"
 )
 
-// Replay applies a log entry. The first entry of a new index begins a generation. Each other entry follows the one before it. Replay checks
-// every field that it reads. After an error, the index is unusable: Apply and Replay return the error.
+// Replay applies a log entry. The first entry of a new index begins a generation. Every other entry must follow the previous one. Replay
+// checks every field that it reads. After an error, the index is unusable: Apply and Replay return the error.
 //
 // A trimmed log may begin with any generation. Apply returns an error until this generation is complete, because verdicts need the
 // generation before theirs.
@@ -25,12 +25,12 @@ func (x *Index) replay(entry []byte) error {
 		return err
 	}
 	x.commit()
-	turns, err := x.follow(h)
+	begins, err := x.follow(h)
 	if err != nil {
 		return err
 	}
-	if turns {
-		x.turn()
+	if begins {
+		x.beginGeneration()
 	}
 	d := newDecoder(h, entry)
 	for number, end := h.First, h.First+h.Records; number < end; number += len(x.inserts.Labels) {
@@ -51,10 +51,10 @@ type decoder struct {
 	parameters Parameters
 	generation uint64
 	rows, keys []byte
-	position   Position // of the last row
-	last       Position // of the entry
+	position   Position // position of the last row
+	last       Position // position of the entry's last record
 
-	carried [MaxBands]carry // memory of a row
+	carried [MaxBands]carry // memory for the carried labels of a row
 }
 
 var (
@@ -108,10 +108,10 @@ func (d *decoder) next() (r row, err error) {
 	return r, d.readCarried(&r)
 }
 
-// end returns an error unless everything is read and the last row has the position that the header announces.
+// end returns an error unless the whole entry was read and the last row has the position in the header.
 func (d *decoder) end() error {
 	if len(d.rows) > 0 || len(d.keys) > 0 || d.position != d.last {
-		return errors.New("the entry does not end where its header says")
+		return errors.New("the entry doesn't end at the position in its header")
 	}
 	return nil
 }
@@ -146,7 +146,7 @@ func (d *decoder) readPosition() (p Position, err error) {
 	return p, nil
 }
 
-// readLabel returns the label of the record at position own. distance is one more than the difference of their sequences.
+// readLabel reads the label of the record at position own. distance is one more than the difference of their sequences.
 func (d *decoder) readLabel(distance uint64, own Position) (label Position, err error) {
 	if distance == 0 || distance > own.Sequence {
 		return label, errNumber
@@ -208,7 +208,7 @@ func (d *decoder) readCarried(r *row) error {
 	return nil
 }
 
-// appendKeys appends the next keys, which are those of a set of bands.
+// appendKeys appends the next keys, which belong to the bands in set.
 func (d *decoder) appendKeys(keys []uint64, set uint64) ([]uint64, error) {
 	n := bits.OnesCount64(set)
 	if len(d.keys) < 8*n {

@@ -9,7 +9,7 @@ import (
 	"millrace/internal/device"
 )
 
-// NewState returns an empty state of the operator on a CPU. See Index.
+// NewState returns an empty state of the operator on a CPU, based on an Index.
 func NewState(p Parameters, batch int) (device.State, error) {
 	x, err := New(p, batch)
 	if err != nil {
@@ -19,7 +19,7 @@ func NewState(p Parameters, batch int) (device.State, error) {
 	return &cpuState{index: x, bytes: bytes, keys: make([]uint64, 0, batch*p.Bands)}, err
 }
 
-// StateBytes returns the memory of a state on a CPU in bytes: that of its index, and that of a batch's keys.
+// StateBytes returns the size in bytes of a state on a CPU: its index, and the keys of a batch.
 func StateBytes(p Parameters, batch int) (int64, error) {
 	bytes, err := Bytes(p, batch)
 	return bytes + int64(batch)*int64(p.Bands)*KeyBytes, err
@@ -94,7 +94,7 @@ func (s *cpuState) Stats() device.StateStats {
 	return s.stats(s.bytes, s.index.parameters.Records)
 }
 
-// Close implements device.State. The memory is free when nothing refers to the state.
+// Close implements device.State. The garbage collector frees the memory.
 func (s *cpuState) Close() error { return nil }
 
 // errNotUndoable is the error of Undo without a batch.
@@ -102,10 +102,10 @@ var errNotUndoable = errors.New("no batch can be undone: undo a batch before the
 
 // errBandOf is the error of Apply for key number i.
 func errBandOf(i, bands int) error {
-	return fmt.Errorf("key %d of record %d is not of its band: compute keys with the operator's kernel", i%bands, i/bands)
+	return fmt.Errorf("key %d of record %d isn't of its band: compute keys with the operator's kernel", i%bands, i/bands)
 }
 
-// invalid returns err as an error of a device. It returns nil if err is nil.
+// invalid wraps err in an error of a device. It returns nil if err is nil.
 func invalid(call string, err error) error {
 	if err == nil {
 		return nil
@@ -122,19 +122,19 @@ func readEntry(entry []byte) (device.EntryInfo, error) {
 	return device.EntryInfo{Generation: h.Generation, First: h.First, Previous: h.Previous, Last: h.Last}, nil
 }
 
-// counts are the figures of a state.
+// counts are the counters of a state.
 type counts struct {
-	made, kept tally // of all batches, and without the last one; only the state's goroutine uses them
+	made, kept tally // made counts all batches, and kept all but the last; only the state's goroutine uses them
 
-	// Other goroutines read these. decided and hits are the largest values of made so far, because they must not decrease when a batch is
-	// undone. A batch that is applied again after that counts once.
+	// Other goroutines read these counters. decided and hits are the largest values of made so far, so they don't decrease when a batch
+	// is undone. A batch that is undone and applied again counts once.
 	decided, hits, taken atomic.Uint64
 }
 
 // tally counts decisions.
 type tally struct{ decided, hits uint64 }
 
-// decide counts the decisions on a batch. taken is the number of records that the state has taken.
+// decide counts the decisions on a batch. taken is the number of records that the state has applied or replayed.
 func (c *counts) decide(decisions, hits int, taken uint64) {
 	c.kept = c.made
 	c.made.decided += uint64(decisions)
@@ -144,7 +144,7 @@ func (c *counts) decide(decisions, hits int, taken uint64) {
 	c.reached(taken)
 }
 
-// undecide takes back the last call of decide.
+// undecide reverts the last call of decide.
 func (c *counts) undecide(taken uint64) {
 	c.made = c.kept
 	c.reached(taken)
@@ -152,7 +152,8 @@ func (c *counts) undecide(taken uint64) {
 
 func (c *counts) reached(taken uint64) { c.taken.Store(taken) }
 
-// stats returns the figures for device.State.Stats. bytes is the size of the state, and records that of a generation.
+// stats returns the statistics for device.State.Stats. bytes is the size of the state, and records is the number of records in a
+// generation.
 func (c *counts) stats(bytes int64, records int) device.StateStats {
 	taken, hits, generation := c.taken.Load(), c.hits.Load(), uint64(records)
 	s := device.StateStats{Bytes: bytes, Records: taken, Decided: c.decided.Load(), Hits: hits}

@@ -15,7 +15,7 @@ import (
 type indexTables struct {
 	*Index
 	verdicts []Verdict
-	keys     []byte // of the last batch
+	keys     []byte // keys of the last batch
 }
 
 func (t *indexTables) Apply(positions []Position, keys []byte) (hits, carries int, err error) {
@@ -55,7 +55,7 @@ func (t *indexTables) Replay(r *Inserts) error {
 	t.commit()
 	switch {
 	case t.applied == t.end() && r.First == 0:
-		t.turn()
+		t.beginGeneration()
 	case t.applied == 0:
 		t.applied = uint64(r.First)
 	}
@@ -76,7 +76,7 @@ func (t *indexTables) Replay(r *Inserts) error {
 func (t *indexTables) Bytes() int64 { return 0 }
 func (t *indexTables) Close() error { return nil }
 
-// states returns a state on a CPU, and one with tables that may be elsewhere.
+// states returns a state on a CPU, and a state with indexTables as its tables.
 func states(t *testing.T, p Parameters) map[string]device.State {
 	t.Helper()
 	cpu, err := NewState(p, p.Records)
@@ -86,8 +86,8 @@ func states(t *testing.T, p Parameters) map[string]device.State {
 	return map[string]device.State{"cpu": cpu, "tables": NewDeviceState(p, p.Records, &indexTables{Index: newIndex(t, p)})}
 }
 
-// TestStates applies a stream in random batches to each kind of state, undoes some of them and applies them again. It replays the log of each
-// one into new states of each kind, which go on with the stream.
+// TestStates applies a stream in random batches to each kind of state, undoes some of them and applies them again. It replays the log of
+// each state into new states of each kind, which continue the stream.
 func TestStates(t *testing.T) {
 	eachStream(t, 300, func(t *testing.T, random *rand.Rand, s *stream) {
 		want := s.expected()
@@ -106,7 +106,7 @@ func TestStates(t *testing.T) {
 	})
 }
 
-// applyToState applies the records [first, end) in random batches, compares the values with those of the verdicts want, and returns the log.
+// applyToState applies the records [first, end) in random batches and returns the log. It compares the values with the verdicts in want.
 func (s *stream) applyToState(t *testing.T, random *rand.Rand, x device.State, want []Verdict, first, end int) (log [][]byte) {
 	t.Helper()
 	for first < end {
@@ -149,7 +149,7 @@ func (s *stream) applyToState(t *testing.T, random *rand.Rand, x device.State, w
 	return log
 }
 
-// TestStatsOfAState shows the figures of a state in its second generation. Some batches were undone and applied again.
+// TestStatsOfAState checks the statistics of a state in its second generation. Some batches were undone and applied again.
 func TestStatsOfAState(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 1))
@@ -170,7 +170,7 @@ func TestStatsOfAState(t *testing.T) {
 	}
 }
 
-// TestDeviceStateChecksBands changes one key after another.
+// TestDeviceStateChecksBands changes the band of each key in turn.
 func TestDeviceStateChecksBands(t *testing.T) {
 	t.Parallel()
 	for _, bands := range []int{1, 3, 20, MaxBands} {

@@ -6,26 +6,26 @@ import (
 	"slices"
 )
 
-// step applies consecutive records of one generation to its table at once. It has four parts, as on a GPU: probe, gather, settle and finish.
-// In each part the order of keys or records doesn't matter, except where a GPU computes a prefix sum.
+// step applies consecutive records of one generation to its table at once. Like the GPU version, it has four parts: probe, gather, settle
+// and finish. In each part, the order of keys or records doesn't matter, except where a GPU computes a prefix sum.
 //
-// A record's number in the batch is added to firstLabel, which gives its label. So a label below firstLabel was in the table before the batch,
-// and any other label names the first record of the batch that has the key.
+// The label of a record is firstLabel plus its number in the step. A label below firstLabel was therefore in the table before the batch.
+// Any other label names the first record of the batch that has the key.
 type step struct {
 	parameters Parameters
 	young, old *generation
 	firstLabel uint32
-	keys       []uint64 // of all records, by record and band
+	keys       []uint64 // keys of all records, by record and band
 	scratch
-	rows []row // what the step computes. The position is set before.
+	rows []row // results of the step; the caller sets the positions
 
-	shuffle func(n int, visit func(int)) // visits 0 to n-1 in another order, in tests
+	shuffle func(n int, visit func(int)) // in tests: visits 0 to n-1 in another order
 }
 
 // scratch is memory for the largest batch.
 type scratch struct {
 	slots   []int      // by key: its slot in the young generation
-	found   []uint32   // by key: its label in the young generation when all keys are there
+	found   []uint32   // by key: its label in the young generation after probe
 	former  []uint32   // by key: its label in the old generation, if it was absent from the young one; otherwise absent
 	copied  []uint64   // by record: the bands of keys that it copies from the old generation
 	waiting []int32    // numbers of records whose label depends on records of the same batch
@@ -50,7 +50,7 @@ func (s *step) run(verdicts []Verdict) {
 	s.store(firstCarried)
 }
 
-// each calls visit with all numbers below n.
+// each calls visit with each number from 0 to n-1.
 func (s *step) each(n int, visit func(int)) {
 	if s.shuffle != nil {
 		s.shuffle(n, visit)
@@ -61,7 +61,8 @@ func (s *step) each(n int, visit func(int)) {
 	}
 }
 
-// probe finds all keys in the young generation, or inserts them. The least label wins, which is an atomic minimum on a GPU.
+// probe finds all keys in the young generation, or inserts them. Each key gets the least label of its records, which is an atomic
+// minimum on a GPU.
 func (s *step) probe() {
 	bands := s.parameters.Bands
 	s.young.put(s.keys, func(all []place) {
@@ -76,7 +77,8 @@ func (s *step) probe() {
 	})
 }
 
-// gather looks up a record's keys in the old generation, unless the young one had them before, and notes which keys the record inserted.
+// gather looks up the keys of record r in the old generation, except the keys that the young generation contained before the batch. It
+// also notes the keys that the record inserted.
 func (s *step) gather(r int) {
 	inserted, copied := uint64(0), uint64(0)
 	for b := range s.parameters.Bands {
@@ -100,7 +102,7 @@ func (s *step) gather(r int) {
 	s.rows[r].inserted, s.copied[r] = inserted, copied
 }
 
-// carryOver decides which records carry over the labels of their copied keys. On a GPU this is a prefix sum over the numbers of labels.
+// carryOver decides which records carry over the labels of their copied keys. On a GPU, it is a prefix sum over the numbers of labels.
 func (s *step) carryOver() {
 	for i := range s.rows {
 		r, first := &s.rows[i], len(s.carried)
@@ -124,8 +126,8 @@ func (s *step) carryOver() {
 	}
 }
 
-// hit returns the label that record r finds for the key of band b. ok is false if the key is new. If the label is that of an earlier record of
-// the batch, it is known when settle ends, and depends is true.
+// hit returns the label that record r finds for the key of band b. ok is false if the key is new. depends is true if an earlier record of
+// the batch determines the label, which is then final only after settle.
 func (s *step) hit(r, b int) (label Position, depends, ok bool) {
 	i := r*s.parameters.Bands + b
 	if s.found[i] < s.firstLabel {
@@ -138,7 +140,8 @@ func (s *step) hit(r, b int) (label Position, depends, ok bool) {
 	return s.rows[first].label, true, first != r
 }
 
-// guess sets a record's label to the least label of its hits that is known already, or to its position. settle finds the others.
+// guess sets a record's label to the least label of its hits that is already known, or to its position. settle lowers it if
+// necessary.
 func (s *step) guess(r int) {
 	waits := false
 	least := s.rows[r].position
@@ -157,7 +160,7 @@ func (s *step) guess(r int) {
 	}
 }
 
-// settle lowers labels until none changes. The result is unique, because a record depends on earlier records only. If records are visited
+// settle lowers labels until none changes. The result is unique, because a record depends only on earlier records. If records are visited
 // in order, the second round changes nothing.
 func (s *step) settle() {
 	for changed := true; changed; {
@@ -194,7 +197,7 @@ func (s *step) finish(r int) Verdict {
 	return v
 }
 
-// store writes the labels of all records, and of the keys that carry their label over. It collects the keys that the records inserted.
+// store writes the labels of all records, and the labels of the keys that were copied. It collects the keys that the records inserted.
 func (s *step) store(firstCarried int) {
 	bands := s.parameters.Bands
 	for i := range s.rows {

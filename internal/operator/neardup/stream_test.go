@@ -19,13 +19,13 @@ func (s *stream) keysOf(first, end int) []uint64 {
 	return s.keys[first*s.parameters.Bands : end*s.parameters.Bands]
 }
 
-// mix describes a kind of stream by the probabilities that a record shares bands with earlier ones.
+// mix describes a kind of stream by the probabilities that a record shares bands with earlier records.
 type mix struct {
 	name     string
-	near     float64 // a record copies most bands of one earlier record
-	recent   int     // how far back that record is at most; 0 is the whole stream
-	mosaic   float64 // a record takes each band from another earlier record
-	chain    bool    // each record shares one band with the record before
+	near     float64 // probability that a record copies most bands of one earlier record
+	recent   int     // maximum distance to that earlier record; 0 is the whole stream
+	mosaic   float64 // probability that a record copies each band from a different earlier record
+	chain    bool    // whether each record shares one band with the previous record
 	universe int     // number of different values of a band; 0 is unlimited
 }
 
@@ -42,7 +42,7 @@ var mixes = []mix{
 	{name: "mosaic of recent", near: 0.1, mosaic: 0.8, recent: 30},
 }
 
-// newStream returns n records. Signature values are small numbers, unlike those of minhash, so the keys have to mix them.
+// newStream returns n records. Signature values are small numbers, unlike those of minhash, so AppendKeys must mix them.
 func newStream(random *rand.Rand, p Parameters, m mix, n int) *stream {
 	s := &stream{parameters: p}
 	position := Position{Sequence: 1 + random.Uint64N(1000)}
@@ -84,7 +84,7 @@ func newStream(random *rand.Rand, p Parameters, m mix, n int) *stream {
 	return s
 }
 
-// bandValues returns the values of a band that differ in one of them only.
+// bandValues returns the values of a band. For different numbers, only one value differs.
 func bandValues(p Parameters, number uint32) []uint32 {
 	values := make([]uint32, p.Rows)
 	values[int(number)%p.Rows] = number
@@ -122,7 +122,7 @@ func eachStream(t *testing.T, n int, test func(t *testing.T, random *rand.Rand, 
 	}
 }
 
-// sameVerdicts compares the verdicts on the records that begin with the given one.
+// sameVerdicts compares the verdicts on consecutive records. first is the index of the first record.
 func sameVerdicts(t *testing.T, got, want []Verdict, first int) {
 	t.Helper()
 	if len(got) != len(want) {
@@ -136,7 +136,7 @@ func sameVerdicts(t *testing.T, got, want []Verdict, first int) {
 	}
 }
 
-// newIndex returns an index that takes the largest possible batches.
+// newIndex returns an index that accepts the largest possible batches.
 func newIndex(t *testing.T, p Parameters) *Index {
 	t.Helper()
 	x, err := New(p, p.Records)
@@ -162,7 +162,7 @@ func (s *stream) applyFrom(t *testing.T, x *Index, want []Verdict, first, end in
 	}
 }
 
-// arrangements returns functions that give the sizes of batches.
+// arrangements returns functions that return the size of the next batch.
 func (s *stream) arrangements(random *rand.Rand) map[string]func() int {
 	most := s.parameters.Records
 	constant := func(n int) func() int { return func() int { return n } }

@@ -9,11 +9,11 @@ import (
 // Tables are the tables of an index in the memory of a device. Package cuda implements them for a GPU. All memory is allocated when they
 // are created. After a call fails, they are unusable.
 type Tables interface {
-	// Apply decides on at least one record, and inserts the records' keys, each of which has the right band. It returns the number of
-	// records with hits, and the number of labels that the records of the young generation carry over so far.
+	// Apply decides on at least one record, and inserts the records' keys. The caller has checked the band of each key. hits is the
+	// number of records with hits. carries is the number of labels that the records of the young generation carry over so far.
 	Apply(positions []Position, keys []byte) (hits, carries int, err error)
 
-	// Read sets r to the result of record i of the last batch, and reuses the memory of its slices. The results remain until the next call
+	// Read sets r to the result of record i of the last batch, and reuses the memory of r's slices. The results remain until the next call
 	// of Apply, Undo or Inserts.
 	Read(i int, r *Result)
 
@@ -25,7 +25,7 @@ type Tables interface {
 	Inserts() *Inserts
 	Replay(r *Inserts) error
 
-	// Bytes returns the size of the tables.
+	// Bytes returns the size of the tables in bytes.
 	Bytes() int64
 
 	Close() error
@@ -34,13 +34,13 @@ type Tables interface {
 // Result is the result of Apply for one record.
 type Result struct {
 	Position  Position
-	Label     Position    // the least label of its hits; its own position if it has none
-	Hits      int         // number of keys that the tables had already
-	Also      []Position  // the other labels of its hits, in ascending order
+	Label     Position    // least label of its hits, or its own position if it has no hits
+	Hits      int         // number of its keys that the tables already contained
+	Also      []Position  // other labels of its hits, in ascending order
 	Inserted  uint64      // bands of the keys that it inserted
-	Keys      []byte      // all its keys, in the order of bands; not in the memory of the Result
+	Keys      []byte      // all its keys, in the order of bands; the Result doesn't own this memory
 	Carries   int         // number of different labels of its copied keys
-	Relabeled bool        // whether its copied keys have its own label, because the generation can't carry theirs; Carried is then empty
+	Relabeled bool        // whether its copied keys have the record's label, because the generation has no space for their labels; Carried is then empty
 	Carried   []CarryOver // one for each different label of its copied keys, in the order of their first bands
 }
 
@@ -50,26 +50,26 @@ type CarryOver struct {
 	Bands uint64
 }
 
-// NewDeviceState returns an empty state with the given empty tables, which the state closes.
+// NewDeviceState returns an empty state with empty tables t. The state owns t and closes it.
 func NewDeviceState(p Parameters, batch int, t Tables) device.State {
-	s := &tablesState{course: course{parameters: p, batch: batch}, tables: t}
+	s := &tablesState{progress: progress{parameters: p, batch: batch}, tables: t}
 	for i := range 4 * p.Bands {
 		s.bands = append(s.bands, byte(i%p.Bands+1))
 	}
 	return s
 }
 
-// tablesState implements device.State with Tables. It reads results from the tables when they are needed.
+// tablesState implements device.State with Tables. It reads a result from the tables when a caller needs it.
 type tablesState struct {
-	course
+	progress
 	counts
 	tables Tables
 
 	carries [2]int // labels that the records of the young generation carry over: before the last batch, and now
 
-	result  Result // of the record that was read last
-	current row    // of result
-	keys    []byte // memory of current
+	result  Result // result of the record that was read last
+	current row    // row of result
+	keys    []byte // memory for the keys of current
 	bands   []byte // lowest bytes of the keys of four records
 }
 
@@ -87,7 +87,7 @@ func (s *tablesState) Apply(positions []device.Position, keys []byte) (device.De
 	}
 	s.commit()
 	hits, carries := 0, s.carries[1]
-	if len(positions) > 0 { // Tables take no empty batches
+	if len(positions) > 0 { // Tables.Apply doesn't accept empty batches
 		if hits, carries, err = s.tables.Apply(positions, keys); err != nil {
 			s.broken = err
 			return nil, err
@@ -120,7 +120,8 @@ func (s *tablesState) checkBands(keys []byte) error {
 	return nil
 }
 
-// ofBands returns the bits in which the lowest byte of any key differs from its band. Four keys per step take a third of the time.
+// ofBands returns the bits in which the lowest byte of any key differs from its band. Comparing four keys per step takes a third
+// of the time.
 func (s *tablesState) ofBands(keys []byte) (differ byte) {
 	const step = 4 * KeyBytes
 	bands := s.bands
@@ -215,11 +216,11 @@ func (s *tablesState) replay(entry []byte) error {
 		return invalid("replay", err)
 	}
 	s.commit()
-	turns, err := s.follow(h)
+	begins, err := s.follow(h)
 	if err != nil {
 		return invalid("replay", err)
 	}
-	if turns {
+	if begins {
 		s.generation++
 		s.carries[1] = 0
 	}

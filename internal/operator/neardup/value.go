@@ -12,13 +12,13 @@ import (
 //	16  uint32  Bands
 //	20  uint32  number of bytes that follow for Also
 //
-// PositionBytes bytes follow for each position of Also: its sequence and its record, as uint64.
+// Each position of Also follows with PositionBytes bytes: its sequence and its record, as uint64.
 const (
 	ValueBytes    = 24
 	PositionBytes = 16
 )
 
-// KeyBytes is the size of a key. Devices give and take keys as bytes, little-endian.
+// KeyBytes is the size of a key. Keys pass between devices and this package as little-endian bytes.
 const KeyBytes = 8
 
 // The positions of the fields in a value.
@@ -38,8 +38,7 @@ func (v Verdict) AppendValue(dst []byte) []byte {
 	return dst
 }
 
-// ReadValue returns the verdict in a value, and whether the value is valid: one that AppendValue writes for a verdict with at most
-// MaxBands hits.
+// ReadValue returns the verdict in a value. ok is true if AppendValue writes this value for a verdict with at most MaxBands hits.
 func ReadValue(value []byte) (v Verdict, ok bool) {
 	if len(value) < ValueBytes {
 		return Verdict{}, false

@@ -80,7 +80,7 @@ func TestReadValueRefusesContradictions(t *testing.T) {
 	}
 }
 
-// FuzzReadValue: every value that is read is the one that AppendValue writes.
+// FuzzReadValue: AppendValue writes the same bytes for every value that ReadValue accepts.
 func FuzzReadValue(f *testing.F) {
 	for _, v := range verdicts {
 		f.Add(v.AppendValue(nil))

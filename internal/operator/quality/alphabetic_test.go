@@ -30,7 +30,7 @@ func TestAlphabeticIsUnicode17(t *testing.T) {
 func TestAlphabeticRejectsDamage(t *testing.T) {
 	defer func() {
 		if recover() == nil {
-			t.Error("a line that is no range was accepted")
+			t.Error("a line that isn't a range was accepted")
 		}
 	}()
 	newAlphabetic("0041..00G0 ; Alphabetic\n")

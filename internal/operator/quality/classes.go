@@ -107,7 +107,7 @@ func (t *tables) addChars() {
 	}
 }
 
-// add gives a code point a property.
+// add adds a property to a code point.
 func (t *tables) add(u rune, class charClass) {
 	switch {
 	case u >= 0x80:

@@ -13,7 +13,8 @@ package quality
 // Lorem, Policies), and Hugging Face datatrove a649de79 (Terminal). Both are under Apache-2.0. Spaces and LineEnds are properties of Python's
 // str type. Change no entry without a new version of the operator.
 
-// Spaces are the code points of str.isspace, which separate words and don't make a line. Go's unicode.IsSpace lacks four of them.
+// Spaces are the code points of str.isspace. They separate words, and a line of only spaces isn't counted. Go's unicode.IsSpace
+// lacks four of them.
 var Spaces = []rune{
 	0x0009, 0x000A, 0x000B, 0x000C, 0x000D, 0x001C, 0x001D, 0x001E, 0x001F, 0x0020, 0x0085, 0x00A0,
 	0x1680, 0x2000, 0x2001, 0x2002, 0x2003, 0x2004, 0x2005, 0x2006, 0x2007, 0x2008, 0x2009, 0x200A,
@@ -25,7 +26,8 @@ var LineEnds = []rune{
 	0x000A, 0x000B, 0x000C, 0x000D, 0x001C, 0x001D, 0x001E, 0x0085, 0x2028, 0x2029,
 }
 
-// Sets of ASCII characters. In a URL, URLChars and % with two of Hex may follow http:// or https://.
+// Sets of ASCII characters. In a URL, characters of URLChars and escapes (% with two characters of Hex) may follow http:// or
+// https://.
 const (
 	Digits   = "0123456789"
 	Letters  = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -33,7 +35,7 @@ const (
 	White    = "\b\t\n\r "
 	URLChars = Letters + Digits + "$-_@.&+/:=?#~!*(),"
 	Hex      = Digits + "ABCDEFabcdef"
-	EndMarks = "!\"'.?" // a line that ends with one of these counts as one of endmark_lines
+	EndMarks = "!\"'.?" // a line that ends with one of these counts as an endmark line
 )
 
 // Bullets begin a bullet line.
@@ -64,10 +66,10 @@ var Terminal = []rune{
 	0x16E98, 0x1BC9F, 0x1DA88,
 }
 
-// Marks are the words that count as symbol_words. A line that ends in one of them is an ellipsis line.
+// Marks are the words that count as symbol_words. A line that ends with a mark is an ellipsis line.
 var Marks = []string{"...", "[...]", "\u2026", "(...)", "[\u2026]", "-\u00BB"}
 
-// ReadMore also ends an ellipsis line, in upper or lower case.
+// ReadMore lists phrases that also end an ellipsis line, in upper or lower case.
 var ReadMore = []string{"read more..", "read more"}
 
 // CommonWords count as common_words if they are in lower case.

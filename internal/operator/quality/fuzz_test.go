@@ -25,7 +25,7 @@ var special = slices.Concat(
 // invalid are bytes that aren't valid UTF-8 in most places.
 var invalid = []string{"\xff", "\xe2\x82", "\xed\xa0\x80", "\xc0\x80", "\xf4\x90\x80\x80", "\x80", "\xf0\x9f\x98"}
 
-// specialText returns a text that a sequence of choices makes. One text in 16 may be invalid UTF-8.
+// specialText returns a text that a sequence of choices determines. One text in 16 may be invalid UTF-8.
 func specialText(choices []byte) []byte {
 	var text []byte
 	for i, choice := range choices {
@@ -69,7 +69,7 @@ func TestCountAgreesOnSpecialTexts(t *testing.T) {
 	}
 }
 
-// TestCountAgreesOnShortTexts tries all texts of up to six of the characters that matter for lines and paragraphs.
+// TestCountAgreesOnShortTexts tries all texts of up to six characters, from those that matter for lines and paragraphs.
 func TestCountAgreesOnShortTexts(t *testing.T) {
 	alphabet := []string{"\n", "a", " ", "\r", "\u2028"}
 	texts := []string{""}
@@ -88,8 +88,8 @@ func TestCountAgreesOnShortTexts(t *testing.T) {
 	}
 }
 
-// TestCountAgreesAtTheEndOfTheText: an escape is cut off, and the last paragraph ends with a newline where an equal one has two more. The
-// set of paragraphs compares the two only if they share a slot, so there are many texts.
+// TestCountAgreesAtTheEndOfTheText cuts off an escape, and ends the last paragraph with one newline where an equal paragraph has two
+// more. The set compares the two paragraphs only if they share a slot, so there are many texts.
 func TestCountAgreesAtTheEndOfTheText(t *testing.T) {
 	for _, text := range []string{"http://a%4", "http://a%", "http://%41", "http://", "://", "x http:/", "the", "th", "use", "use ", "e ", "lorem ipsu"} {
 		agree(t, []byte(text))

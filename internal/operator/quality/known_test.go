@@ -9,7 +9,7 @@ import (
 	"millrace/client/quality"
 )
 
-// knownAnswers are texts with the counters that an independent program computed, which agrees with Curator's own classes.
+// knownAnswers are texts with the counters from an independent program, which agrees with Curator's own classes.
 type knownAnswers struct {
 	Texts map[string]struct {
 		Text     string
@@ -46,7 +46,7 @@ func compare(t *testing.T, name string, got Counters, want quality.Counters) {
 	}
 }
 
-// scanners are the implementations.
+// scanners maps the names of the implementations to the implementations.
 var scanners = map[string]func(text []byte) (Counters, bool){
 	"reference": func(text []byte) (Counters, bool) { return Reference(text, true) },
 	"count": func(text []byte) (c Counters, ok bool) {

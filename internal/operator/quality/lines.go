@@ -32,7 +32,7 @@ func (s *scan) countLine(p *piece, length uint32) {
 	}
 }
 
-// endsInEllipsis reports whether a line ends in one of Marks or of ReadMore.
+// endsInEllipsis reports whether a line ends with one of Marks or of ReadMore.
 func endsInEllipsis(line []byte) bool {
 	const lastOf2026, lastOf00BB = 0xA6, 0xBB
 	suffix := func(s string) bool { return len(line) >= len(s) && string(line[len(line)-len(s):]) == s }
@@ -53,7 +53,7 @@ func endsInEllipsis(line []byte) bool {
 	return false
 }
 
-// endsInReadMore reports whether a line ends in a text of lower-case letters, ignoring case. The text has no k.
+// endsInReadMore reports whether a line ends with a text of lower-case letters, ignoring case. The text must not contain a k.
 func endsInReadMore(line []byte, text string) bool {
 	if len(line) < len(text) {
 		return false
@@ -105,7 +105,7 @@ func (s *scan) countPythonLines(p piece, isLast bool) {
 	}
 }
 
-// lineEnd returns the start and the end of the first line end of str.splitlines, or -1. A newline isn't one.
+// lineEnd returns the start and the end of the first line end of str.splitlines, or -1. A newline isn't a line end here.
 func (s *scan) lineEnd(line []byte) (start, end int) {
 	for i := 0; i < len(line); {
 		b := line[i]

@@ -11,12 +11,12 @@ import (
 )
 
 // This file counts duplicate n-grams. It gives equal words the same number and different words different numbers. The numbers of two
-// neighbors then determine a 2-gram, which gets a number itself. Two 2-grams determine a 4-gram, and two n-grams that overlap determine an
-// (n+1)-gram. If a part of a pair occurs only once in the text, so does the pair. Most texts therefore have few pairs left after the words.
-// The time is proportional to the length of the text.
+// neighbors then determine a 2-gram, which also gets a number. Two 2-grams determine a 4-gram, and two n-grams that overlap determine an
+// (n+1)-gram. If a part of a pair occurs only once in the text, the pair also occurs only once. Most texts therefore have few pairs left
+// after the words. The time is proportional to the length of the text.
 
 const (
-	// nGramArrays is the number of arrays with a number for each word: two of the table, and the fields of nGrams.
+	// nGramArrays is the number of arrays with one number per word: two for the table, and one for each such field of nGrams.
 	nGramArrays = 6
 
 	// numberBytes is the size of a number in the memory.
@@ -29,13 +29,14 @@ type nGrams struct {
 	length       uint32  // characters of all words
 	table        numbers // two elements for each word
 	starts, ends numbers // of words in the text; once words have ids, starts has the positions, and ends the ids that join makes
-	chars        numbers // characters of all words up to and including this one
+	chars        numbers // at each word: characters of all words up to and including this word
 	ids          numbers // at the position of an n-gram's first word: the n-gram's number, or 0 if the n-gram occurs once
 	positions    int     // number of positions where n-grams may occur more than once
-	collisions   int     // number of times that a slot had another element
+	collisions   int     // number of times that a slot contained another element
 }
 
-// isRepeated is the bit in a number that marks n-grams that occur more than once. The other bits are the position of the first one.
+// isRepeated is the bit in a number that marks n-grams that occur more than once. The other bits are the position of the first such
+// n-gram.
 const isRepeated = 1 << 31
 
 // numbers are 32-bit numbers in memory.
@@ -123,7 +124,8 @@ func (g *nGrams) mark(ids numbers, first, i int) {
 	ids.set(i, isRepeated|uint32(first))
 }
 
-// join numbers the (n+distance)-grams that consist of two n-grams at a distance. If chars isn't nil, it is the counter of duplicate ones.
+// join numbers the (n+distance)-grams that consist of two n-grams at a distance. If chars isn't nil, it is the counter of duplicate
+// n-grams.
 func (g *nGrams) join(n, distance int, chars *uint32) {
 	n += distance
 	g.choose(n, distance)

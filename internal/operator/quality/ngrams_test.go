@@ -61,7 +61,7 @@ func hostileTexts(words int) map[string]string {
 
 // TestHostileTextsTakeLinearTime: the time is proportional to the number of words and of collisions in tables.
 func TestHostileTextsTakeLinearTime(t *testing.T) {
-	const words, maxCollisions = 50_000, 1 // of a word in a table; 0.5 are expected at most, because half of a full table is empty
+	const words, maxCollisions = 50_000, 1 // collisions per word and table; at most 0.5 are expected, because half of a full table is empty
 	for name, text := range hostileTexts(words) {
 		t.Run(name, func(t *testing.T) {
 			agree(t, []byte(text))

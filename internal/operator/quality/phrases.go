@@ -2,7 +2,7 @@ package quality
 
 import "strings"
 
-// phrase is one of Policies, or Lorem. Its first word is separate, because the search for a phrase starts where a word ends.
+// phrase is Lorem or one of Policies. Its first word is separate, because the search for a phrase starts where a word ends.
 type phrase struct {
 	first   string // the first word
 	rest    string // a space and the other words
@@ -63,7 +63,7 @@ func (p *phrase) matches(text []byte, end int) bool {
 	return true
 }
 
-// lower returns the lower case of an ASCII letter, and other bytes unchanged.
+// lower returns an ASCII letter in lower case, and any other byte unchanged.
 func lower(b byte) byte {
 	if b-'A' < 26 {
 		return b + 'a' - 'A'
@@ -82,7 +82,7 @@ func (s *scan) findPhrases(end int) {
 	}
 }
 
-// matchPhrases notes which of the phrases are there.
+// matchPhrases notes which of the phrases occur at that position.
 func (s *scan) matchPhrases(phrases []phrase, end int) {
 	for i := range phrases {
 		switch p := &phrases[i]; {

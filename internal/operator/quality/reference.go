@@ -9,7 +9,7 @@ import (
 )
 
 // Reference returns the counters of a text, with those of n-grams if hasNGrams is true. It returns false and zeros if the text isn't valid
-// UTF-8. It splits the text as Python's str type does, and then counts one thing after the other.
+// UTF-8. Reference splits the text as Python's str type does, and then computes one counter after the other.
 func Reference(text []byte, hasNGrams bool) (c Counters, ok bool) {
 	if !utf8.Valid(text) {
 		return c, false
@@ -70,7 +70,7 @@ func countWords(c *Counters, words []string) {
 // duplicateChars returns the counter of duplicate n-grams.
 func duplicateChars(words []string, n int) (chars uint32) {
 	seen := map[string]bool{}
-	counted := 0 // number of words at the start of the n-gram that an earlier duplicate has
+	counted := 0 // number of words at the start of the n-gram that belong to an earlier duplicate, too
 	for i := range max(len(words)-n+1, 0) {
 		gram := strings.Join(words[i:i+n], " ") // no word has a space
 		if seen[gram] {
@@ -120,7 +120,7 @@ func countURLs(c *Counters, chars []rune) {
 	}
 }
 
-// fold returns the text in lower case as far as the phrases can notice: A to Z, and the Kelvin sign, whose lower case is k.
+// fold converts the characters that can occur in a phrase to lower case: A to Z, and the Kelvin sign, whose lower case is k.
 func fold(s string) string {
 	return strings.Map(func(u rune) rune {
 		switch {

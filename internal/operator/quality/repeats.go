@@ -16,16 +16,16 @@ const slotBytes = 4
 // seed is random, so nobody can write texts whose parts collide. The counters don't depend on it.
 var seed = maphash.MakeSeed()
 
-// partSet is a set of parts of one text. Its memory is a hash table of 32-bit slots. A slot is 0 or the start of a part plus 1. The ends of
-// parts follow from the text: a part ends where the separator follows, or at the end of the text.
+// partSet is a set of parts of one text. Its memory is a hash table of 32-bit slots. A slot contains 0, or the start of a part plus 1. The
+// ends of parts follow from the text: a part ends where the separator follows, or at the end of the text.
 type partSet struct {
 	text      []byte // from its start to the end of the last part
 	separator string
 	slots     []byte
 }
 
-// newPartSet returns an empty set for at most the given number of parts that aren't empty. Such parts with separators between them have
-// less than 2 bytes per part, so the slots suffice.
+// newPartSet returns an empty set for at most the given number of parts that aren't empty. A part and the separator after it have at
+// least 2 bytes, so the slots suffice.
 func newPartSet(text []byte, separator string, parts int, memory []byte) partSet {
 	slots := memory[:slotBytes*min(2*parts, len(memory)/slotBytes)]
 	clear(slots)
@@ -81,7 +81,7 @@ func (s *scan) countRepeatedParagraphs(newlines int, memory []byte) {
 		switch {
 		case start == end:
 			empty++
-		// No other paragraph ends with a newline, so one at the end of the text isn't repeated. The set couldn't compare it.
+		// Only the last paragraph can end with a newline. It then differs from all other paragraphs, and the set couldn't compare it.
 		case s.text[end-1] != '\n' && set.add(start, end):
 			s.c[client.RepeatedParagraphs]++
 			s.c[client.RepeatedParagraphChars] += uint32(utf8.RuneCount(s.text[start:end]))

@@ -7,7 +7,7 @@ import (
 	client "millrace/client/quality"
 )
 
-// Counters are the counters of a text. Those of n-grams are 0 if they aren't counted.
+// Counters are the counters of a text. The counters of n-grams are 0 if n-grams aren't counted.
 type Counters [client.NumCounters]uint32
 
 // scan has the state of Count for one text.
@@ -22,7 +22,7 @@ type scan struct {
 	nGrams *nGrams // nil if n-grams aren't counted
 }
 
-// MemoryBytes returns the size of the memory that Count needs for all of several texts. bytes is their total length.
+// MemoryBytes returns the total size in bytes of the memory that Count needs for several texts. bytes is their total length.
 func MemoryBytes(texts, bytes int, hasNGrams bool) int {
 	if !hasNGrams {
 		return slotBytes * bytes
@@ -31,8 +31,8 @@ func MemoryBytes(texts, bytes int, hasNGrams bool) int {
 	return atMost * (bytes + texts)
 }
 
-// Count sets c to the counters of a text, as Reference does. It returns false if the text isn't valid UTF-8. memory is used during the
-// call, and must have MemoryBytes.
+// Count sets c to the counters of a text, as Reference does. It returns false if the text isn't valid UTF-8. Count uses memory only
+// during the call. memory must have at least MemoryBytes bytes.
 func Count(c *Counters, text, memory []byte, hasNGrams bool) (ok bool) {
 	*c = Counters{}
 	if !utf8.Valid(text) {

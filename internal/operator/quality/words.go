@@ -101,13 +101,12 @@ func (s *scan) spaceBytes(p *piece, at int) int {
 	return size
 }
 
-// asciiEnd returns the position of the first byte from position at on that is at most 0x20 or at least 0x80. It
-// doesn't examine the last bytes of the text if they are fewer than 8, and then returns the position of the first of
-// them.
+// asciiEnd returns the position of the first byte from position at on that is at most 0x20 or at least 0x80. If fewer than 8
+// bytes remain, it doesn't examine them and returns the position of the first of them.
 func asciiEnd(text []byte, at int) int {
 	const low, high = 0x2121212121212121, 0x8080808080808080
 	for len(text)-at >= 8 {
-		// The lowest byte with its high bit set is right. A borrow may set the high bits of the bytes above it.
+		// Only the lowest byte with its high bit set is reliable, because a borrow may set the high bits of the bytes above it.
 		eight := binary.LittleEndian.Uint64(text[at:])
 		if found := (eight - low | eight) & high; found != 0 {
 			return at + bits.TrailingZeros64(found)/8
@@ -176,7 +175,7 @@ func isMark(word []byte) bool {
 // maxCommonWord is the length of the longest of CommonWords.
 const maxCommonWord = 4
 
-// commonTable is a hash table of CommonWords without collisions. A key is a word's bytes, the first one lowest.
+// commonTable is a hash table of CommonWords without collisions. A key consists of a word's bytes, with the first byte lowest.
 type commonTable struct {
 	multiplier uint32
 	keys       [16]uint32
@@ -185,7 +184,7 @@ type commonTable struct {
 // noKey isn't the key of any word, because no text in UTF-8 has a byte 0xFF.
 const noKey = 0xFFFFFFFF
 
-// commonMasks keep the bytes of a word in a key, by its length. The key of a longer word is 0, which isn't in the table.
+// commonMasks[n] selects the bytes of a word of length n for its key. The key of a longer word is 0, which isn't in the table.
 var commonMasks = [maxCommonWord + 2]uint32{0, 0xFF, 0xFFFF, 0xFFFFFF, 0xFFFFFFFF, 0}
 
 func newCommonTable() (t commonTable) {

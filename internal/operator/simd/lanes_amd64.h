@@ -30,7 +30,7 @@ INNER void NAME(hash_block)(const uint8_t *text, size_t size, uint32_t seed, uin
     if (rest > 0) hash ^= SCRAMBLE(WORDS(text) & ((1u << 8 * rest) - 1));
     hash ^= (uint32_t)size;
     FINISH(hash);
-    hash -= (VECTOR)(hash == 0); // a true comparison is -1
+    hash -= (VECTOR)(hash == 0); // a comparison that is true gives -1
     NAME(store)(hashes, hash);
 }
 
@@ -49,7 +49,7 @@ INNER size_t NAME(hash_shingles)(const uint8_t *row, size_t size, size_t low, si
     while (start < high) {
         if (start_plain <= start) start_plain = continuation(row, size, start);
         if (end_plain <= end) end_plain = continuation(row, size, end);
-        // While characters of one byte enter and leave, shingles have equally many bytes.
+        // While one-byte characters enter and leave, all shingles have the same number of bytes.
         if (start + LANES <= high && start + LANES < start_plain && end + LANES < end_plain && end + LANES + 8 <= size) {
             NAME(hash_block)(row + start, end - start, seed, hashes + n);
             n += LANES;

@@ -5,9 +5,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// Writes to `record` the signature of the shingles that start in row[low..high): `hashes` numbers, each UINT32_MAX without shingles.
-// `size` is the row's length. `a` and `b` are padded to a multiple of 16 numbers. `scratch` has a number for each byte from `low` to
-// `high`. The processor must support the instruction set.
+// Writes the signature of the shingles that start in row[low..high) to `record`. The signature has `hashes` numbers, which are
+// UINT32_MAX if there are no shingles. `size` is the row's length. `a` and `b` are padded to a multiple of 16 numbers. `scratch` has
+// one number for each byte of row[low..high). The processor must support the instruction set.
 void mr_minhash_avx2(uint8_t *record, const uint8_t *row, size_t size, size_t low, size_t high, uint32_t k, uint32_t hashes,
                      const uint32_t *a, const uint32_t *b, uint32_t *scratch);
 void mr_minhash_avx512(uint8_t *record, const uint8_t *row, size_t size, size_t low, size_t high, uint32_t k, uint32_t hashes,

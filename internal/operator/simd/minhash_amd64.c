@@ -1,5 +1,5 @@
-// MinHash for x86-64 processors. The compiler may use AVX only in the functions of that instruction set, so the same program runs on
-// processors without it.
+// MinHash for x86-64 processors. The compiler may use AVX only in the functions for AVX, so the same program runs on processors
+// without AVX.
 #include "minhash.h"
 
 #include <immintrin.h>

@@ -62,7 +62,7 @@ func TestHashDependsOnEverything(t *testing.T) {
 				c.compilers = []string{"sh"}
 			}
 			if got := hash(t, []string{source}, options, c.compilers...); (got == want) != c.same {
-				t.Errorf("hash %s, that of the base is %s", got, want)
+				t.Errorf("hash %s, and the hash of the base is %s", got, want)
 			}
 		})
 		_ = os.Unsetenv("CPATH")

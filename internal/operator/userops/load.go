@@ -23,8 +23,8 @@ type Loaded struct {
 // it unloads the operators. Load returns the operators that it has loaded, even if it also returns an error.
 //
 // Load uses the first of an operator's files that the GPU can run, in the order cubin, fatbin, PTX, source. A library with host
-// code is an operator's only file. The error names the operator and the fault of each file. If the source is wrong, the error
-// contains the compiler's error.
+// code is an operator's only file. The error names the operator and describes the problem of each file. If the source is wrong,
+// the error contains the compiler's error.
 func Load(operators []operator.Operator, gpu device.Device) (all []Loaded, err error) {
 	err = each(operators, func(o *Operator) error {
 		l, err := o.source.Load(gpu)

@@ -268,7 +268,7 @@ func TestFilesOfDifferentVersionsAreRefused(t *testing.T) {
 	}
 }
 
-// TestAFolderAsKubernetesProjectsIt: the folder's files are links into a hidden folder.
+// TestAFolderAsKubernetesProjectsIt loads files that are links into a hidden folder.
 func TestAFolderAsKubernetesProjectsIt(t *testing.T) {
 	source, code := entropyFiles(t)
 	dir := t.TempDir()

@@ -48,7 +48,7 @@ func folderWith(t *testing.T, name, text string, built bool) string {
 	return dir
 }
 
-// find returns the operators in the folders as sources for operator.ParseList.
+// find returns the operators in the folders, as sources for operator.ParseList.
 func find(t *testing.T, folders ...string) []operator.Source {
 	t.Helper()
 	found, err := Find(folders, nil)

@@ -27,9 +27,9 @@ import (
 // Find returns the operators in the folders, sorted by name. It reads descriptions, but loads no code. It ignores files of other kinds.
 // gpus are the GPUs that the worker uses, or nil without GPUs.
 //
-// The error joins the errors of folders that can't be read. An error in an operator's files is in the Err of its Source, and doesn't affect
-// other operators. Examples are a file that isn't an operator, a file compiled from another version of its source, and an operator's name
-// that another folder has too.
+// The error joins the errors of folders that can't be read. Err of a Source returns the error in its files, which doesn't affect other
+// operators. Examples are a file that isn't an operator, a file compiled from another version of its source, and an operator's name that
+// another folder has too.
 func Find(folders []string, gpus GPUs) ([]*Source, error) {
 	var errs []error
 	found := map[string]*Source{}

@@ -148,7 +148,7 @@ func total(records [][]byte) (n int) {
 	return n
 }
 
-// readers decode the two byte strings of each record. A record without a result has "-".
+// readers decode the two byte strings of each record. For a record without a result, they return "-".
 var readers = map[operator.Format]func(t *testing.T, body []byte, n int) (back, size []string){
 	operator.JSON: func(t *testing.T, body []byte, _ int) (back, size []string) {
 		for line, err := range client.Lines(body) {

@@ -10,7 +10,7 @@
 // change.
 MILLRACE_OPERATOR(NAME, 1)
 
-// A parameter: type, name, default, least, most. A user sets it with NAME?value=10.
+// A parameter: type, name, default, minimum, maximum. A user sets it with NAME?value=10.
 MILLRACE_PARAM(uint32_t, value, 32, 0, 255)
 
 // A field of the result: {"longest":3} in JSON.

@@ -12,6 +12,6 @@ func TestHeaderIsCurrent(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(file) != header() {
-		t.Errorf("%s is not what the generator writes: run go generate ./internal/operator/quality", path)
+		t.Errorf("%s differs from the generator's output: run go generate ./internal/operator/quality", path)
 	}
 }

@@ -2,36 +2,36 @@ package neardup
 
 import "fmt"
 
-// course is an index's place in the stream, and what its last batch changed. It is the part of an index that doesn't depend on where the
-// tables are.
-type course struct {
+// progress is the position of an index in the stream, with the data to undo the last batch. Indexes in any memory share it, because it
+// doesn't include the tables.
+type progress struct {
 	parameters Parameters
 	batch      int // maximum number of records in a batch
 	state
 
 	parts    [2]int // number of records of the last batch that are in the young generation, and in the next one
 	undoable bool
-	before   state // the state before the last batch
+	before   state // state before the last batch
 
-	start  uint64 // the generation with which the log began
+	start  uint64 // number of the log's first generation
 	broken error  // error after which the state is unusable; nil if there is none
 }
 
-// state is the place of an index in the stream.
+// state is the position of an index in the stream.
 type state struct {
 	applied    uint64   // number of records, including those whose entries were trimmed
 	generation uint64   // number of the young generation
-	last       Position // of the last record
+	last       Position // position of the last record
 }
 
-// Applied returns the number of records that the index has taken, and the position of the last one.
-func (c *course) Applied() (records uint64, last Position) { return c.applied, c.last }
+// Applied returns the number of records that were applied or replayed, and the position of the last record.
+func (c *progress) Applied() (records uint64, last Position) { return c.applied, c.last }
 
 // end returns the number of records at which the young generation is full.
-func (c *course) end() uint64 { return (c.generation + 1) * uint64(c.parameters.Records) }
+func (c *progress) end() uint64 { return (c.generation + 1) * uint64(c.parameters.Records) }
 
-// check returns an error unless a batch with these positions and this number of keys may follow the last one.
-func (c *course) check(positions []Position, keys int) error {
+// check returns an error unless a batch with these positions and this number of keys may follow the last batch.
+func (c *progress) check(positions []Position, keys int) error {
 	if err := c.ready(); err != nil {
 		return err
 	}
@@ -51,8 +51,8 @@ func (c *course) check(positions []Position, keys int) error {
 	return nil
 }
 
-// ready returns an error if the log lacked records that the next verdicts need.
-func (c *course) ready() error {
+// ready returns an error if the index is broken, or if the replayed log lacks records that the next verdicts need.
+func (c *progress) ready() error {
 	if c.broken != nil {
 		return c.broken
 	}
@@ -62,9 +62,9 @@ func (c *course) ready() error {
 	return nil
 }
 
-// follow prepares for the records of a log entry, or returns an error if the entry isn't the next one. turns reports whether the entry
-// begins a new generation because the young one is full.
-func (c *course) follow(h Header) (turns bool, err error) {
+// follow prepares for the records of a log entry, or returns an error if the entry isn't the next one. begins reports whether the
+// entry begins a new generation because the young one is full.
+func (c *progress) follow(h Header) (begins bool, err error) {
 	records := uint64(h.Parameters.Records)
 	switch applied := h.Generation*records + uint64(h.First); {
 	case h.Parameters != c.parameters:
