@@ -1,5 +1,5 @@
-// Thread block clusters: blocks that run at the same time on neighbouring multiprocessors, can wait for each other, and
-// can access each other's shared memory. They need compute capability 9.0. On the host, tests define the same functions
+// Thread block clusters: blocks that run at the same time on neighboring multiprocessors. They can wait for each other and access
+// each other's shared memory. Clusters need compute capability 9.0. On the host, tests define the same functions
 // (test/hopper_on_host.hpp).
 #pragma once
 
@@ -16,9 +16,9 @@ __device__ inline uint32_t cluster_rank() {
     return rank;
 }
 
-// The two halves of the cluster's barrier. A thread that has waited sees all writes to shared memory that other
-// threads of the cluster made before they arrived. No block may exit before another block's last access to its shared
-// memory. So a kernel must end with a barrier, or after its last barrier access only its own shared memory.
+// The two halves of the cluster's barrier. After the wait, a thread sees all writes to shared memory that other threads of the
+// cluster made before they arrived. No block may exit before another block's last access to its shared memory. After its last
+// barrier, a kernel may therefore access only its own shared memory.
 __device__ inline void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
 __device__ inline void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 

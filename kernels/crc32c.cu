@@ -1,6 +1,6 @@
 // crc32c: the CRC-32C of every row of a ragged batch.
 //
-// runtime/builtin.cpp declares it. Scratch has the tile index (ragged.cuh).
+// runtime/builtin.cpp declares the operator. Scratch contains the tile index (ragged.cuh).
 #include <new>
 
 #include "crc32c_kernels.cuh"
@@ -14,7 +14,7 @@ namespace millrace {
 
 namespace {
 
-// The maximum size of a batch's payloads and results for processing in place. Measured: docs/benchmarks.md, latency.
+// The maximum size of a batch's payloads and results for processing in place. docs/benchmarks.md (latency) has the measurement.
 constexpr uint64_t kCrc32cMostInPlace = 8 << 10;
 
 constexpr uint32_t kBlocksPerMultiprocessor = 16; // the maximum: 2048 threads, 12 KiB of shared memory each

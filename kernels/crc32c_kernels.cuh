@@ -1,16 +1,16 @@
 // The kernels of crc32c.
 //
-// A thread processes 64 consecutive bytes, wherever rows begin and end. For every piece of a row in these bytes, it
-// computes the raw CRC and shifts it by the piece's distance to the end of the row. It then adds the CRC to the row's
-// record with XOR. Only a row that continues after the 64 bytes has a distance other than 0, so a thread shifts at
-// most once. The threads of a warp that hold pieces of the same row first add up their CRCs. So a row of many
-// megabytes is spread over the whole GPU.
+// A thread processes 64 consecutive bytes, wherever rows begin and end. For every piece of a row in these bytes, the thread
+// computes the raw CRC and shifts it by the piece's distance to the end of the row. The thread then adds the CRC to the row's
+// record with XOR. Only a row that continues after the 64 bytes has a distance other than 0, so a thread shifts at most once. The
+// threads of a warp that hold pieces of the same row first add up their CRCs. A row of many megabytes is therefore spread over
+// the whole GPU.
 //
-// Cost of each 2 KiB that a warp processes, in instructions: about 16 words * 15 for the tables, 2 to 3 multiplications
-// of 200 for the shift, and 100 for everything else, so about 800. An H100 (132 SMs, 4 schedulers, 1.755 GHz) issues
-// 9.3e11 warp instructions per second, which limits the kernel to 2.3 TB/s. In the table lookups, 32 lanes use 32 banks
-// with collisions, on average 3.4 in one bank. They need 64 * 3.4 cycles of an SM for 2 KiB, which limits the kernel to
-// 2.2 TB/s. Memory delivers 3.3 TB/s, and the bus delivers 55 GB/s.
+// Cost of each 2 KiB that a warp processes, in instructions: about 16 words * 15 for the tables, 2 to 3 multiplications of 200
+// for the shift, and 100 for everything else, so about 800. An H100 (132 SMs, 4 schedulers, 1.755 GHz) issues 9.3e11 warp
+// instructions per second, which limits the kernel to 2.3 TB/s. In a table lookup, the 32 lanes use 32 banks with collisions: the
+// busiest bank serves 3.4 lanes on average. The lookups for 2 KiB need 64 * 3.4 cycles of an SM, which limits the kernel to 2.2
+// TB/s. Memory delivers 3.3 TB/s, and the bus delivers 55 GB/s.
 #pragma once
 
 #include "load.cuh"
@@ -58,8 +58,8 @@ struct Crc32cRows {
     uint32_t start;       // start of the tile
 };
 
-// The current row of a thread, and the raw CRC of the bytes processed so far. Positions count from the start of the
-// batch.
+// The current row of a thread, and the raw CRC of the row's bytes that the thread has processed so far. Positions count from the
+// start of the batch.
 struct RowCursor {
     const Crc32cRows *rows;
     const uint32_t (*slice)[256];
@@ -81,7 +81,7 @@ struct RowCursor {
         enter(row, position);
     }
 
-    // Processes the first `count` bytes of a word, 1 to 4.
+    // Processes the first `count` bytes of a word. `count` is 1 to 4.
     __device__ void take_word(uint32_t position, uint32_t word, uint32_t count) {
         turn(position);
         if (count == 4 && end - position >= 4) {
@@ -98,9 +98,9 @@ struct RowCursor {
 // Adds the pieces that end before the end of the slice [from, to) of the batch. Returns the piece that reaches the end
 // of the slice.
 //
-// All threads of a warp process their slices in step, 16 bytes at a time. If a row ends within these 16 bytes, its
-// thread continues by words, and by bytes in the last word. The other threads wait only during that time. Otherwise,
-// in nearly every warp of a ragged batch, the threads would wait while one thread processes its whole slice byte by byte.
+// All threads of a warp process their slices in step, 16 bytes at a time. If a row ends within these 16 bytes, its thread
+// continues by words, and by bytes in the last word. The other threads wait only for these 16 bytes. Without this rule, nearly
+// every warp of a ragged batch would wait while one thread processes its whole slice byte by byte.
 __device__ inline Piece crc_of_pieces(const Crc32cTile &tile, const Crc32cTables *tables,
                                       const uint32_t (*slice)[256], const Crc32cRows &rows, uint32_t from, uint32_t to,
                                       uint32_t *result) {

@@ -5,10 +5,9 @@
 
 namespace millrace {
 
-// Returns bytes [position, position + 16) of the batch as little-endian words. Bytes from `limit` on are 0 and are not
-// read. It uses one load if the address is a multiple of 16, and four loads if it is a multiple of 4. Otherwise, or
-// near the limit, it loads single bytes. It must not use the read-only path, because a persistent kernel reads its own
-// writes with this function.
+// Returns bytes [position, position + 16) of the batch as little-endian words. Bytes from `limit` on are 0 and are not read. It
+// uses one load if the address is a multiple of 16, and four loads if it is a multiple of 4. Otherwise, or near the limit, it
+// loads single bytes. The function must not use the read-only path, because a persistent kernel reads its own writes with it.
 __device__ inline void load_16(const uint8_t *batch, uint32_t position, uint32_t limit, uint32_t (&words)[4]) {
     const uint8_t *from = batch + position;
     uint64_t address = reinterpret_cast<uint64_t>(from);

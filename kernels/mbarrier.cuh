@@ -1,19 +1,19 @@
 // Barriers in shared memory, and bulk copies that complete on them. These are named functions for instructions
 // of compute capability 9.0.
 //
-// An mbarrier is 64 bits of shared memory that pass through phases. A phase ends when the initialized number of
-// threads have arrived and all expected bytes have been copied. A waiting thread identifies the phase by its parity: 0
-// for the first, 1 for the second, 0 for the third. Waiting for the parity of the phase before the first returns at
-// once, so in the first pass through a ring all slots are free.
+// An mbarrier is a 64-bit object in shared memory that passes through phases. A phase ends when the initialized number of threads
+// have arrived and all expected bytes have been copied. A waiting thread identifies the phase by its parity: 0 for the first, 1
+// for the second, 0 for the third. A wait for the parity of the phase before the first phase returns at once. In the first pass
+// through a ring, all slots are therefore free.
 //
-// Arriving releases the thread's writes, and waiting acquires them. So an mbarrier between a writer and a reader orders
+// Arriving releases the thread's writes, and waiting acquires them. An mbarrier between a writer and a reader therefore orders
 // their accesses to shared memory. On the host, tests define the same functions (test/hopper_on_host.hpp).
 #pragma once
 
 #include <stdint.h>
 
-// Defined where these instructions can be used: in code for compute capability 9.0 or later, and on the host. Elsewhere
-// a kernel has an empty body, and the host never launches it there.
+// Defined where these instructions can be used: in code for compute capability 9.0 or later, and on the host. For other devices,
+// the kernels have empty bodies, and the host never launches them.
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 #define MILLRACE_HOPPER 1
 #endif
@@ -44,7 +44,7 @@ __device__ inline void mbarrier_arrive_expect(uint64_t *barrier, uint32_t bytes)
                  : "memory");
 }
 
-// Waits until the phase with the given parity has ended. The hardware suspends the thread for a while at each attempt.
+// Waits until the phase with the given parity has ended. At each attempt, the hardware suspends the thread for a short time.
 __device__ inline void mbarrier_wait(uint64_t *barrier, uint32_t parity) {
     uint32_t over;
     do {
@@ -69,7 +69,7 @@ __device__ inline void bulk_load(void *to, const void *from, uint32_t bytes, uin
 // Orders this thread's own accesses to shared memory before bulk copies that start after a barrier.
 __device__ inline void bulk_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// A barrier for the given number of threads of the block, which must be whole warps. barrier is 1 to 15.
+// Waits at a barrier for the given number of the block's threads, which must form whole warps. `barrier` is 1 to 15.
 __device__ inline void team_barrier(uint32_t barrier, uint32_t threads) {
     asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }

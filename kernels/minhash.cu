@@ -1,11 +1,10 @@
 // minhash: NeMo Curator's MinHash over the character shingles of every row of a ragged batch.
 //
-// runtime/builtin.cpp declares it. Scratch has the tile index (ragged.cuh) and a tile counter.
+// runtime/builtin.cpp declares the operator. Scratch contains the tile index (ragged.cuh) and a tile counter.
 //
-// The operator has four names with the same parameters and results. `minhash` and minhash:plain run the plain kernel,
-// which is the fastest one on an H100. minhash:warp-specialized and minhash:cluster run the kernels in their names.
-// Creating them fails if the device lacks a required feature. minhash:persistent is for `worker bench`
-// (persistent_operator.hpp).
+// The operator has four names with the same parameters and results. `minhash` and minhash:plain run the plain kernel, which is
+// the fastest one on an H100. minhash:warp-specialized and minhash:cluster run the kernels in their names. Their create fails if
+// the device lacks a required feature. minhash:persistent is for `worker bench` (persistent_operator.hpp).
 #include <string.h>
 
 #include <new>
@@ -21,7 +20,7 @@ namespace millrace {
 
 namespace {
 
-// The maximum size of a batch's payloads and results for processing in place. Measured: docs/benchmarks.md, latency.
+// The maximum size of a batch's payloads and results for processing in place. docs/benchmarks.md (latency) has the measurement.
 constexpr uint64_t kMinhashMostInPlace = 64 << 10;
 
 struct Minhash {
@@ -29,7 +28,7 @@ struct Minhash {
     MinhashVariant variant;
     ResultSize size;
     uint32_t k, hashes;
-    uint32_t hash_seed;              // of the shingles' hashes
+    uint32_t hash_seed;              // seed of the shingles' hashes
     const Permutation *permutations; // on the device; `hashes` entries
 };
 

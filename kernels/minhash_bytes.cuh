@@ -1,7 +1,7 @@
 // Hashes the shingles of a tile in which every byte starts a character, as in ASCII.
 //
-// The hash of a shingle takes its bytes in blocks of four. Each block is scrambled, which needs most of the hash's
-// multiplications, and then mixed in. Shingles that start 4, 8, ... bytes apart have blocks in common. So every block is
+// The hash function processes the bytes of a shingle in blocks of four. Each block is scrambled, which needs most of the hash's
+// multiplications, and then mixed in. Shingles that start 4, 8, ... bytes apart have blocks in common. Every block is therefore
 // scrambled once and kept in shared memory.
 #pragma once
 
@@ -37,7 +37,7 @@ __device__ inline uint32_t hash_bytes(const TileInput &in, const TileBytes &tile
     return shingle_hash(murmur3_finish(hash, bytes));
 }
 
-// hash_bytes for a number of bytes that is known at compile time.
+// Like hash_bytes, for a number of bytes that is known at compile time.
 template <uint32_t kBytes>
 __device__ inline uint32_t hash_known_bytes(const TileInput &in, const TileBytes &tile, uint32_t position) {
     static_assert(kBytes % 4 == 0, "whole blocks");

@@ -20,7 +20,7 @@ __device__ inline uint32_t team_scan(uint32_t value, uint32_t *warp_totals, uint
         if (w < warp) preceding += warp_totals[w];
         all += warp_totals[w];
     }
-    Team::sync(); // before warp_totals is used again
+    Team::sync(); // the next call overwrites warp_totals
     *total = all;
     return preceding + sum - value;
 }
@@ -53,7 +53,7 @@ __device__ inline uint32_t list_starts(uint32_t starts, uint32_t position, uint1
     return next;
 }
 
-// Lists the starts of characters in tile and halo.
+// Lists the starts of characters in the tile and the halo.
 template <class Team>
 __device__ inline void find_characters(const TileInput &in, TileBytes *tile, TileState *state) {
     uint32_t words = (in.staged + 3) / 4, each = (words + Team::kThreads - 1) / Team::kThreads;
@@ -124,7 +124,7 @@ struct StagedBlocks {
     }
 };
 
-// The blocks of a shingle that continues after the halo, read from global memory and not beyond its end.
+// The blocks of a shingle that continues after the halo. They are read from global memory, and nothing after the shingle is read.
 struct FarBlocks {
     const uint8_t *batch;
     uint32_t position, end;
@@ -159,7 +159,7 @@ __device__ inline void hash_shingles(const TileInput &in, const TileBytes &tile,
         uint32_t end = shingle_end(start_of, c, in.k, row_end, first);
         if (end == kNoCharacter) continue;
         state->hashes[c] = shingle_hash(hash_shingle(in, tile, position, end));
-        // A shingle that ends with its row is the row's last.
+        // A shingle that ends at the end of its row is the row's last shingle.
         if (end == row_end || c + 1 == state->tile_characters) {
             state->segment_limit[segment] = static_cast<uint16_t>(c + 1);
         }

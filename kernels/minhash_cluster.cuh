@@ -1,16 +1,16 @@
 // minhash with clusters of blocks that merge minima in their shared memory. It needs compute capability 9.0.
 //
-// If a row continues in another tile, the plain kernel merges its minima in the result in global memory. This takes one
-// atomic operation for each permutation, tile, and group of threads that shares the permutation's work. Rows of 2 KiB
-// almost always lie in two tiles, and a row of megabytes lies in thousands. In this kernel the blocks of a cluster
-// process neighbouring tiles. Such a minimum goes through distributed shared memory to the block in whose tile the row
-// begins. When all tiles of the cluster are signed, each block writes the row that leaves its tile once. It uses a
-// plain store if the row ends within the cluster, and otherwise one atomic operation for each permutation.
+// If a row continues in another tile, the plain kernel merges its minima in the result in global memory. This takes one atomic
+// operation for each permutation, tile, and group of threads that shares the permutation's work. Rows of 2 KiB almost always lie
+// in two tiles, and a row of megabytes lies in thousands. In this kernel, the blocks of a cluster process neighboring tiles. The
+// minima of a row that continues go through distributed shared memory to the block in whose tile the row begins. When all tiles
+// of the cluster are signed, each block writes the row that leaves its tile once. The block uses plain stores if the row ends
+// within the cluster, and otherwise one atomic operation for each permutation.
 //
-// The hashes themselves are deliberately not shared, because a tile's hashes are already computed only once. Blocks
-// that divided the permutations of several tiles would read hashes over the slower network instead of locally, and need
-// as many registers. This kernel only reduces the traffic of minima. It can be faster if rows are long or span tiles,
-// but waits twice for the slowest block of the cluster.
+// The blocks don't share hashes, because a tile's hashes are already computed only once. If blocks divided the permutations of
+// several tiles, they would read hashes over the slower network instead of locally, and need as many registers. This kernel only
+// reduces the traffic of minima. It can be faster if rows are long or span tiles, but it waits twice for the slowest block of the
+// cluster.
 #pragma once
 
 #include "cluster.cuh"
@@ -50,7 +50,7 @@ struct ClusterSink {
 // Writes the row that leaves this block's tile.
 __device__ inline void write_leaving(const MinhashWork &work, const TileInput &in, const ClusterShared *shared,
                                      uint32_t cluster_end) {
-    uint32_t row = in.last_row; // a row that leaves contains the next tile's first byte
+    uint32_t row = in.last_row; // the row that leaves contains the next tile's first byte
     uint32_t begin = work.offsets[row], end = work.offsets[row + 1], tile_end = in.start + in.length;
     if (begin < in.start || begin >= tile_end || end <= tile_end) return;
     bool ends_here = end <= cluster_end; // if true, no other cluster has a part of the row
@@ -71,8 +71,8 @@ __device__ inline void write_entering(const MinhashWork &work, const TileInput &
     for (uint32_t i = threadIdx.x; i < work.hashes; i += kMinhashThreads) atomicMin(&values[i], shared->entering[i]);
 }
 
-// A block whose number is work.tiles or more only completes the last cluster. It has no tile, but participates in
-// the barriers.
+// A block whose number is work.tiles or more only completes the last cluster. Such a block has no tile, but participates in the
+// barriers.
 __device__ inline void cluster_block(const MinhashWork &work, ClusterShared *shared) {
     uint32_t tile = blockIdx.x, first_tile = tile - cluster_rank();
     for (uint32_t i = threadIdx.x; i < work.hashes; i += kMinhashThreads) {

@@ -1,5 +1,5 @@
-// Computes signatures from the hashes of a tile. Every warp of a team has an equal part of the tile's characters, and
-// processes all permutations over it. So the work is balanced for every number of permutations.
+// Computes signatures from the hashes of a tile. Every warp of a team has an equal part of the tile's characters, and processes
+// all permutations for it. The work is therefore balanced for every number of permutations.
 //
 // 32, 64, 96 or 128 permutations at a time are spread over the lanes of the warp. All lanes read the same four hashes
 // with one access to shared memory, and use them for all of their permutations. If fewer than 32 permutations are left,
@@ -17,7 +17,7 @@ namespace millrace {
 // The part of a segment that a warp processes: the shingles that start with the characters [first, limit).
 struct SegmentPart {
     uint32_t row;
-    uint32_t row_begin; // in the batch
+    uint32_t row_begin; // beginning of the row in the batch
     bool leaves;        // whether the row has bytes in other tiles
     bool whole;         // whether the part is the whole segment
     uint32_t first, limit;
@@ -65,7 +65,7 @@ __device__ inline void sign_columns(const MinhashWork &work, const uint32_t *has
     for (int j = 0; j < kEach; j++) sink.put(part, number + 32 * j, least[j]);
 }
 
-// Processes permutations base to base + 3, as far as they exist. Each lane has a 32nd of the hashes.
+// Processes those of the permutations base to base + 3 that exist. Each lane processes a 32nd of the hashes.
 template <class Sink>
 __device__ inline void sign_few(const MinhashWork &work, const uint32_t *hashes, const SegmentPart &part, uint32_t base,
                                 const Sink &sink) {

@@ -1,21 +1,20 @@
 // minhash with specialized warps. It needs compute capability 9.0.
 //
-// In the plain kernel all blocks begin with staging, searching and hashing, which hardly use the multipliers. At about
-// the same time, they reach the loop over the permutations, which uses little else. Since every block has the same
-// amount of work, the blocks stay in step. In this kernel the loop never stops. In each block, four producer warps
-// process tile after tile and write hashes to a ring of two slots. Eight consumer warps compute signatures from the
-// slots.
+// In the plain kernel, all blocks begin with staging, searching and hashing, which hardly use the multipliers. At about the same
+// time, all blocks reach the loop over the permutations, which uses little else. Since every block has the same amount of work,
+// the blocks stay in step. In this kernel the loop never stops. In each block, four producer warps process tile after tile and
+// write hashes to a ring of two slots. Eight consumer warps compute signatures from the slots.
 //
 //     producers   tile 0 | tile 1 | wait | tile 2 | wait | tile 3 ...        loaded: the copy engine to producers
 //     consumers          | tile 0        | tile 1        | tile 2 ...        full, empty: the ring's two ways
 //
-// The bytes of a tile are loaded while the previous tile is hashed. If the batch's address is a multiple of 16, the
-// copy engine loads them (cp.async.bulk). Otherwise, and for the last few bytes, the producers load them. Only the
-// producers wait for that load, and it may take a whole turn of the ring.
+// The bytes of a tile are loaded while the previous tile is hashed. If the batch's address is a multiple of 16, the copy engine
+// loads them (cp.async.bulk). Otherwise, and for the last few bytes, the producers load them. Only the producers wait for that
+// load, which may take as long as a whole pass through the ring.
 //
-// The split: for 32 shingles, finding and hashing takes about 60 instructions of a warp, and the loop over 128
-// permutations takes 205. So the producers have a fifth of the work, in long chains of dependent instructions. They have
-// a third of the warps, so that the loop always has work. Blocks process the whole batch, three on each multiprocessor. They get
+// The split of the warps: for 32 shingles, a warp needs about 60 instructions to find and hash them, and 205 for the loop over
+// 128 permutations. The producers therefore have about a fifth of the work, in long chains of dependent instructions. They are a
+// third of the warps, so that the loop always has work. Blocks process the whole batch, three on each multiprocessor. Blocks get
 // tiles from a counter, so that no block finishes long before the others.
 #pragma once
 
@@ -27,7 +26,7 @@ constexpr uint32_t kProducerThreads = 128;
 constexpr uint32_t kConsumerThreads = 256;
 constexpr uint32_t kSpecializedThreads = kProducerThreads + kConsumerThreads;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
-constexpr uint32_t kSpecializedBlocks = 2; // a number that these GPUs support; the kernel isn't launched there
+constexpr uint32_t kSpecializedBlocks = 2; // older GPUs support this number; the kernel isn't launched on them
 #else
 constexpr uint32_t kSpecializedBlocks = 3; // per multiprocessor
 #endif
@@ -36,7 +35,7 @@ constexpr uint32_t kRingSlots = 2;
 using ProducerTeam = WarpTeam<0, kProducerThreads, 1>;
 using ConsumerTeam = WarpTeam<kProducerThreads, kConsumerThreads, 2>;
 
-// A block's shared memory. Turn number t uses slot t modulo kRingSlots of every pair.
+// A block's shared memory. Step number t of the block uses slot t modulo kRingSlots of every array.
 struct SpecializedShared {
     TileBytes bytes[kRingSlots];
     TileState states[kRingSlots];

@@ -31,7 +31,7 @@ struct MinhashWork {
     uint32_t tiles;
     uint32_t k;
     uint32_t halo; // halo_bytes(k)
-    uint32_t seed; // of the shingles' hashes: a of the first permutation
+    uint32_t seed; // seed of the shingles' hashes: a of the first permutation
     const Permutation *permutations;
     uint32_t hashes;       // number of permutations
     const uint32_t *index; // the tile index (ragged.cuh)
@@ -39,16 +39,16 @@ struct MinhashWork {
     uint32_t *result;
 };
 
-// The batch and the tile's position in it. It is the same for all threads of a team.
+// The batch and the tile's position in the batch. TileInput is the same for all threads of a team.
 struct TileInput {
     const uint8_t *batch;
     const uint32_t *offsets;
     uint32_t bytes;               // size of the batch
     uint32_t k;
-    uint32_t seed;                // of the shingles' hashes
+    uint32_t seed;                // seed of the shingles' hashes
     uint32_t start;               // start of the tile in the batch
     uint32_t length;              // length of the tile
-    uint32_t staged;              // number of bytes in tile and halo
+    uint32_t staged;              // number of bytes in the tile and the halo
     uint32_t first_row, last_row; // the range that contains the tile's rows
 };
 
@@ -71,7 +71,7 @@ struct TileState {
     uint16_t segment_limit[kMinhashTileBytes];        // limit - 1; no shingles if limit <= first
     PositionSet<kMinhashTileBytes> row_starts;        // starts of non-empty rows
     uint32_t multibyte;                               // whether a byte of the tile's shingles doesn't start a character
-    uint32_t characters;                              // number of characters that start in tile and halo, if multibyte
+    uint32_t characters;                              // number of characters that start in the tile and the halo; set only if multibyte
     uint32_t tile_characters;                         // number of characters that start in the tile
     uint32_t far_characters;                          // number of positions in TileCharacters::far
     uint32_t warp_totals[kMostTeamWarps];
@@ -79,15 +79,15 @@ struct TileState {
 
 // The starts of characters, for tiles with characters of several bytes.
 struct TileCharacters {
-    uint16_t positions[kMinhashTileBytes + kMostHaloBytes]; // in tile and halo
-    uint32_t far[kMostShingleCharacters];                   // after the halo, if any are needed
+    uint16_t positions[kMinhashTileBytes + kMostHaloBytes]; // characters in the tile and the halo
+    uint32_t far[kMostShingleCharacters];                   // characters after the halo, if the last shingles need them
 };
 
 // The staged bytes and the data derived from them. Sixteen additional bytes allow a read of a word past the end.
 struct TileBytes {
     alignas(16) uint32_t words[(kMinhashTileBytes + kMostHaloBytes + 16) / 4];
     union {
-        TileCharacters starts; // if multibyte
+        TileCharacters starts; // used if multibyte
         // Otherwise, the scrambled block of hash input that starts at each position.
         alignas(16) uint32_t scrambled[kMinhashTileBytes + kMostShingleCharacters];
     };
@@ -131,7 +131,7 @@ __device__ inline uint32_t warp_scan(uint32_t value) {
     return value;
 }
 
-// Counts the row starts before each word of their set. The team's first warp does it.
+// Counts the row starts before each word of their set. Only the team's first warp does the work.
 template <class Team>
 __device__ inline void count_rows(TileState *state) {
     auto &rows = state->row_starts;

@@ -1,5 +1,5 @@
-// mix: a result as large as the batch, for an adjustable amount of arithmetic. It is only for measurements, in which a
-// kernel should take as long as a copy. It has no meaning for payloads and is not available in MILLRACE_OPERATORS.
+// mix: computes a result as large as the batch with an adjustable amount of arithmetic. The operator is only for measurements, in
+// which a kernel should take as long as a copy. Its result has no meaning, and MILLRACE_OPERATORS doesn't accept it.
 //
 // Parameter block (8 bytes, little-endian): uint32 rounds (0 to 65536), uint32 scratch_factor (0 to 16). The result has the batch's bytes
 // as little-endian uint32 words. The last word is padded with zeros. Each word passes `rounds` times through w = rotl32(w * 1664525 +
@@ -86,7 +86,7 @@ int32_t mix_launch(const void *self, void *cuda_stream, const millrace_launch *a
         return check_launch(error, "mix_bytes");
     }
     uint64_t room = mix_scratch_bytes(bytes, instance->scratch_factor), words = mix_result_bytes(bytes);
-    uint8_t *last = room > words ? scratch + room - 1 : nullptr; // otherwise the last word covers that byte
+    uint8_t *last = room > words ? scratch + room - 1 : nullptr; // otherwise the last word contains that byte
     mix_bytes<<<blocks, kMixThreads, 0, stream>>>(batch, bytes, instance->rounds, scratch, last);
     if (int32_t s = check_launch(error, "mix_bytes into scratch")) return s;
     mix_bytes<<<blocks, kMixThreads, 0, stream>>>(scratch, static_cast<uint32_t>(words), 0, result, nullptr);

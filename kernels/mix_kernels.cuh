@@ -12,8 +12,8 @@ namespace millrace {
 constexpr uint32_t kMixThreads = 256;
 constexpr uint32_t kMixBlocksPerMultiprocessor = 8; // 2048 threads: the maximum
 
-// Returns the number of blocks for a batch: 16 bytes per thread, but at most the number of blocks that can run at
-// once. It returns 0 for no bytes.
+// Returns the number of blocks for a batch: 16 bytes per thread, but at most the number of blocks that can run at once. It
+// returns 0 for an empty batch.
 inline uint32_t mix_blocks(uint64_t bytes, uint32_t multiprocessors) {
     uint64_t blocks = (bytes + kMixThreads * 16 - 1) / (kMixThreads * 16);
     uint64_t most = static_cast<uint64_t>(multiprocessors) * kMixBlocksPerMultiprocessor;

@@ -1,11 +1,11 @@
-// The index of near-duplicates on a GPU. neardup_index.hpp has the order of its kernels, and neardup_state.hpp the
-// functions of the ABI.
+// The index of near-duplicates on a GPU. neardup_index.hpp has the order of the kernels. neardup_state.hpp has the functions of
+// the ABI.
 #include "neardup_index.hpp"
 #include "runtime/operator.hpp"
 
 namespace millrace {
 
-// A stream of a GPU, with the error of the call in progress.
+// A stream of a GPU, and the error of the call in progress.
 struct NeardupQueue {
     cudaStream_t stream;
     millrace_error *error;

@@ -1,4 +1,4 @@
-// Writes the results of the index step. Also undoes a step, ends a generation, and replays the log.
+// Kernels that write the results of the index step, undo a step, end a generation, and replay the log.
 #pragma once
 
 #include "neardup_step.cuh"
@@ -14,10 +14,10 @@ struct NeardupHeader {
 // A record's part of the result (struct millrace_neardup_row). `label` is the record's own position if it has no hits.
 struct NeardupRow {
     NeardupPosition label;
-    uint64_t inserted; // set of bands
+    uint64_t inserted; // set of the bands of the keys that it inserted
     uint8_t hits;      // number of bands
     uint8_t also;      // number of labels in the first list
-    uint8_t carries;   // number of different labels of its copied keys; the second list has them unless the record is relabeled
+    uint8_t carries;   // number of different labels of its copied keys; the second list contains them unless the record is relabeled
     uint8_t relabeled;
     uint32_t spare;
 };
@@ -33,7 +33,7 @@ MILLRACE_BOTH uint64_t neardup_result_bytes(uint64_t records, uint32_t bands) {
     return sizeof(NeardupHeader) + records * (sizeof(NeardupRow) + neardup_list_words(bands) * sizeof(uint64_t));
 }
 
-// The arguments of replay: changes of consecutive records of a log. They may be in pinned host memory.
+// The arguments of replay: the changes of consecutive records of a log. The memory may be pinned host memory.
 struct NeardupReplay {
     NeardupTable young;
     NeardupCounters *counters;
@@ -41,11 +41,11 @@ struct NeardupReplay {
     uint32_t records, first_label; // number of records, and the label of the first one
     uint32_t keys, carried, first_carried;
     uint32_t carries;              // added to the generation's number of carried labels
-    const NeardupPosition *labels;       // by record
+    const NeardupPosition *labels;       // label of each record
     const NeardupPosition *carried_labels;
     const unsigned long long *inserted;  // the keys
-    const uint32_t *key_labels;          // their labels
-    unsigned long long *conflicts;       // receives the number of keys that the table had already or that have impossible labels
+    const uint32_t *key_labels;          // label of each key
+    unsigned long long *conflicts;       // receives the number of keys that the table already contains or that have impossible labels
 };
 
 #if defined(__CUDACC__) || defined(MILLRACE_EMULATED)
@@ -62,8 +62,8 @@ __device__ inline uint32_t neardup_write_also(const NeardupPosition &label, cons
     }
 }
 
-// Writes the labels that a record carries over, and gives them to its copied keys. Returns the number of labels, even if the record is
-// relabeled.
+// Writes the labels that a record carries over, and assigns them to its copied keys. Returns the number of labels, even if the record
+// is relabeled.
 __device__ inline uint32_t neardup_write_carried(const NeardupStep &s, uint32_t record, bool relabeled, uint64_t *list) {
     uint64_t copied = s.copied[record];
     uint32_t count = 0;
@@ -121,8 +121,8 @@ static __global__ void neardup_remove(NeardupStep s) {
     *neardup_key_at(s.young, s.slots[i]) = 0, *neardup_label_at(s.young, s.slots[i]) = 0;
 }
 
-// Moves the keys of one generation to another, which has none of them (a thread per slot). The generation `to` has no
-// labels yet, and its records get the same numbers.
+// Moves the keys of generation `from` to generation `to`, with a thread per slot. `to` contains none of the keys and no labels,
+// and its records get the same numbers.
 static __global__ void neardup_move(NeardupTable from, NeardupTable to, uint32_t from_generation, uint32_t to_generation, NeardupCounters *counters) {
     uint64_t i = static_cast<uint64_t>(blockIdx.x) * kNeardupThreads + threadIdx.x;
     if (i == 0) {
@@ -138,7 +138,7 @@ static __global__ void neardup_move(NeardupTable from, NeardupTable to, uint32_t
     neardup_set_label(to, slot, label < from.first_record ? label : label - from.first_record + to.first_record);
 }
 
-// Applies changes of a log (a thread per key or label).
+// Applies the changes of a log, with a thread per key or label.
 static __global__ void neardup_insert(NeardupReplay r) {
     uint32_t i = blockIdx.x * kNeardupThreads + threadIdx.x;
     if (i == 0) r.counters->carried[r.generation] += r.carries;

@@ -1,7 +1,7 @@
 // The host's side of the index of near-duplicates: its memory, its generations and the order of its kernels. The host counts records
 // itself, so calls only enqueue work.
 //
-// Queue is a stream of a GPU, or executes at once in tests. Its functions return a millrace_status:
+// Queue is a stream of a GPU. In tests, it executes each call at once. Its functions return a millrace_status:
 //
 //   clear(memory, bytes)                             sets bytes to 0
 //   copy(to, from, bytes)                            copies on the device
@@ -19,11 +19,11 @@ constexpr uint32_t kMostNeardupBands = 64, kMostNeardupRecords = 1u << 30, kMost
 // The size of an index.
 struct NeardupShape {
     uint32_t bands;
-    uint64_t records; // of a generation
+    uint64_t records; // maximum number of records in a generation
     uint64_t batch;   // maximum number of records in a batch; at most `records`
 };
 
-// Divides memory into aligned parts. If the address is 0, it only counts.
+// Divides memory into aligned parts. If the address is 0, it only computes the total size.
 struct NeardupParts {
     uint64_t at;
     template <class T>
@@ -36,9 +36,9 @@ struct NeardupParts {
 
 // The parts of an index's memory.
 struct NeardupMemory {
-    NeardupTable tables[3]; // two generations, and the spare one for records of a batch that begin the next generation
+    NeardupTable tables[3]; // two generations, and the spare table for records of a batch that begin the next generation
     NeardupCounters *counters;
-    NeardupStep step; // has the scratch memory
+    NeardupStep step; // contains the addresses of the scratch memory
     uint64_t end;
 };
 
@@ -83,24 +83,25 @@ struct NeardupBatch {
 // The arrangement of threads that settles waiting records. The results don't depend on it.
 struct NeardupSettling {
     uint32_t threads;   // of a block, at most kNeardupBlock
-    uint32_t blocks;    // maximum number; they must be able to run at the same time
+    uint32_t blocks;    // maximum number of blocks, which must be able to run at the same time
     uint32_t one_block; // maximum number of waiting records that one block settles alone
 };
 
 template <class Queue>
 class NeardupIndex {
   public:
-    // `address` is that of neardup_memory(shape, 0).end bytes. The multipliers are odd random numbers.
+    // `address` is the address of neardup_memory(shape, 0).end bytes. The multipliers are odd random numbers.
     NeardupIndex(const NeardupShape &shape, uint64_t address, const NeardupSettling &settling, const uint64_t (&multipliers)[3])
         : shape_(shape), address_(address), settling_(settling), memory_(neardup_memory(shape, address)) {
         for (uint32_t g = 0; g < 3; g++) memory_.tables[g].multiplier = multipliers[g];
         memory_.step.one_block = settling.one_block;
     }
 
-    // Empties the memory. It must be the first call.
+    // Clears the memory. begin must be the first call.
     int32_t begin(Queue &queue) { return queue.clear(reinterpret_cast<void *>(address_), memory_.end - address_); }
 
-    // The number of records of the young generation, without those of the last batch that begin the next one.
+    // Returns the number of records of the young generation, without the records of the last batch that begin the next
+    // generation.
     uint64_t filled() const { return filled_; }
     bool undoable() const { return undoable_; }
 
@@ -114,7 +115,7 @@ class NeardupIndex {
         return step(queue, batch, 1, kSpare, young_);
     }
 
-    // Removes the last batch. It must be undoable.
+    // Removes the last batch, which must be undoable.
     int32_t undo(Queue &queue) {
         undoable_ = false;
         if (parts_[0] != 0) {
@@ -215,7 +216,7 @@ class NeardupIndex {
     NeardupMemory memory_;
     uint32_t young_ = 0;
     uint64_t filled_ = 0;
-    uint64_t parts_[2] = {}; // numbers of records of the last batch: in the young generation and in the spare one
+    uint64_t parts_[2] = {}; // numbers of the last batch's records in the young generation and in the spare table
     NeardupStep steps_[2] = {};
     bool undoable_ = false;
 };

@@ -13,7 +13,7 @@ static __global__ void __launch_bounds__(kNeardupKeyThreads)
     uint64_t i = static_cast<uint64_t>(blockIdx.x) * kNeardupKeyThreads + threadIdx.x;
     if (i >= keys) return;
     uint32_t band = static_cast<uint32_t>(i % bands);
-    result[i] = neardup_key(band, neardup_band_bits(bands), signatures + i * rows, rows); // bands lie back to back
+    result[i] = neardup_key(band, neardup_band_bits(bands), signatures + i * rows, rows); // the values of the bands are back to back
 }
 
 } // namespace millrace

@@ -1,10 +1,12 @@
 // Settles the labels of records that depend on other records of the same batch.
 //
-// A record's label is the least `known` position among itself and the records that it depends on, directly or not. In each round, every
-// waiting record takes the least position that one of these records has reached. When a round changes nothing, all labels are right,
-// whatever the order was. A record holds the number of the record whose position it takes, because a number is written at once.
+// A record's label is the least `known` position among itself and the records that it depends on, directly or indirectly. In each
+// round, every waiting record takes the least position that one of these records has reached. When a round changes nothing, all labels
+// are right, in whatever order the threads ran. A record stores the number of the record whose position it takes, because threads can
+// write a number atomically.
 //
-// In a long chain, this alone would take a round per record. Two shortcuts reduce that to a few more than log2 of the length:
+// In a long chain, these rounds alone would need one round per record. Two shortcuts reduce the number of rounds to a few more
+// than log2 of the length:
 //
 //   - A pointer to the nearest record that it depends on doubles its reach in each round. When it has reached the end, it
 //     starts again, because what it passed may have improved since.

@@ -34,12 +34,12 @@ int32_t read_shape(const millrace_neardup_parameters *parameters, NeardupShape *
     return MILLRACE_OK;
 }
 
-// Returns the number of blocks of neardup_settle that can wait for each other in *blocks.
+// Sets *blocks to the number of blocks of neardup_settle that can wait for each other.
 int32_t settle_blocks(int32_t ordinal, uint32_t *blocks, millrace_error *error) {
     int supported = 0;
     if (int32_t s = check(error, cudaDeviceGetAttribute(&supported, cudaDevAttrCooperativeLaunch, ordinal), "cudaDeviceGetAttribute")) return s;
     if (!supported) return fail(error, MILLRACE_UNAVAILABLE, 0, "neardup: this GPU has no cooperative launches");
-    return multiprocessors(ordinal, blocks, error); // a block takes at most one multiprocessor
+    return multiprocessors(ordinal, blocks, error); // a block needs at most one multiprocessor
 }
 
 int32_t make_neardup(millrace_stream *stream, const NeardupShape &shape, millrace_neardup **out, millrace_error *error) {

@@ -7,8 +7,8 @@
 //   settle  (one block, or all) follows the dependencies between records of the batch (neardup_settle.cuh)
 //   finish  (a warp per record) writes the verdict and what the log needs (neardup_finish.cuh)
 //
-// The package comment of internal/operator/neardup has the rule. Everything that the kernels write, except the order of
-// the waiting list and of keys in the table, depends on the order of the records alone.
+// The package comment of internal/operator/neardup has the rule. The results of the kernels depend only on the order of the
+// records. The order of the waiting list and of the keys in the table may vary.
 #pragma once
 
 #include "neardup_table.cuh"
@@ -17,12 +17,12 @@
 namespace millrace {
 
 constexpr uint32_t kNeardupThreads = 256, kNeardupWarps = kNeardupThreads / 32;
-constexpr uint32_t kNeardupBlock = 1024; // maximum number of threads in a block of carry and settle
-constexpr uint32_t kNeardupChunks = 2;          // a lane has up to two bands of a record, so a warp has 64
+constexpr uint32_t kNeardupBlock = 1024; // maximum number of threads in a block of carry or settle
+constexpr uint32_t kNeardupChunks = 2;          // a lane processes up to two bands of a record, so a warp processes up to 64
 
 // Counters that kernels share within a step and between steps. All are zero at first.
 struct NeardupCounters {
-    unsigned long long carried[3]; // by generation: number of labels that its records would have carried over if there were room
+    unsigned long long carried[3]; // by generation: number of labels that its records carry over, including labels for which there was no space
     unsigned long long before[3];  // `carried` before the generation's last step
     uint32_t cut;                  // number of the first record whose labels don't fit; no later record has labels either
     uint32_t total;                // number of labels that the step's records would carry over
@@ -31,7 +31,7 @@ struct NeardupCounters {
     uint32_t wrong;                // number of keys with wrong bands since the beginning
 };
 
-// The arguments of the kernels. Keys and positions may be in pinned host memory. Each is read once.
+// The arguments of the kernels. Keys and positions may be in pinned host memory. The kernels read each of them once.
 struct NeardupStep {
     uint32_t records, bands, band_bits;
     uint32_t first_label;   // the first record's label
@@ -51,9 +51,9 @@ struct NeardupStep {
     uint32_t *carries;  // by record: number of different labels of its copied keys; after carry, the sum of those numbers for all records before it
     NeardupPosition *known; // by record: the least label that is known before settle, at most its own position
     uint32_t *winner;       // by record: the record whose `known` is its label
-    uint32_t *nearest;      // by record: the last record that it depends on, or itself
-    uint32_t *pointer;      // by record: a record that it depends on, directly or not, or itself
-    uint32_t *edges;        // by record and number: records that it depends on
+    uint32_t *nearest;      // by record: the latest record that it depends on, or itself
+    uint32_t *pointer;      // by record: a record that it depends on, directly or indirectly, or itself
+    uint32_t *edges;        // by record: numbers of the records that it depends on
     uint32_t *edge_count;   // by record
     uint32_t *waiting;      // numbers of the records that depend on others
     uint8_t *result;        // NeardupHeader, a NeardupRow for each record, and their lists. It may be in host memory.
@@ -63,11 +63,11 @@ struct NeardupStep {
 
 #if defined(__CUDACC__) || defined(MILLRACE_EMULATED)
 
-// The number of this warp in the grid. In kernels with a warp per record, warps with a larger number return.
+// The number of this warp in the grid. In kernels with a warp per record, warps without a record return.
 __device__ inline uint32_t neardup_warp() { return blockIdx.x * kNeardupWarps + threadIdx.x / 32; }
 __device__ inline uint32_t neardup_lane() { return threadIdx.x % 32; }
 
-// Returns the ballots of the lanes' first and second bands as one set of bands.
+// Combines the ballots of the lanes' first and second bands into one set of bands.
 __device__ inline uint64_t neardup_ballot(const bool (&flags)[kNeardupChunks]) {
     uint32_t low = __ballot_sync(0xffffffffu, flags[0]), high = __ballot_sync(0xffffffffu, flags[1]);
     return static_cast<uint64_t>(high) << 32 | low;
@@ -116,7 +116,7 @@ __device__ inline void neardup_each_copied(const NeardupStep &s, uint32_t record
     }
 }
 
-// Finds a key in the young generation, or inserts it. The least label wins.
+// Finds a key in the young generation, or inserts it. The key gets the least label.
 static __global__ void neardup_probe(NeardupStep s) {
     uint32_t i = blockIdx.x * kNeardupThreads + threadIdx.x;
     if (i >= s.records * s.bands) return;
@@ -155,7 +155,8 @@ static __global__ void __launch_bounds__(kNeardupThreads) neardup_gather(Neardup
     if (carries != 0) atomicAdd(&s.counters->total, carries);
 }
 
-// Returns the sum of `value` over the threads of the block before this one, and over all in *sum. `sums` is shared.
+// Returns the sum of `value` over the block's threads before this thread, and the sum over all threads in *sum. `sums` is in
+// shared memory.
 __device__ inline uint32_t neardup_scan(uint32_t value, uint32_t *sums, uint32_t *sum) {
     uint32_t until = value;
     for (uint32_t distance = 1; distance < 32; distance *= 2) {
@@ -183,7 +184,7 @@ __device__ inline void neardup_add_up(const NeardupStep &s, uint64_t base, uint3
         uint32_t carries = record < s.records ? s.carries[record] : 0;
         uint32_t own = before + neardup_scan(carries, sums, &sum);
         if (record < s.records) s.carries[record] = own;
-        if (base + own <= s.limit && base + own + carries > s.limit) *cut = record; // this is true for one record only
+        if (base + own <= s.limit && base + own + carries > s.limit) *cut = record; // this condition is true for only one record
         before += sum;
     }
 }
@@ -204,11 +205,11 @@ static __global__ void __launch_bounds__(kNeardupBlock) neardup_carry(NeardupSte
     for (uint32_t &changed : counters.changed) changed = 0;
 }
 
-// What a record finds for a key. With `depends`, the label is that of another record of the batch.
+// The label that a record finds for a key. If `depends` is true, the label is the label of another record of the batch.
 struct NeardupHit {
     bool hit, depends;
-    uint32_t record;       // with depends
-    NeardupPosition label; // without depends
+    uint32_t record;       // set if depends is true
+    NeardupPosition label; // set if depends is false
 };
 
 __device__ inline NeardupHit neardup_hit(const NeardupStep &s, uint32_t record, uint32_t band, uint32_t cut) {
@@ -229,7 +230,8 @@ __device__ inline NeardupHit neardup_hit(const NeardupStep &s, uint32_t record, 
     return found;
 }
 
-// Stores the records that a record depends on, each once per 32 bands. Returns the last one, or the record itself.
+// Stores the numbers of the records that a record depends on, each at most once per 32 bands. Returns the last one, or the record
+// itself.
 __device__ inline uint32_t neardup_store_edges(const NeardupStep &s, uint32_t record, const NeardupHit (&hits)[kNeardupChunks]) {
     uint32_t count = 0, nearest = 0;
     for (uint32_t c = 0; c < kNeardupChunks && c * 32 < s.bands; c++) {

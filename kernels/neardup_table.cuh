@@ -1,7 +1,7 @@
 // The hash table of a generation in the index of near-duplicates: from keys to labels (internal/operator/neardup).
 //
-// It uses open addressing, with buckets of four slots. A key belongs into its home bucket, or into the first later bucket with an empty
-// slot. So a lookup reads whole sectors of 32 bytes, and ends at a bucket that has an empty slot. Threads insert keys by compare-and-swap.
+// It uses open addressing, with buckets of four slots. A key belongs in its home bucket, or in the first later bucket with an empty slot.
+// A lookup therefore reads whole sectors of 32 bytes, and ends at a bucket with an empty slot. Threads insert keys by compare-and-swap.
 // Lookups and insertions may run at the same time, but nothing else may run during removals. A table is at most four fifths full, so there
 // is always an empty slot.
 #pragma once
@@ -25,11 +25,11 @@ MILLRACE_BOTH bool operator==(const NeardupPosition &a, const NeardupPosition &b
     return a.sequence == b.sequence && a.record == b.record;
 }
 
-constexpr uint32_t kNeardupSlots = 4; // of a bucket
+constexpr uint32_t kNeardupSlots = 4; // slots per bucket
 
-// A generation. A label is an index into positions. Labels from first_record on belong to its records, and lower ones to
-// labels that records carried over from the old generation. Labels are stored inverted, so that a table of zeros is
-// empty, and the least label is the greatest stored value.
+// A generation. A label is an index into positions. Labels from first_record on belong to the generation's records. Lower labels
+// are those that records carried over from the old generation. Labels are stored inverted, so that a table of zeros is empty, and
+// the least label is the greatest stored value.
 struct NeardupTable {
     uint8_t *memory; // all keys, then all labels
     NeardupPosition *positions;
@@ -44,7 +44,7 @@ MILLRACE_BOTH uint64_t neardup_buckets(uint64_t keys) {
 
 constexpr uint32_t kNeardupAbsent = ~0u; // no label
 
-// These functions return where a slot's key and its label are. A key of 0 means that the slot is empty.
+// These functions return the addresses of a slot's key and of its label. A key of 0 means that the slot is empty.
 MILLRACE_BOTH unsigned long long *neardup_key_at(const NeardupTable &table, uint64_t slot) {
     return reinterpret_cast<unsigned long long *>(table.memory) + slot;
 }
@@ -59,7 +59,8 @@ MILLRACE_BOTH uint64_t neardup_table_bytes(uint64_t buckets) {
 
 #if defined(__CUDACC__) || defined(MILLRACE_EMULATED)
 
-// Finds a key, and returns whether it was there. If it wasn't and `insert` is true, the key is in *slot afterwards.
+// Finds a key, and returns whether the table contains it. If not and `insert` is true, the function inserts the key. *slot is the
+// key's slot.
 __device__ inline bool neardup_find(const NeardupTable &table, unsigned long long key, bool insert, uint64_t *slot) {
     uint64_t bucket = __umul64hi(key * table.multiplier, table.buckets);
     for (;;) {
@@ -68,7 +69,7 @@ __device__ inline bool neardup_find(const NeardupTable &table, unsigned long lon
         unsigned long long keys[kNeardupSlots] = {low.x, low.y, high.x, high.y};
         UNROLL(4)
         for (uint32_t i = 0; i < kNeardupSlots; i++) {
-            // A slot may have got a key since it was read, but a slot with a key keeps it.
+            // Another thread may have filled the slot since it was read, but a slot never loses its key.
             if (keys[i] == 0 && insert) keys[i] = atomicCAS(first + i, 0ull, key);
             *slot = bucket * kNeardupSlots + i;
             if (keys[i] == key) return true;

@@ -1,9 +1,9 @@
 // A persistent kernel: one block that stays on the GPU and reads payloads from a mailbox in pinned memory. Only the row
 // `persistent` of `worker bench` launches one: see docs/adr/0014-persistent-kernels.md.
 //
-// An access over the bus takes about a microsecond, so the block crosses the bus as rarely as possible. It does so
-// once to detect a payload, once for its length, once for the payload, and once for the record. All threads together
-// copy the payload to device memory. In between, the operator's tiles run as in its plain kernel, on device memory.
+// An access over the bus takes about a microsecond, so the block crosses the bus as rarely as possible. It does so once to detect
+// a payload, once for its length, once for the payload, and once for the record. All threads together copy the payload to device
+// memory. Between these accesses, the operator processes tiles in device memory, as in its plain kernel.
 #pragma once
 
 #include <stddef.h>
@@ -31,12 +31,12 @@ constexpr uint64_t kMailboxStop = ~0ull;
 // A mailbox's size is a multiple of this many bytes, because the kernel reads the payload in vectors of this size.
 constexpr uint32_t kMailboxAlign = 16;
 
-// The kernel ends after this time without a payload, in nanoseconds of the GPU's clock. The host then launches it
-// again. So a wait for the whole GPU takes at most a second, even if the host doesn't stop the kernel.
+// The kernel ends after this time without a payload, in nanoseconds of the GPU's clock. The host then launches it again. A wait
+// for the whole GPU therefore takes at most a second, even if the host doesn't stop the kernel.
 constexpr uint64_t kMailboxIdle = 1000ull * 1000 * 1000;
 
-// The pause between two reads of the mailbox, in nanoseconds. It is short compared with an access over the bus. During
-// the pause, other blocks can use the multiprocessor.
+// The pause between two reads of the mailbox, in nanoseconds. The pause is short compared with an access over the bus. During the
+// pause, other blocks can use the multiprocessor.
 constexpr uint32_t kMailboxPause = 100;
 
 // The memory that a persistent kernel uses.
@@ -51,7 +51,7 @@ struct PersistentMemory {
 
 // A payload in the mailbox. One thread reads it for all threads.
 struct MailboxRequest {
-    uint64_t number; // kMailboxStop to end the kernel
+    uint64_t number; // kMailboxStop ends the kernel
     uint32_t bytes;
 };
 

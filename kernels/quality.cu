@@ -1,9 +1,9 @@
 // quality: counters of a text from which the scores of heuristic filters follow, for every row of a ragged batch.
 //
-// runtime/builtin.cpp declares it. docs/quality.md has the definitions. Scratch has entries of 8 bytes for the sets of lines and
-// paragraphs: one for each byte of the batch, and 16 for each row. If a record is divided, it also has 16 bytes for each tile.
-// If n-grams are counted and a record may have more than kSharedWords words, 12 bytes for each byte and each row of the batch
-// replace the sets. 4 bytes for each row follow.
+// runtime/builtin.cpp declares the operator. docs/quality.md defines the counters. Scratch has entries of 8 bytes for the sets of
+// lines and paragraphs: one for each byte of the batch, and 16 for each row. If a record is divided, it also has 16 bytes for
+// each tile. If n-grams are counted and a record may have more than kSharedWords words, 12 bytes for each byte and each row of
+// the batch replace the sets. 4 bytes for each row follow.
 #include <sys/random.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace {
 struct Quality {
     int32_t ordinal;
     ResultSize size;
-    uint32_t seed; // of the hashes; results don't depend on it
+    uint32_t seed; // seed of the hashes; results don't depend on it
     uint32_t multiprocessors;
 
     uint32_t fields() const { return size.stride / sizeof(uint32_t); }
@@ -139,7 +139,7 @@ int32_t quality_launch(const void *self, void *cuda_stream, const millrace_launc
     cudaStream_t stream = static_cast<cudaStream_t>(cuda_stream);
     QualityWork work = work_of(*instance, *args);
     uint32_t blocks = blocks_of_warps(args->rows + work.tiles);
-    if (work.tiles != 0) { // the segments of a record add to its counters
+    if (work.tiles != 0) { // the segments of a record add to the record's counters
         uint64_t end = layout_of(instance->size, args->rows, args->bytes).end;
         if (int32_t s = check(error, cudaMemsetAsync(work.result, 0, end, stream), "cudaMemsetAsync")) return s;
     }

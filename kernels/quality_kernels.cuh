@@ -1,18 +1,18 @@
 // The kernels of quality.
 //
-// A warp takes one record. A record of more than `longest_whole` bytes is divided into segments, one for each tile of
-// the batch. So a record of many megabytes is spread over the whole GPU. A segment begins after a newline. There, no
-// word, URL, phrase or line continues, so the segments' counters are sums. Only the paragraph that continues needs a
-// merge. A long record without newlines has one segment.
+// A warp processes one record. A record of more than `longest_whole` bytes is divided into segments, one for each tile of the
+// batch. A record of many megabytes is therefore spread over the whole GPU. A segment begins after a newline. No word, URL,
+// phrase or line continues over that point, so the record's counters are the sums of the segments' counters. Only the paragraph
+// that continues needs a merge. A long record without newlines has one segment.
 //
 //   quality_scan     all counters except those of repeated pieces, and the statuses
 //   quality_settle   for long records: merges the paragraphs of segments, and prepares the set of pieces
 //   quality_repeats  the counters of repeated pieces
 //
-// With n-grams, two more kernels follow. There, a block takes one record.
+// With n-grams, two more kernels follow. In these kernels, a block processes one record.
 //
 //   quality_ngrams       the counters of duplicate n-grams of records with few words, whose words fit in shared memory
-//   quality_long_ngrams  those of the other records, with larger blocks
+//   quality_long_ngrams  the counters of duplicate n-grams of the other records, with larger blocks
 #pragma once
 
 #include "math/ragged.cuh"
@@ -23,27 +23,27 @@
 namespace millrace {
 
 constexpr uint32_t kQualityWarps = 4, kQualityThreads = 32 * kQualityWarps;
-// Blocks of the scan per multiprocessor. With 8, the compiler gives a thread 64 registers and spills 18 to memory. With 7
-// it gives 72 and spills 2. On an H100, the scan of 2 KiB records is 9 % faster with 8 nevertheless: 16 MiB of them need
-// 1.9 turns of all multiprocessors instead of 2.2.
+// Blocks of the scan per multiprocessor. With 8 blocks, the compiler gives a thread 64 registers and spills 18 to memory. With 7
+// blocks, it gives a thread 72 registers and spills 2. Nevertheless, the scan of 2 KiB records is 9 % faster with 8 blocks on an
+// H100: 16 MiB need 1.9 rounds of all multiprocessors instead of 2.2.
 constexpr uint32_t kQualityBlocks = 8;
 
 constexpr uint32_t kQualityTile = 8 << 10, kQualityWhole = 2 * kQualityTile; // bytes
 constexpr uint32_t kSharedEntries = 256; // entries of a set in shared memory
 
-// A batch, and where its results and scratch are.
+// A batch, and the addresses of its results and scratch.
 struct QualityWork {
     const uint8_t *batch;
     const uint32_t *offsets;
     uint32_t rows, bytes;
     uint32_t tile, longest_whole; // bytes; longest_whole is at least 2 * tile
     uint32_t tiles;               // 0 if no record is longer than longest_whole
-    uint32_t seed;                // of hashes
-    uint32_t fields;              // of a row's result: kQualityFields or kQualityAllFields
+    uint32_t seed;                // seed of the hashes
+    uint32_t fields;              // fields of a row's result: kQualityFields or kQualityAllFields
     uint32_t *result;             // `fields` per row; zeros if tiles is not 0
     uint8_t *status;              // one per row; zeros if tiles is not 0
     unsigned long long *entries;  // quality_entries(bytes, rows)
-    uint32_t *ends;               // kCut and so on, two per tile: of its segment, and of the long record that begins in it
+    uint32_t *ends;               // bits such as kCut, two words per tile: for its segment, and for the long record that begins in it
     uint32_t *trimmed;            // two per tile: QualityRange of the long record that begins in it
 
     __device__ uint32_t *result_of(uint32_t row) const { return result + static_cast<uint64_t>(row) * fields; }
@@ -59,12 +59,12 @@ MILLRACE_BOTH uint64_t quality_entries(uint64_t bytes, uint64_t rows) { return b
 struct QualityPart {
     uint32_t row;
     QualityText text;
-    QualityRange range; // may be empty for a whole record; if it is empty otherwise, there is nothing to do
+    QualityRange range; // may be empty for a whole record; an empty range of a segment needs no work
     bool whole;         // whether the part is the whole record
     bool any;           // whether the warp has something to do
 };
 
-// Returns the part of warp number `unit`. The first `rows` warps begin with the records, the others with tiles.
+// Returns the part of warp number `unit`. Each of the first `rows` warps gets a record, and each of the others gets a tile.
 __device__ inline QualityPart quality_part(const QualityWork &work, uint32_t unit) {
     QualityPart part = {};
     if (unit < work.rows) {
@@ -85,7 +85,7 @@ __device__ inline QualityPart quality_part(const QualityWork &work, uint32_t uni
 // Returns the number of this warp among all warps of the grid.
 __device__ inline uint32_t unit_of_warp() { return blockIdx.x * kQualityWarps + threadIdx.x / 32; }
 
-// Returns the first position of a range that follows a newline and isn't one, or kNowhere.
+// Returns the first position of a range that follows a newline and doesn't contain a newline, or kNowhere.
 __device__ inline uint32_t segment_start(const QualityText &text, QualityRange range) {
     for (uint32_t start = range.from; start < range.to; start += 32) {
         uint32_t position = start + lane_id();
@@ -123,7 +123,7 @@ __device__ inline void scan_part(const QualityWork &work, const QualityPart &par
     bool first = part.range.from == part.text.begin;
     uint32_t *ends = part.whole ? nullptr : work.ends + 2 * work.tile_of(part.range.from) + (first ? 1 : 0);
     uint32_t from = first ? part.range.from : segment_start(part.text, part.range);
-    if (from == kNowhere) { // the segment before continues
+    if (from == kNowhere) { // the previous segment continues
         if (lane_id() == 0) *ends = 0;
         return;
     }
@@ -223,10 +223,10 @@ constexpr uint32_t kNgramThreads = 128, kLongNgramThreads = 1024;
 constexpr uint32_t kLongNgramBlocks = 2; // per multiprocessor
 
 // Maximum number of words of a record that is processed in shared memory. With 512, quality_ngrams is 10 % faster on an H100 for records of
-// 2 KiB with about 340 words, because more blocks run at once. But records of 1024 words take five times as long.
+// 2 KiB with about 340 words, because more blocks run at once. However, records of 1024 words take five times as long.
 constexpr uint32_t kSharedWords = 1024;
 
-// The arguments of quality, and those of the search for n-grams.
+// The arguments of quality, and the arguments of the search for n-grams.
 struct QualityNgramsWork {
     QualityWork all;
     uint32_t shared_words; // at most kSharedWords
@@ -245,7 +245,7 @@ __device__ inline void store_ngrams(const QualityNgramsWork &work, uint32_t row,
 static __global__ void __launch_bounds__(kNgramThreads) quality_ngrams(QualityNgramsWork work) {
     __shared__ uint32_t memory[kNgramMemory * kSharedWords];
     __shared__ NgramShared shared;
-    uint32_t row = blockIdx.x, *fields = work.all.result_of(row), words = fields[kWords]; // 0 if the record is no UTF-8
+    uint32_t row = blockIdx.x, *fields = work.all.result_of(row), words = fields[kWords]; // 0 if the record isn't UTF-8
     if (words > work.shared_words) {
         if (threadIdx.x == 0) work.waiting[1 + atomicAdd(work.waiting, 1)] = row;
         return;

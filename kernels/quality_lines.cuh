@@ -1,5 +1,5 @@
-// Finds the lines in 32 bytes of text: Curator's lines, which end at newlines, and datatrove's, which end where
-// Python's str.splitlines ends them.
+// Finds the lines in 32 bytes of text: Curator's lines, which end at newlines, and datatrove's lines, which end where Python's
+// str.splitlines ends them.
 #pragma once
 
 #include "quality_words.cuh"

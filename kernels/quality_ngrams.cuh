@@ -1,15 +1,15 @@
-// Counts the characters of a text's duplicate n-grams, for n from 5 to 10. An n-gram of words is a duplicate if an
-// equal one begins at a smaller position.
+// Counts the characters of a text's duplicate n-grams, for n from 5 to 10. An n-gram of words is a duplicate if an equal n-gram
+// begins at a smaller position.
 //
-// A block takes one record. It lists the words, and gives each word and then each n-gram a class: the position of the
-// first equal one. Two n-grams are equal if their parts are: two words for n = 2, two 2-grams for n = 4, and otherwise the
-// first and the last n-1 words. So the pair of the parts' classes is an exact key, and only n-grams of two repeated parts
-// need a place in the table. In most texts few remain after n = 4. If all words are equal, only one entry is used, so the
-// time is proportional to the length for these texts too.
+// A block processes one record. It lists the words. It then assigns a class to each word, and later to each n-gram: the position
+// of the first equal word or n-gram. Two n-grams are equal if their parts are: two words for n = 2, two 2-grams for n = 4, and
+// otherwise the first and the last n-1 words. The pair of the parts' classes is therefore an exact key, and only n-grams of two
+// repeated parts need a place in the table. In most texts, few n-grams remain after n = 4. If all words are equal, the table has
+// only one entry, so the time is proportional to the length of these texts, too.
 //
-// Curator walks over the n-grams. For each one that it has seen before, it adds the characters of its words that aren't counted yet, and
-// one space between each two counted words. The sum doesn't need the walk: each word that a seen n-gram covers counts once, with one space.
-// Only the first word of a seen n-gram that covers no word of an earlier one has no space.
+// Curator iterates over the n-grams. For each n-gram that it has seen before, it adds the characters of the words that aren't counted yet,
+// and one space between two counted words. The sum doesn't need this iteration: each word that a seen n-gram covers counts once, with one
+// space. The first word of a seen n-gram has no space if the n-gram covers no word of an earlier seen n-gram.
 #pragma once
 
 #include "math/quality_fields.cuh"
@@ -18,10 +18,10 @@
 namespace millrace {
 
 constexpr uint32_t kLeastGram = 5, kMostGram = 10, kGramCounters = kMostGram - kLeastGram + 1;
-constexpr uint32_t kShortWord = 32; // maximum number of bytes of a word that one thread hashes and compares; a warp processes longer words
+constexpr uint32_t kShortWord = 32; // maximum bytes of a word that one thread hashes and compares; a warp processes longer words
 
-// Equal words or n-grams are a class. Entries of the table and classes contain the position of the first one. A class has the
-// bit kAlone if it has one member. kNoEntry is an empty entry, and the class of an n-gram that can't be repeated.
+// Equal words or n-grams form a class. Entries of the table and classes contain the position of the class's first member. A class
+// has the bit kAlone if it has one member. kNoEntry is an empty entry, and the class of an n-gram that can't be repeated.
 constexpr uint32_t kAlone = 1u << 31, kNoEntry = 0xffffffffu;
 
 // The number of 32-bit integers of memory per word of a record.
@@ -33,7 +33,7 @@ MILLRACE_BOTH uint64_t most_words(uint64_t bytes) { return (bytes + 1) / 2; }
 // The shared memory of a block.
 struct NgramShared {
     uint32_t words[32];               // number of words that begin in each warp's part of the text
-    uint32_t repeated[kMostGram + 1]; // number of repeated n-grams for each n, and of repeated words at n = 1
+    uint32_t repeated[kMostGram + 1]; // number of repeated n-grams for each n; for n = 1, of repeated words
     uint32_t totals[kGramCounters];
 };
 
@@ -66,8 +66,8 @@ public:
         enter_words();
         __syncthreads();
         settle(1, classes_);
-        uint32_t *from = classes_, *to = starts_; // the words' starts aren't needed any more
-        // An n-gram consists of two (n-step)-grams, of which the second one begins `step` words after the first one.
+        uint32_t *from = classes_, *to = starts_; // the words' starts are no longer needed
+        // An n-gram consists of two (n-step)-grams. The second one begins `step` words after the first one.
         for (uint32_t n = 2, step = 1; n <= kMostGram && n <= words_; step = n == 2 ? 2 : 1, n += step) {
             __syncthreads();
             capacity_ = 2 * shared_->repeated[n - step];
@@ -89,7 +89,7 @@ private:
     const QualityText text_;
     const uint32_t words_;
     uint32_t *const starts_, *const bytes_, *const characters_; // of each word
-    uint32_t *const classes_;                                   // of each word; before that, its hash and then its place in the table
+    uint32_t *const classes_;                                   // class of each word; before that, the word's hash and then its place in the table
     uint32_t *const table_;
     uint32_t capacity_; // number of places in the table, which is above the number of different keys
     NgramShared *const shared_;
@@ -97,7 +97,8 @@ private:
 
     static constexpr uint32_t kAhead = 4;
 
-    // Returns the first of the 32 words with which the warp begins. Its next words are kThreads words later.
+    // Returns the index of the first of the 32 words that the warp processes first. The warp's next words are kThreads words
+    // later.
     static __device__ uint32_t first_of_warp() { return threadIdx.x / 32 * 32; }
 
     __device__ void clear() const {
@@ -120,8 +121,8 @@ private:
         }
     }
 
-    // Lists the positions at which words start. Each warp takes a part of the text: it counts the words, and then lists
-    // them after those of the warps before it.
+    // Lists the positions at which words start. Each warp processes a part of the text. It counts the part's words, and then
+    // lists them after the words of the previous warps.
     __device__ void list_words() const {
         uint32_t steps = (text_.end - text_.begin + 31) / 32, warp = threadIdx.x / 32;
         uint32_t share = (steps + kThreads / 32 - 1) / (kThreads / 32) * 32;
@@ -136,7 +137,7 @@ private:
         });
     }
 
-    // Returns whether a word ends before a position, whose byte is given.
+    // Returns whether a word ends before a position. `byte` is the byte at that position.
     __device__ bool ends_at(uint32_t position, uint32_t byte) const {
         if (position == text_.end) return true;
         return byte < 0x80 ? is_space(byte) : !is_continuation(byte) && is_wide_space(character_at(text_, position));
@@ -183,18 +184,18 @@ private:
     __device__ uint32_t place_of(uint32_t hash) const { return static_cast<uint32_t>(static_cast<uint64_t>(hash) * capacity_ >> 32); }
     __device__ uint32_t place_after(uint32_t place) const { return place + 1 == capacity_ ? 0 : place + 1; }
 
-    // Writes an entry to an empty place. Returns kNoEntry, or the entry that the place has already.
+    // Writes an entry to a place if the place is empty. Returns kNoEntry on success, or else the place's entry.
     __device__ uint32_t claim(uint32_t place, uint32_t own) const {
         uint32_t found = *const_cast<volatile uint32_t *>(table_ + place);
         return found != kNoEntry ? found : atomicCAS(table_ + place, kNoEntry, own | kAlone);
     }
 
-    // Combines an entry with an equal one, which claim has found.
+    // Combines an entry with an equal entry that claim has found.
     __device__ void combine(uint32_t place, uint32_t found, uint32_t own) const {
         if (found > own) atomicMin(table_ + place, min(found & ~kAlone, own)); // an entry with kAlone is always greater
     }
 
-    // Enters a word or n-gram into the table, and returns its place. equal(other) compares it with another one.
+    // Enters a word or n-gram into the table, and returns its place. equal(other) compares it with another entry.
     template <class Equal>
     __device__ uint32_t enter(uint32_t own, uint32_t hash, Equal equal) const {
         for (uint32_t place = place_of(hash);; place = place_after(place)) {
@@ -268,7 +269,7 @@ private:
         for (uint32_t from = first_of_warp(); from < words_; from += kThreads) {
             uint32_t w = from + lane_id();
             uint32_t seen = ballot(w < grams && classes[w] < w), before = ballot(from != 0 && w - 32 < grams && classes[w - 32] < w - 32);
-            uint64_t both = static_cast<uint64_t>(seen) << 32 | before, earlier = 0; // words of n-grams that begin before each word
+            uint64_t both = static_cast<uint64_t>(seen) << 32 | before, earlier = 0; // words that n-grams with earlier starts cover
             for (uint32_t i = 1; i < n; i++) earlier |= both << i;
             uint32_t continued = static_cast<uint32_t>(earlier >> 32), covered = seen | continued;
             if (covered >> lane_id() & 1) sum += characters_[w] + (continued >> lane_id() & 1);

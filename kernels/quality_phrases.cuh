@@ -1,6 +1,6 @@
 // The phrases of boilerplate, and URLs.
 //
-// A hash of the last four bytes finds the places where a phrase or a URL may begin. Only these are compared.
+// A hash of the last four bytes finds the places where a phrase or a URL may begin. Only these places are compared.
 #pragma once
 
 #include "math/both.cuh"
@@ -22,7 +22,7 @@ constexpr uint32_t four_bytes(const char *text) {
 constexpr const char *kBeginnings[] = {"term", "priv", "cook", "coo\xe2", "uses", "use ", "nece", "any ", "if y", "lore", "http"};
 constexpr uint32_t kLowerCase = 0x20202020, kHttp = four_bytes("http"), kCook = four_bytes("cook"), kKelvinCook = four_bytes("coo\xe2");
 
-// Maps the beginnings to different numbers below 32. A search by trial found the factor.
+// Maps the beginnings to different numbers below 32. The factor was found by trial.
 MILLRACE_BOTH constexpr uint32_t beginning_slot(uint32_t word) { return word * 0xa6cecc1bu >> 27; }
 
 // The phrases, one after the other. The last one is the lorem phrase.
@@ -47,7 +47,7 @@ constexpr QualityPhrases make_phrases() {
 // The beginnings of the phrases, by beginning_slot.
 struct QualityBeginnings {
     uint32_t slots[32];   // the beginning, or 0
-    uint32_t phrases[32]; // bit i: phrase i begins with it
+    uint32_t phrases[32]; // bit i: phrase i begins with slots[j]
 };
 
 constexpr QualityBeginnings make_beginnings() {
@@ -74,7 +74,7 @@ constexpr bool all_phrases_found() {
         uint32_t beginning = four_bytes(i < kPolicies ? kPolicyPhrases[i] : kLoremPhrase);
         if (make_beginnings().slots[beginning_slot(beginning)] != beginning) return false;
     }
-    return true; // make_phrases isn't constant if the text is too long
+    return true; // if the text is too long, make_phrases isn't a constant expression
 }
 static_assert(all_phrases_found(), "a phrase begins with none of kBeginnings");
 
@@ -113,7 +113,7 @@ __device__ inline QualityFound find_phrases(const QualityText &text, uint32_t po
     return {ballot(policy), ballot(lorem)};
 }
 
-// URLs. All lanes have the same values.
+// The state of the search for URLs. All lanes have the same values.
 struct QualityUrls {
     uint32_t end; // end of the last URL; no URL begins inside another
 

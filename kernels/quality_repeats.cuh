@@ -1,10 +1,10 @@
 // Repeated lines and paragraphs of a text.
 //
-// A warp walks over the lines and then over the paragraphs that begin in its part of a record, and enters them into the
-// record's set. Curator's paragraphs are between every two newlines, so paragraphs may be empty or begin with a newline.
-// datatrove's paragraphs are between sequences of two or more newlines, after removing the spaces at the text's ends. So
-// both kinds have the same content, except for these newlines and spaces. datatrove's lines are all lines that aren't
-// empty. An empty line also precedes a newline at the start of the text, and follows a newline at its end.
+// A warp processes the lines and then the paragraphs that begin in its part of a record, and adds them to the record's set.
+// Curator's paragraphs are between every two newlines, so paragraphs may be empty or begin with a newline. datatrove's paragraphs
+// are between sequences of two or more newlines, after removing the spaces at the text's ends. Both kinds therefore have the same
+// content, except for these newlines and spaces. datatrove's lines are all lines that aren't empty. An empty line also precedes a
+// newline at the start of the text, and follows a newline at its end.
 #pragma once
 
 #include "math/quality_fields.cuh"
@@ -43,22 +43,22 @@ __device__ inline QualityRange trim(const QualityText &text) {
     return range;
 }
 
-// The results of a walk over lines.
+// The results of processing the lines.
 struct QualityLineWalk {
-    QualityRange lines;  // from the first line that isn't empty to the last one
+    QualityRange lines;  // from the first to the last line that isn't empty
     uint32_t paragraphs; // number of sequences of lines without an empty line between them
     bool repeated;       // whether two lines are equal
 };
 
 class QualityRepeats {
 public:
-    uint32_t total; // of the field kScanFields + lane_id()
+    uint32_t total; // total of the field kScanFields + lane_id()
 
     __device__ QualityRepeats(const QualityText &text, const QualitySet &set, uint32_t seed, QualityRange trimmed)
         : total(0), text_(text), set_(set), hash_(seed), trimmed_(trimmed) {}
 
-    // Counts the pieces that begin in `part`. The parts of a record don't overlap. The first one begins with the record,
-    // and the last one ends with it. `all` is the number of the record's paragraphs.
+    // Counts the pieces that begin in `part`. The parts of a record don't overlap. The first part begins with the record, and the
+    // last part ends with it. `all` is the number of the record's paragraphs.
     __device__ void run(QualityRange part, uint32_t all) {
         if (part.from == text_.begin) count_once();
         QualityLineWalk walk = lines(part);
@@ -82,7 +82,7 @@ private:
 
     __device__ bool newline_at(uint32_t position) const { return text_.at(position) == '\n'; }
 
-    // Counts the empty lines at both ends of the text, and the empty paragraph of datatrove.
+    // Counts the empty lines at both ends of the text, and datatrove's empty paragraph.
     __device__ void count_once() {
         uint32_t empty = text_.begin == text_.end ? 1 : newline_at(text_.begin) + newline_at(text_.end - 1);
         add(kGrLines, empty);
@@ -106,8 +106,8 @@ private:
         }
     }
 
-    // Hashes the bytes from a position up to the first one for which ends(position) is true, at most to the end of the
-    // text. *visible becomes true if one of them is visible ASCII.
+    // Hashes the bytes from a position up to the first position for which ends(position) is true, or to the end of the text.
+    // *visible becomes true if one of them is visible ASCII.
     template <class Ends>
     __device__ QualityPiece hash_until(uint32_t from, bool *visible, Ends ends) {
         uint32_t ahead[kAhead]; // the bytes of the next steps, so that their loads overlap
@@ -146,7 +146,7 @@ private:
         return false;
     }
 
-    // Enters a piece, and counts it if the set had an equal one.
+    // Adds a piece to the set, and counts the piece if the set contains an equal piece.
     __device__ void enter(QualityKind kind, const QualityPiece &piece, QualityField count, QualityField count_characters) {
         if (!set_.enter(text_.batch, kind, piece)) return;
         add(count, 1), add(count_characters, characters(piece));
@@ -179,7 +179,7 @@ private:
 
     // Counts the paragraphs of a text for which all_different is true. All empty paragraphs except one are repeated.
     __device__ void count_different(const QualityLineWalk &walk, uint32_t all) {
-        uint32_t newlines = text_.end - walk.lines.to, last = newlines >= 2 && newlines % 2 == 1 ? 1 : 0; // the last newline of an odd number is a paragraph of its own
+        uint32_t newlines = text_.end - walk.lines.to, last = newlines >= 2 && newlines % 2 == 1 ? 1 : 0; // if the number is odd, the last newline is a separate paragraph
         uint32_t empty = all - walk.paragraphs - last;
         add(kGrParagraphs, walk.paragraphs);
         if (empty > 1) add(kRepeatedParagraphs, empty - 1);

@@ -1,11 +1,11 @@
 // The scan of a text by one warp: all counters except those of repeated lines and paragraphs.
 //
-// The warp reads 32 bytes at a time, one per lane. Each lane looks up the class of its byte. Ballots turn classes into
-// masks of 32 bytes, so that finding the beginning of a word or a line is arithmetic on masks. The state between two
-// steps is the beginnings of the word, the line and the paragraph that continue.
+// The warp reads 32 bytes at a time, one per lane. Each lane looks up the class of its byte. Ballots turn classes into masks of
+// 32 bytes, so that finding the beginning of a word or a line is arithmetic on masks. The state between two steps describes the
+// beginnings of the word, the line and the paragraph that continue.
 //
-// Cost of 32 bytes, in instructions of a warp on compute capability 9.0: 356 for random ASCII, where a line of datatrove ends
-// in most steps (Nsight Compute). An H100 issues at most 740 in the time in which 32 bytes arrive at 40 GB/s.
+// Cost of 32 bytes, in instructions of a warp on compute capability 9.0: 356 for random ASCII, where a line of datatrove ends in
+// most steps (Nsight Compute). At 40 GB/s, an H100 can issue at most 740 instructions per 32 bytes.
 #pragma once
 
 #include "quality_lines.cuh"
@@ -19,7 +19,7 @@ namespace millrace {
 constexpr uint32_t kCut = 1, kHeadPolicy = 2, kHeadLorem = 4, kTailPolicy = 8, kTailLorem = 16;
 
 struct QualityParagraphs {
-    uint32_t newlines;  // number directly before the next byte
+    uint32_t newlines;  // number of newlines directly before the next byte
     bool policy, lorem; // whether the current paragraph contains phrases
     bool headless;      // whether the current paragraph began before the segment
     uint32_t ends;      // kCut and the bits of the head
@@ -72,14 +72,14 @@ public:
         : tally(), wide(), paragraphs(), text_(text), classes_(classes), beginning_(quality_beginnings.slots[lane_id()]), word_(),
           lines_{{0, kNowhere, kNowhere}, {0, kNowhere, kNowhere}}, urls_(), byte_(0), pair_(0), quad_(0) {}
 
-    // Scans from a position on, which is the start of the record or follows a newline. It ends at the record's end, or
-    // at the first byte from `limit` on that follows a newline and isn't one. There the next segment begins.
+    // Scans from a position that is the start of the record or follows a newline. The scan ends at the record's end, or where the
+    // next segment begins: at the first byte from `limit` on that follows a newline and isn't a newline.
     __device__ void run(uint32_t from, uint32_t limit) {
         uint32_t to = text_.end, steps = 0;
         bool whole = true; // up to the end of the record
         paragraphs.headless = from != text_.begin;
         uint32_t next = load(from + place());
-        for (uint32_t start = from; start <= to; start += 32) { // the last step has the end of the last word and line
+        for (uint32_t start = from; start <= to; start += 32) { // the last step contains the end of the last word and line
             uint32_t byte = next;
             next = load(start + 32 + place());
             if (whole && start + 31 >= limit && limit < text_.end) {
@@ -99,7 +99,7 @@ private:
     QualityWord word_;
     QualityLines lines_;
     QualityUrls urls_;
-    uint32_t byte_, pair_, quad_; // of the previous step
+    uint32_t byte_, pair_, quad_; // values of the previous step
 
     __device__ uint32_t load(uint32_t position) const { return position < text_.end ? byte_at(text_.batch + position) : 0; }
 
@@ -128,7 +128,7 @@ private:
         uint32_t quad_before = earlier(quad, quad_, 1);
         byte_ = byte, pair_ = pair, quad_ = quad;
         QualityFound found = {0, 0};
-        if (masks.newlines == kWholeWarp && paragraphs.newlines >= 32) { // a shorter way for millions of newlines
+        if (masks.newlines == kWholeWarp && paragraphs.newlines >= 32) { // a shortcut for millions of newlines
             tally.more_lines += 1u << 24;
         } else {
             count_words(text_, start, masks, quad_before, &word_, &tally);

@@ -1,4 +1,4 @@
-// A set of pieces of text. It finds repeated pieces. Among equal pieces, each piece except the first is repeated.
+// A set of pieces of text, which finds repeated pieces. Among equal pieces, each piece except the first is repeated.
 //
 // Pieces are equal if their bytes are equal. The hash only determines where an entry is, so a bad hash only costs time. Its coefficients
 // are secret and random, so nobody can prepare pieces with equal hashes.
@@ -10,7 +10,7 @@
 
 namespace millrace {
 
-// Arithmetic modulo the prime 2^31 - 1. Values are below it.
+// Arithmetic modulo the prime 2^31 - 1. Values are below the prime.
 constexpr uint32_t kHashPrime = (1u << 31) - 1;
 
 __device__ inline uint32_t hash_add(uint32_t a, uint32_t b) { return a + b >= kHashPrime ? a + b - kHashPrime : a + b; }
@@ -74,7 +74,7 @@ struct QualitySet {
         __syncwarp();
     }
 
-    // Enters a piece. Returns whether the set had an equal one.
+    // Adds a piece. Returns whether the set already contained an equal piece.
     __device__ bool enter(const uint8_t *batch, QualityKind kind, const QualityPiece &piece) const {
         uint32_t bytes = piece.to - piece.from, mixed = murmur3_finish(piece.hash, bytes ^ static_cast<uint32_t>(kind) << 30);
         uint64_t head = static_cast<uint64_t>(kind) << 31 | bytes, own = head << 31 | piece.from;

@@ -6,8 +6,8 @@
 
 namespace millrace {
 
-// Packed counters. Each lane counts in bytes, four to a word. It counts at most kMostTallied times before flush. After flush, lane f holds
-// the total of field f. The fields up to kScanFields fit in a warp.
+// Packed counters. Each lane counts in bytes, with four bytes per word. A lane counts at most kMostTallied times before flush. After
+// flush, lane f holds the total of field f. The fields up to kScanFields fit in a warp.
 struct QualityTally {
     static constexpr uint32_t kMostTallied = 255; // 32 * 255 fit in 16 bits
 
@@ -17,8 +17,8 @@ struct QualityTally {
     uint32_t lines;      // lines, bullet, end mark, ellipsis lines
     uint32_t more_lines; // terminal, short, long, dt lines
     uint32_t dt;         // dt bullet, dt ellipsis lines; policy, lorem paragraphs
-    uint32_t line_chars, longest; // of this lane, not packed
-    uint32_t total;               // of field lane_id()
+    uint32_t line_chars, longest; // counters of this lane, not packed
+    uint32_t total;               // total of field lane_id()
 
     // Adds a number that is the same in all lanes.
     __device__ void add(QualityField field, uint32_t value) { total += lane_id() == field ? value : 0; }

@@ -1,7 +1,7 @@
-// The bytes of one record as the kernels of quality see them, and questions about single characters.
+// The bytes of one record, and functions that classify single characters.
 //
-// These functions work for one thread. They read the batch directly, so kernels call them only where something rare
-// begins or ends, such as a line.
+// One thread calls these functions. They read the batch directly, so kernels call them only at rare places, such as the ends of
+// lines.
 #pragma once
 
 #include <stdint.h>
@@ -92,19 +92,20 @@ __device__ bool in_list(const uint32_t (&list)[kCount], uint32_t u) {
     return low < kCount && list[low] == u;
 }
 
-// The next functions take a byte that the caller has read. Most bytes are ASCII, so they rarely read others.
+// The next functions have a parameter for a byte that the caller has already read. Most bytes are ASCII, so the functions rarely
+// read more bytes.
 
 // Returns whether the character at a position, which begins with this byte, is a bullet of bullet_lines.
 __device__ inline bool bullet_at(const QualityText &text, uint32_t position, uint32_t byte) {
     return byte >= 0x80 && in_list(quality_tables.bullet, character_at(text, position));
 }
 
-// Returns the same for a bullet of dt_bullet_lines.
+// Returns whether the character is a bullet of dt_bullet_lines. The parameters are the same as for bullet_at.
 __device__ inline bool dt_bullet_at(const QualityText &text, uint32_t position, uint32_t byte) {
     return byte == '-' || (byte == 0xe2 && text.at(position + 1) == 0x80 && text.at(position + 2) == 0xa2);
 }
 
-// Returns whether a line that ends with the character at a position, whose last byte is this byte, is one of terminal_lines.
+// Returns whether a line is one of terminal_lines. The line's last character ends at the given position with `byte`.
 __device__ inline bool terminal_ending_at(const QualityText &text, uint32_t position, uint32_t byte) {
     if (byte < 0x80) return byte == '.' || byte == '?' || byte == '!';
     return in_list(quality_tables.terminal, character_ending_at(text, position));
@@ -150,7 +151,7 @@ __device__ inline uint32_t mark_characters(const QualityText &text, uint32_t las
 
 // Returns whether "read more" ends at a position, ignoring case.
 __device__ inline bool read_more(const QualityText &text, uint32_t last) {
-    const char *phrase = "erom daer"; // from the end, because most lines differ there
+    const char *phrase = "erom daer"; // in reverse, because most lines differ at their end
     for (uint32_t i = 0; i < 9; i++) {
         uint32_t byte = text.at(last - i), letter = byte - 'A' < 26 ? byte + 32 : byte;
         if (letter != static_cast<uint8_t>(phrase[i])) return false;
@@ -158,7 +159,7 @@ __device__ inline bool read_more(const QualityText &text, uint32_t last) {
     return true;
 }
 
-// Returns whether a line counts in ellipsis_lines. Its last character that isn't a space ends at `last` with this byte.
+// Returns whether a line counts in ellipsis_lines. The line's last character that isn't a space ends at `last` with `byte`.
 __device__ inline bool ends_in_ellipsis(const QualityText &text, uint32_t last, uint32_t byte) {
     if (mark_characters(text, last, byte) != 0) return true;
     if (byte == '.') return text.at(last - 1) == '.' && read_more(text, last - 2);

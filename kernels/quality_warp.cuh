@@ -1,8 +1,8 @@
 // Functions of a warp for the kernels of quality. A mask has one bit for each of 32 consecutive bytes of text, which the
 // warp's lanes hold.
 //
-// In the scan, the lanes hold the bytes in reverse order. So a mask's highest bit is the first byte, and the bits after
-// its last byte are those below its lowest bit, which two instructions find. Elsewhere, lane 0 holds the first byte.
+// In the scan, the lanes hold the bytes in reverse order, so a mask's highest bit is the first byte. The bytes after a mask's
+// last byte are the bits below its lowest bit, which two instructions compute. Elsewhere, lane 0 holds the first byte.
 #pragma once
 
 #include <stdint.h>

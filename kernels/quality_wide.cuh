@@ -7,7 +7,7 @@
 
 namespace millrace {
 
-// What the previous bytes determine about the next 32 bytes.
+// The properties of the next 32 bytes that follow from the previous bytes.
 struct QualityWide {
     uint32_t continued; // the bytes that must continue a character
     uint32_t spaces;    // the bytes that continue a space
@@ -31,7 +31,7 @@ __device__ inline uint32_t wide_class(uint32_t u) {
 }
 
 // Returns the class of each lane's byte, as class_of does, if `byte` is at least 0x80. A character's first byte has the character's class,
-// and its other bytes have none. But all bytes of a space are kSpace. Lanes with inside == false keep `narrow`.
+// and its other bytes have no class. However, all bytes of a space are kSpace. Lanes with inside == false keep `narrow`.
 __device__ inline uint32_t wide_classes(QualityWide *wide, uint32_t narrow, uint32_t byte, uint32_t next, bool inside) {
     uint32_t b1 = later(byte, next, 1), b2 = later(byte, next, 2), b3 = later(byte, next, 3), bits = narrow;
     bool high = inside && byte >= 0x80, lead = high && byte >= 0xc2 && byte <= 0xf4;

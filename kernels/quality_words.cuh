@@ -34,19 +34,19 @@ __device__ inline bool is_common_word(uint32_t characters, uint32_t quad) {
                                quad == ('w' | 'i' << 8 | 't' << 16 | 'h' << 24));
 }
 
-// Returns whether the whole word of `characters` characters that ends with byte `last` at a position is an ellipsis mark.
+// Returns whether a word of `characters` characters, which ends with byte `last` at a position, is an ellipsis mark.
 __device__ inline bool is_mark(const QualityText &text, uint32_t characters, uint32_t last, uint32_t position) {
     if (characters > 5) return false;
     if (last != '.' && last != ')' && last != ']' && last != 0xa6 && last != 0xbb) return false;
     return mark_characters(text, position, last) == characters;
 }
 
-// Counts the words that end in the 32 bytes from `start` on. A word ends at the lane of the first space after it.
-// `quad` is the four bytes before the lane's own.
+// Counts the words that end in the 32 bytes from `start` on. A word ends at the lane of the first space after it. `quad` contains
+// the four bytes before the lane's byte.
 __device__ inline void count_words(const QualityText &text, uint32_t start, const QualityMasks &masks, uint32_t quad,
                                    QualityWord *word, QualityTally *tally) {
     uint32_t letters = ~masks.spaces;
-    uint32_t runs = masks.hashes & ~(masks.hashes >> 1 | (word->ends_with_hash ? kFirstByte : 0)); // the bits where runs of # begin
+    uint32_t runs = masks.hashes & ~(masks.hashes >> 1 | (word->ends_with_hash ? kFirstByte : 0)); // bits at which sequences of # begin
     uint32_t ends = masks.spaces & (letters >> 1 | (word->characters != 0 ? kFirstByte : 0));
     if (ends >> lane_id() & 1) {
         uint32_t before = bytes_before(), spaces = masks.spaces & before, range = before & bytes_after(spaces);

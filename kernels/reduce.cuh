@@ -5,8 +5,8 @@
 
 namespace millrace {
 
-// Returns the XOR of `value` over the lanes in mask, on GPUs that have no instruction for it. All lanes of the warp call
-// it, each with the mask of its own group.
+// Returns the XOR of `value` over the lanes in `mask`, on GPUs without an instruction for this reduction. All lanes of the warp
+// call it, each with the mask of its own group.
 __device__ inline uint32_t reduce_xor_by_shuffles(uint32_t mask, uint32_t value) {
     uint32_t sum = 0;
     for (uint32_t lane = 0; lane < 32; lane++) {
@@ -25,7 +25,7 @@ __device__ inline uint32_t reduce_xor(uint32_t mask, uint32_t value) {
 #endif
 }
 
-// Returns the least value of the warp, on GPUs that have no instruction for it. All lanes call it.
+// Returns the minimum of `value` over the warp, on GPUs without an instruction for this reduction. All lanes call it.
 __device__ inline uint32_t reduce_min_by_shuffles(uint32_t value) {
     for (uint32_t distance = 1; distance < 32; distance *= 2) {
         uint32_t other = __shfl_sync(0xffffffffu, value, static_cast<int>(threadIdx.x % 32 ^ distance));

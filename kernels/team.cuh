@@ -16,8 +16,8 @@ struct BlockTeam {
     static __device__ void sync() { __syncthreads(); }
 };
 
-// kTeamThreads threads of the block, starting with thread kFirst, in whole warps. Each team of a kernel has its
-// own hardware barrier, kBarrier, from 1 to 15. __syncthreads uses barrier 0.
+// A team of kTeamThreads threads of the block, in whole warps. Its first thread is kFirst. Each team of a kernel has its own
+// hardware barrier, kBarrier, from 1 to 15. __syncthreads uses barrier 0.
 template <uint32_t kFirst, uint32_t kTeamThreads, uint32_t kBarrier>
 struct WarpTeam {
     static_assert(kFirst % 32 == 0 && kTeamThreads % 32 == 0 && kBarrier > 0 && kBarrier < 16, "whole warps, own barrier");

@@ -36,7 +36,7 @@ type Encoder struct {
 	writer  *ipc.Writer
 
 	// These fields are memory that later calls reuse.
-	offsets  []int32 // 0, then the end of each status in texts
+	offsets  []int32 // starts with 0; then the end of each status in texts
 	texts    []byte
 	validity []byte       // one bit per record
 	gathered [][]gathered // fields of each column
@@ -99,7 +99,7 @@ func (e *Encoder) Size() int64 {
 }
 
 // MaxSize returns the maximum Size of an encoder whose streams have up to rows records and stringBytes bytes of byte strings. Memory for
-// byte strings grows in steps, so it may exceed their length, and positions are in memory twice. Kept fields need MaxFields more bytes.
+// byte strings grows in steps, so it may exceed their length. Positions are in memory twice. Kept fields need MaxFields more bytes.
 func MaxSize(columns []Column, rows, stringBytes int) int64 {
 	limit := int64(4*(rows+1)+longestStatus*rows+(rows+7)/8) + int64(MaxBytes(columns, 0, 0))
 	for _, c := range columns {
@@ -224,9 +224,9 @@ type Span struct{ From, To int }
 // gathered is the memory for the values of one field.
 type gathered struct {
 	values []byte
-	ends   []int32 // 0, then the end of each byte string
+	ends   []int32 // starts with 0; then the end of each byte string
 
-	positions positions // of values, if they are positions
+	positions positions // memory for values that are positions
 }
 
 func (g *gathered) size() int64 { return int64(cap(g.values)+4*cap(g.ends)) + g.positions.size() }

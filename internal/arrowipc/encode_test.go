@@ -42,7 +42,7 @@ func someRows(columns []Column, n, failing int) Rows {
 	return rows
 }
 
-// all has a field of each type with gaps between the fields. packed has no gaps.
+// all has a field of each type, with gaps between the fields. packed has fields without gaps.
 var (
 	all = Column{Name: "all", Spec: "all?x=1", Kind: Struct, Width: 96, Fields: []Field{
 		{"a", Uint8Type, 0, 0}, {"b", Int8Type, 3, 1}, {"c", Uint16Type, 0, 4}, {"d", Int16Type, 2, 6}, {"text", BinaryType, 0, 12},

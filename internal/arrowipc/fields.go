@@ -7,13 +7,13 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/memory"
 )
 
-// keptFields has the memory for the columns of kept fields. The columns follow each other in each slice.
+// keptFields holds the memory for the columns of kept fields. In each slice, the columns follow each other.
 type keptFields struct {
 	values   []byte
-	ends     []int32 // for each field 0, then the end of each value
-	validity []byte  // for each field one bit per record, padded to whole bytes
+	ends     []int32 // for each field: 0, then the end of each value
+	validity []byte  // for each field: one bit per record, padded to whole bytes
 	starts   []int   // position of each field in values
-	nulls    []int   // of each field
+	nulls    []int   // number of nulls of each field
 }
 
 func (f *keptFields) size() int64 {

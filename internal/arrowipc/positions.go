@@ -44,7 +44,7 @@ func (p *positions) set(values []byte) {
 	}
 }
 
-// data returns the Arrow data of the positions. valid may be nil if none is null.
+// data returns the Arrow data of the positions. valid may be nil if no position is null.
 func (p *positions) data(valid *memory.Buffer, nulls int) *array.Data {
 	column := func(numbers []uint64) arrow.ArrayData {
 		buffer := memory.NewBufferBytes(arrow.Uint64Traits.CastToBytes(numbers))

@@ -83,7 +83,7 @@ func compare(t *testing.T, columns []Column, got *arrow.Result, want Rows) {
 	}
 }
 
-// The bytes of a stream depend only on its rows, and not on earlier output of the encoder.
+// TestStreamsDependOnTheirRowsAlone: the bytes of a stream depend only on its rows, and not on earlier output of the encoder.
 func TestStreamsDependOnTheirRowsAlone(t *testing.T) {
 	columns := []Column{crc32c, minhash, other, all, packed, text}
 	used := NewEncoder(columns)
@@ -94,13 +94,13 @@ func TestStreamsDependOnTheirRowsAlone(t *testing.T) {
 			want := NewEncoder(columns).Append(nil, rows)
 			got := used.Append(prefix[:len(prefix):len(prefix)], rows)
 			if !bytes.Equal(got, append([]byte("before"), want...)) {
-				t.Errorf("%d records: a used encoder writes other bytes than a new one", n)
+				t.Errorf("%d records: a reused encoder and a new encoder write different bytes", n)
 			}
 		}
 	}
 }
 
-// The Arrow library reads one batch per stream, with the right types and nulls.
+// TestSchemaAndNulls: the Arrow library reads one batch per stream, with the right types and nulls.
 func TestSchemaAndNulls(t *testing.T) {
 	columns := []Column{crc32c, minhash, other}
 	rows := someRows(columns, 100, 4)
@@ -145,10 +145,10 @@ func TestMaxBoundsEveryStream(t *testing.T) {
 			}
 			got, maximum := len(NewEncoder(columns).Append(nil, rows)), MaxBytes(columns, n, len(rows.Strings))
 			if got > maximum {
-				t.Errorf("%d records of %d columns: %d bytes, and Most is %d", n, len(columns), got, maximum)
+				t.Errorf("%d records of %d columns: %d bytes, and MaxBytes is %d", n, len(columns), got, maximum)
 			}
 			if slack := 248 + 180*len(columns) + 300*fieldsOf(columns); maximum > got+slack {
-				t.Errorf("%d records of %d columns: Most is %d, far above %d", n, len(columns), maximum, got)
+				t.Errorf("%d records of %d columns: MaxBytes is %d, far above %d", n, len(columns), maximum, got)
 			}
 		}
 	}
@@ -184,7 +184,7 @@ func fieldsOf(columns []Column) (n int) {
 	return n
 }
 
-// A reader that uses only the Arrow library gets every value.
+// TestValuesOfFieldsAsOthersReadThem: a reader that uses only the Arrow library gets every value.
 func TestValuesOfFieldsAsOthersReadThem(t *testing.T) {
 	columns := []Column{all, text, list}
 	rows := someRows(columns, 90, 4)

@@ -1,5 +1,5 @@
-// Package arrowipc writes results as Arrow IPC streams. A stream has one row per record, with its length in bytes, its status, and
-// one column per operator.
+// Package arrowipc writes results as Arrow IPC streams. A stream has one row per record. The columns are the record's length in
+// bytes, its status, and the value of each operator.
 //
 // Package operator uses it for the result of a single record, and internal/table for the records of a frame. The package doesn't
 // depend on operators, because its callers describe each column. Start reading with this file, then encode.go.
@@ -122,7 +122,7 @@ const (
 	Float64Type
 	BinaryType // a byte string; the record contains its length as a uint32
 
-	PositionType  // position of a record: the sequence of its message and its number there, two uint64; null if the sequence is 0
+	PositionType  // position of a record: the sequence of its message and its number in the message, two uint64; null if the sequence is 0
 	PositionsType // list of positions; the record contains the length of their bytes as a uint32
 )
 
@@ -161,7 +161,8 @@ func (f Field) dataType(width int) arrow.DataType {
 	return types[f.Type].arrow
 }
 
-// structType returns the type of a column that is a struct. A record's struct can be null. Of its fields, only a PositionType can be null.
+// structType returns the type of a column that is a struct. A record's struct can be null. Among its fields, only a PositionType can be
+// null.
 func (c Column) structType() arrow.DataType {
 	fields := make([]arrow.Field, 0, len(c.Fields))
 	for _, f := range c.Fields {
@@ -231,7 +232,7 @@ func (c Column) maxFields(rows int) (limit int) {
 	for _, f := range c.Fields {
 		limit += f.maxValues(rows)
 		if c.Kind == Single {
-			continue // the field has no description besides the column's
+			continue // the field has no description of its own
 		}
 		limit += maxField + len(f.Name)
 		switch {

@@ -14,8 +14,7 @@ import (
 	"github.com/pierrec/lz4/v4"
 )
 
-// english returns n bytes of words. Their frequencies and lengths are about those of English, so zstd compresses them
-// 3:1.
+// english returns n bytes of words. The frequencies and lengths of the words resemble English, so zstd compresses them 3:1.
 func english(n int) []byte {
 	r := rand.New(rand.NewPCG(1, 2))
 	words := make([][]byte, 8000)

@@ -19,7 +19,7 @@ func TestCompressedBytesDependOnTheBodyAlone(t *testing.T) {
 				body = body[:min(len(body), 70_000)]
 				used := warm.Append(slices.Grow([]byte("before"), 10_000*i), e, body)
 				if want := new(Compressor).Append([]byte("before"), e, body); !bytes.Equal(used, want) {
-					t.Fatalf("%v, %s: a used compressor writes %d bytes, and a new one other %d", e, name, len(used), len(want))
+					t.Fatalf("%v, %s: a reused compressor writes %d bytes, and a new compressor writes %d other bytes", e, name, len(used), len(want))
 				}
 			}
 		}

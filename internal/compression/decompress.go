@@ -19,7 +19,7 @@ type Decompressor struct {
 	flate   io.ReadCloser // implements flate.Resetter
 	source  bytes.Reader  // input of flate
 	settled [82]byte      // decompressed content of flateSettled
-	beyond  [1]byte       // the next byte if the output's capacity is used up
+	beyond  [1]byte       // next byte if the output has no capacity left
 }
 
 // Append appends the decompressed src to dst and returns the extended slice. src and the spare capacity of dst must not overlap.
@@ -61,9 +61,9 @@ func (d *Decompressor) Append(dst []byte, e Encoding, src []byte, limit int64) (
 	return out.buf, nil
 }
 
-// Declared returns the decompressed size that the headers of src declare, and whether they declare a size. The size of a gzip body
-// is the size of its last member, modulo 4 GiB. Use it only to allocate memory for a first body, bounded by the limit of Append,
-// because src may declare a wrong size.
+// Declared returns the decompressed size that the headers of src declare. known reports whether they declare a size. The size of a
+// gzip body is the size of its last member, modulo 4 GiB. Use it only to allocate memory for a first body, bounded by the limit of
+// Append, because src may declare a wrong size.
 func Declared(e Encoding, src []byte) (size int64, known bool) {
 	switch e {
 	case None:
@@ -81,7 +81,7 @@ func Declared(e Encoding, src []byte) (size int64, known bool) {
 }
 
 const (
-	// slack is the spare capacity behind the largest permitted body. It lets the zstd decoder copy in blocks of 16 bytes.
+	// slack is the spare capacity after the largest permitted body. With it, the zstd decoder can copy blocks of 16 bytes.
 	slack = 32
 
 	maxSlack = zstdWindow + zstdBlock + slack
@@ -152,7 +152,8 @@ func (t *TooLargeError) Unwrap() error { return ErrTooLarge }
 // InvalidError reports that a body isn't valid in its encoding.
 type InvalidError struct {
 	Encoding Encoding
-	// Offset is the position in the compressed body of the fault, or of the block, chunk or frame that contains the fault.
+	// Offset is a position in the compressed body: the position of the fault, or of the block, chunk or frame that contains the
+	// fault.
 	Offset int64
 	Err    error
 }
@@ -166,8 +167,8 @@ func (i *InvalidError) Unwrap() error { return i.Err }
 
 var (
 	errTruncated = errors.New("truncated")
-	errChecksum  = errors.New("the checksum differs from that of the decompressed bytes")
-	errSize      = errors.New("the decompressed size differs from that in the header")
+	errChecksum  = errors.New("the checksum differs from the checksum of the decompressed bytes")
+	errSize      = errors.New("the decompressed size differs from the size in the header")
 	errDictID    = errors.New("the frame needs a dictionary: compress without one")
 )
 

@@ -57,7 +57,7 @@ func TestConcatenatedBodiesAreOneBody(t *testing.T) {
 			t.Errorf("%s: %q, %v", w.name, got, err)
 		}
 		if _, err := d.Append(nil, w.encoding, whole, int64(len(want)-1)); !errors.Is(err, ErrTooLarge) {
-			t.Errorf("%s: the limit holds for each part alone: %v", w.name, err)
+			t.Errorf("%s: the limit applies only to each part: %v", w.name, err)
 		}
 	}
 }
@@ -103,7 +103,7 @@ func TestChangedBytesNeverPassAChecksum(t *testing.T) {
 			broken[at] ^= 0x10
 			got, err := d.Append(nil, w.encoding, broken, 1<<20)
 			if err == nil && !bytes.Equal(got, body) && !isPrefixOfChunks(w.ends, got, body) {
-				t.Errorf("%s: byte %d changed, and so has the body", w.name, at)
+				t.Errorf("%s: byte %d was changed, and the body changed without an error", w.name, at)
 			}
 		}
 	}
@@ -225,7 +225,7 @@ func TestBombCostsAtMostTheLimit(t *testing.T) {
 	}
 }
 
-// allocated returns the number of bytes that f allocates. Allocations of parallel tests would be included.
+// allocated returns the number of bytes that f allocates. It would include the allocations of parallel tests.
 func allocated(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -318,12 +318,12 @@ func TestGzipWithLongTexts(t *testing.T) {
 	}
 	short := append([]byte("\x1f\x8b\x08\x0a\x00\x00\x00\x00\x00\xff"+strings.Repeat("n", 600)+"\x00"), 1, 2) // an incorrect header checksum
 	if got, err := new(Decompressor).Append(nil, Gzip, append(short, "\x03\x00\x00\x00\x00\x00\x00\x00\x00\x00"...), 100); err == nil {
-		t.Errorf("a header with a wrong sum gives %q", got)
+		t.Errorf("a header with a wrong checksum gives %q", got)
 	}
 }
 
-// TestNothingRemainsOfTheBodyBefore first decompresses a frame. The second frame refers to 16 bytes before its own
-// start, where the first frame's output could remain.
+// TestNothingRemainsOfTheBodyBefore decompresses two frames. The second frame refers to 16 bytes before its own start, where
+// output of the first frame could remain.
 func TestNothingRemainsOfTheBodyBefore(t *testing.T) {
 	frame := func(block ...byte) []byte {
 		b := binary.LittleEndian.AppendUint32(nil, lz4Magic)

@@ -35,7 +35,7 @@ func fuzz(f *testing.F, e Encoding) {
 			}
 		}
 	}
-	f.Add([]byte("\x1f\x8b\b\x00000000$0\x00\x00"))                                                             // a gzip block that uses a table without defining one
+	f.Add([]byte("\x1f\x8b\b\x00000000$0\x00\x00"))                                                             // a gzip block that uses an undefined table
 	f.Add([]byte("\x1f\x8b\b\x20\x00\x00\x00\x00\x00\xff\x01\x00\x00\xff\xff\x00\x00\x00\x00\x00\x00\x00\x00")) // a gzip member with a reserved flag
 	f.Fuzz(func(t *testing.T, src []byte) {
 		got, err := d.Append([]byte("before"), e, src, limit)

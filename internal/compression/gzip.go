@@ -11,7 +11,7 @@ import (
 	"github.com/klauspost/compress/flate"
 )
 
-// RFC 1952 specifies the gzip format. This file reads the headers and checksums of members itself and uses the library only for the
+// RFC 1952 specifies the gzip format. This file reads the headers and checksums of members itself. It uses the library only for the
 // compressed data. The library's reader of gzip limits names and comments to 511 bytes. It also treats a truncated header of a later
 // member as the end of the body.
 const (
@@ -34,9 +34,9 @@ var gzipMagic = []byte{0x1f, 0x8b}
 
 var errGzipHeader = errors.New("corrupt header")
 
-// flateSettled is compressed data that sets the reader's Huffman tables to the same state before each body. Its block
-// has codes for lengths and distances. Without it, a corrupt block that refers to a missing table would use the table
-// of the previous body. The standard library's reader clears its tables, but allocates new tables for each block.
+// flateSettled is compressed data that sets the reader's Huffman tables to the same state before each body. The block of
+// flateSettled defines codes for lengths and distances. Otherwise, a corrupt block that refers to a missing table would use the
+// table of the previous body. The standard library's reader clears its tables, but allocates new tables for each block.
 var flateSettled = []byte("\x75\x8b\xb1\x09\x00\x31\x00\x84\x66\xf5\x74\xff\x19\x9e\x40\xba\xf0\x16" +
 	"\x56\xda\x0e\x4c\x0a\x56\x86\x53\xe4\x7a\xa9\x6f\xf4\xfb\x7c")
 

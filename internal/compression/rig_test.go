@@ -19,7 +19,7 @@ type writer struct {
 	write    func(body []byte) []byte
 }
 
-// writers are the encoders of the formats' libraries in the variants that other programs use.
+// writers are the encoders of the formats' libraries, in the variants that other programs use.
 var writers = []writer{
 	{"zstd with size", Zstd, true, func(body []byte) []byte {
 		w, err := zstd.NewWriter(nil, zstd.WithZeroFrames(true))
@@ -111,7 +111,7 @@ func compressor(e Encoding) func([]byte) []byte {
 	return func(body []byte) []byte { return new(Compressor).Append(nil, e, body) }
 }
 
-// bodies returns small and large bodies, some of which compress well and some not.
+// bodies returns small and large bodies. Some of them compress well, and others don't.
 func bodies() map[string][]byte {
 	return map[string][]byte{
 		"empty":     {},

@@ -16,7 +16,7 @@ const (
 
 	snappyCompressed   = 0x00
 	snappyUncompressed = 0x01
-	snappyLastReserved = 0x7f // readers must not skip types from 0x02 to this one
+	snappyLastReserved = 0x7f // readers must not skip types from 0x02 to 0x7f
 	snappyIdentifier   = 0xff
 
 	snappyMagic = "\xff\x06\x00\x00sNaPpY"

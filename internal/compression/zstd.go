@@ -35,7 +35,7 @@ func walkZstd(src []byte) (f zstdFrame, at int, err error) {
 	case f.DictionaryID != 0:
 		return f, 0, errDictID
 	case f.WindowSize > zstdWindow:
-		return f, 0, fmt.Errorf("window of %d bytes: at most %d are permitted (RFC 9659), so compress with a smaller one", f.WindowSize, zstdWindow)
+		return f, 0, fmt.Errorf("window of %d bytes: at most %d are permitted (RFC 9659), so compress with a smaller window", f.WindowSize, zstdWindow)
 	}
 	f.bytes = f.HeaderSize
 	if f.Skippable {

@@ -70,8 +70,8 @@ func Bar(done, whole int64, width int) string {
 	return strings.Repeat("█", full) + strings.Repeat("░", width-full)
 }
 
-// Redraw draws a line on a terminal every 100 ms until the caller calls stop. stop draws the line once more and ends it
-// with a line feed. Redraw passes line the time since the call of Redraw.
+// Redraw draws the result of line on a terminal every 100 ms until the caller calls stop. stop draws the line once more and ends
+// it with a line feed. The argument elapsed is the time since the call of Redraw.
 func Redraw(out io.Writer, line func(elapsed time.Duration) string) (stop func()) {
 	start, done := time.Now(), make(chan struct{})
 	draw := func(end string) { _, _ = fmt.Fprintf(out, "\r%s   %s", line(time.Since(start)), end) }

@@ -51,7 +51,7 @@ func TestMeterLine(t *testing.T) {
 	for range 3000 {
 		m.Settled(inflight.Published, 1024, 10, 0, 0)
 	}
-	m.Settled(inflight.DeadLettered, 1<<20, 0, 0, 0) // the bytes of a dead letter are not counted as published
+	m.Settled(inflight.DeadLettered, 1<<20, 0, 0, 0) // a dead letter's bytes don't count as published
 	m.Pending(77)
 	got := Line(before, m.Read(), 2*time.Second)
 	want := "3,000 payloads  1,500/s  1.5 MiB/s  77 waiting  1 dead-lettered  0 given back"

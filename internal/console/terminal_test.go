@@ -27,7 +27,7 @@ func TestWrap(t *testing.T) {
 	}
 }
 
-// TestPipesAreNotDrawnOn shows that a pipe is never a terminal, even if TERM and NO_COLOR allow drawing.
+// TestPipesAreNotDrawnOn checks that a pipe is never a terminal, even if TERM and NO_COLOR allow drawing.
 func TestPipesAreNotDrawnOn(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	t.Setenv("NO_COLOR", "")
@@ -37,6 +37,6 @@ func TestPipesAreNotDrawnOn(t *testing.T) {
 	}
 	defer func() { _, _ = r.Close(), w.Close() }() // nothing was written
 	if IsTerminal(w) || Redraws(w) || UsesColour(w) || Width(w) != defaultWidth {
-		t.Errorf("a pipe is taken for a terminal of %d columns", Width(w))
+		t.Errorf("a pipe counts as a terminal of %d columns", Width(w))
 	}
 }

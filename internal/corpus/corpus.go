@@ -103,8 +103,8 @@ func NewVocabulary(seed uint64) *Vocabulary {
 	return v
 }
 
-// Append appends the record of size bytes that is generated from seed. The same seed gives the same bytes, and a longer
-// record starts with the shorter one. A record has no line break, and its last character may be cut off.
+// Append appends the record of size bytes that is generated from seed. The same seed gives the same bytes. A longer record starts
+// with the bytes of a shorter record. A record has no line break, and its last character may be cut off.
 func (v *Vocabulary) Append(dst []byte, seed uint64, size int) []byte {
 	r, end := Random{seed}, len(dst)+size
 	for len(dst) < end {
@@ -113,7 +113,7 @@ func (v *Vocabulary) Append(dst []byte, seed uint64, size int) []byte {
 	return dst[:end]
 }
 
-// AppendUTF8 is like Append, but the record is valid UTF-8. Spaces take the place of a last character that is cut off.
+// AppendUTF8 is like Append, but the record is valid UTF-8. If the last character would be cut off, spaces replace it.
 func (v *Vocabulary) AppendUTF8(dst []byte, seed uint64, size int) []byte {
 	start := len(dst)
 	dst = v.Append(dst, seed, size)

@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// The bytes of a set must never change, because results are compared between devices and over time.
+// TestSetsNeverChange: the bytes of a set must never change, because results are compared between devices and over time.
 func TestSetsNeverChange(t *testing.T) {
 	hash := sha256.New()
 	total := 0
@@ -30,7 +30,7 @@ func TestSeedsDiffer(t *testing.T) {
 	}
 }
 
-// Each set must match its name. Otherwise the tests that use it have no effect.
+// TestSetsHoldWhatTheyPromise: each set must match its name. Otherwise, the tests that use it have no effect.
 func TestSetsHoldWhatTheyPromise(t *testing.T) {
 	if n := len(Empties(8192)); n != 8192 {
 		t.Errorf("%d empties", n)
@@ -66,7 +66,7 @@ func TestSetsHoldWhatTheyPromise(t *testing.T) {
 	}
 	for _, from := range []int{-1, 0, 1} {
 		if !ends[(4096+from)%4096] || !lengths[4096+from] || !lengths[65536+from] {
-			t.Errorf("no payload that ends %d bytes from a page's end, or has such a length", from)
+			t.Errorf("no payload ends, or has a length, %d bytes from a page's end", from)
 		}
 	}
 	widths := make(map[int]bool)
@@ -135,7 +135,7 @@ func TestPack(t *testing.T) {
 		}
 	}
 	if rows, offsets := Pack(nil); len(rows) != 0 || len(offsets) != 1 || offsets[0] != 0 {
-		t.Errorf("nothing packs to %q and %v", rows, offsets)
+		t.Errorf("no payloads are packed to %q and %v", rows, offsets)
 	}
 }
 

@@ -6,14 +6,15 @@ import (
 	"slices"
 )
 
-// NearDuplicates generates documents. Some are edited copies of an earlier one. The same fields and the same index give the same document,
-// so any document can be generated alone. Copies of copies form chains, and several copies of one document form stars.
+// NearDuplicates generates documents. Some documents are edited copies of an earlier document. The same fields and the same index give the
+// same document, so any document can be generated alone. Copies of copies form chains, and several copies of one document form stars.
 type NearDuplicates struct {
 	Seed  uint64
 	Share float64 // share of copies among the documents, 0 to 1
-	Least float64 // least wanted Jaccard similarity of a copy and its source, 0 to 1
+	Least float64 // minimum intended Jaccard similarity of a copy and its source, 0 to 1
 
-	// Text appends document i if it isn't a copy. Copies have other sizes than their sources, because words are inserted and deleted.
+	// Text appends document i, which isn't a copy. The sizes of copies differ from those of their sources, because words are inserted
+	// and deleted.
 	Text func(dst []byte, i int) []byte
 }
 
@@ -30,8 +31,8 @@ const (
 	starStep = 64
 )
 
-// Source returns the document of which document i is a copy. ok is false if document i isn't a copy. similarity is the wanted Jaccard
-// similarity of their sets of 24-character shingles, Least to 1. The true similarity is only near it.
+// Source returns the document from which document i was copied. ok is false if document i isn't a copy. similarity is the intended
+// Jaccard similarity of their sets of 24-character shingles, from Least to 1. The true similarity is close to it.
 func (d NearDuplicates) Source(i int) (source int, similarity float64, ok bool) {
 	r := Random{Seed(d.Seed^0x6e656172, i)}
 	if i == 0 || r.fraction() >= d.Share {
@@ -44,7 +45,8 @@ func (d NearDuplicates) Source(i int) (source int, similarity float64, ok bool) 
 	return source, d.Least + (1-d.Least)*r.fraction(), true
 }
 
-// Append appends document i. It also generates the chain of documents from which document i was copied: about log(i) documents at most.
+// Append appends document i. It also generates the chain of documents from which document i was copied, which has at most about log(i)
+// documents.
 func (d NearDuplicates) Append(dst []byte, i int) []byte {
 	source, similarity, ok := d.Source(i)
 	if !ok {

@@ -26,7 +26,7 @@ func similarity(a, b []byte, k int) float64 {
 	return float64(both) / float64(len(x)+len(y)-both)
 }
 
-// TestNearDuplicates compares wanted and true similarities, and expects chains and stars.
+// TestNearDuplicates compares intended and true similarities, and expects chains and stars.
 func TestNearDuplicates(t *testing.T) {
 	const n, k = 4000, 24
 	d := NearDuplicates{Seed: 7, Share: 0.3, Least: 0.5, Text: TextsOf(7, 500)}
@@ -47,7 +47,7 @@ func TestNearDuplicates(t *testing.T) {
 		}
 		text := d.Append(nil, i)
 		if !utf8.Valid(text) || !bytes.Equal(text, d.Append([]byte("x"), i)[1:]) {
-			t.Fatalf("document %d isn't UTF-8, or differs when it is made again", i)
+			t.Fatalf("document %d isn't UTF-8, or differs when it is generated again", i)
 		}
 		distance += math.Abs(similarity(text, d.Append(nil, source), k) - wanted)
 	}
@@ -62,6 +62,6 @@ func TestNearDuplicates(t *testing.T) {
 		t.Errorf("no document has more than %d copies", most)
 	}
 	if mean := distance / float64(copies); mean > 0.1 {
-		t.Errorf("the similarities are %.3f from the wanted ones on average", mean)
+		t.Errorf("the similarities differ from the intended similarities by %.3f on average", mean)
 	}
 }

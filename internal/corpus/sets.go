@@ -138,7 +138,7 @@ func InvalidUTF8(seed uint64) [][]byte {
 		"\xC0\xAF",                         // overlong encoding in two bytes
 		"\xE0\x80\xAF",                     // overlong encoding in three bytes
 		"\xED\xA0\x80\xED\xB0\x80",         // surrogates
-		"\xF4\x90\x80\x80",                 // code point above the last one
+		"\xF4\x90\x80\x80",                 // code point above U+10FFFF
 		"\xF8\x88\x80\x80\x80",             // five bytes, which are never valid
 		"\xFE\xFF",                         // a byte order mark of UTF-16
 		"\xFF\xFF\xFF\xFF",                 // bytes that are never start bytes

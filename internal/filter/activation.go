@@ -10,7 +10,7 @@ import (
 	"cel.dev/cel-go/common/types/ref"
 )
 
-// activation gives the variables their values for one record.
+// activation provides the values of the variables for one record.
 type activation Row
 
 // ResolveName implements cel.Activation.
@@ -66,7 +66,7 @@ func valueOf(text []byte) any {
 	d.UseNumber()
 	var value any
 	if err := d.Decode(&value); err != nil {
-		return types.NewErr("%v", err) // the record was checked before
+		return types.NewErr("%v", err) // frame has already validated the record
 	}
 	return withNumbers(value)
 }
@@ -95,7 +95,7 @@ func withNumbers(value any) any {
 	return value
 }
 
-// noEstimator implements cost.Estimator without knowledge of sizes.
+// noEstimator implements cost.Estimator. It knows no sizes.
 type noEstimator struct{}
 
 func (noEstimator) EstimateSize(cost.AstNode) *cost.SizeEstimate { return nil }

@@ -22,8 +22,8 @@ import (
 	"millrace/internal/operator"
 )
 
-// costLimit is the maximum cost of one condition for one record, in CEL's units, which bounds its time. A unit is about one operation on a
-// number.
+// costLimit is the maximum cost of one condition for one record, in CEL's units. It bounds the time of the condition. A unit is about one
+// operation on a number.
 const costLimit = 100_000
 
 // maxExpression is the maximum length of an expression in bytes.
@@ -40,7 +40,7 @@ type Filter struct {
 
 // condition is a part of a Filter.
 type condition struct {
-	name      string // for people: its text, or the name of a filter in a preset
+	name      string // displayed name: the condition's text, or the name of a filter in a preset
 	program   cel.Program
 	limited   bool // whether the cost is counted
 	operators []string
@@ -53,7 +53,7 @@ type Stage uint8
 // These constants are the stages, in order.
 const (
 	Stateless Stage = iota // before stateful operators decide on the record: no condition depends on one
-	Stateful               // after that: each condition depends on a stateful operator
+	Stateful               // after stateful operators decide on the record: each condition depends on one
 )
 
 // Row is a record with its results. The function Kept returns the JSON text of the kept field with an index, or nil if the record
@@ -66,12 +66,12 @@ type Row struct {
 	Kept        func(field int) []byte
 
 	variables *variables                  // of the filter that has decided last
-	frame     *interpreter.ExecutionFrame // in which CEL evaluates that filter's conditions for the row
+	frame     *interpreter.ExecutionFrame // frame in which CEL evaluates that filter's conditions for the row
 	fields    ref.Val                     // value of the variable fields, or nil if no condition has used it yet
 }
 
 // New compiles an expression for the results of ops and for kept fields with the given names. The expression may be a preset, such as
-// "preset:curator-english". The error names the position of each mistake in the expression, and says what is permitted there.
+// "preset:curator-english". The error contains the position of each mistake in the expression, and lists what is permitted there.
 func New(expression string, ops []operator.Operator, kept []string) (*Filter, error) {
 	f := &Filter{variables: newVariables(ops, kept)}
 	env, err := f.variables.environment()
@@ -123,7 +123,7 @@ func (f *Filter) parse(env *cel.Env, expression string) (parts []part, err error
 	return parts, nil
 }
 
-// Names returns the names of the variables of a filter, for people.
+// Names returns a readable list of a filter's variables.
 func Names(ops []operator.Operator, kept []string) string {
 	names := []string{recordName}
 	for _, op := range ops {
@@ -160,7 +160,7 @@ func conjuncts(e ast.Expr) []ast.Expr {
 }
 
 // newCondition compiles a part of an expression that is already checked. The cost is counted for each record only if the compiler
-// can't tell that it stays within the limit.
+// can't prove that it stays within the limit.
 func (f *Filter) newCondition(env *cel.Env, p part) (condition, error) {
 	checked, issues := env.Compile(p.text)
 	if issues.Err() != nil {
@@ -194,7 +194,7 @@ func (f *Filter) Conditions() []string {
 	return names
 }
 
-// Missing returns the filters of a preset that the filter leaves out, each with the reason.
+// Missing returns the filters of the preset that New omitted, each with the reason.
 func (f *Filter) Missing() []string { return f.missing }
 
 // Len returns the number of conditions.
@@ -216,8 +216,8 @@ func (f *Filter) Uses(condition int, name string) bool {
 }
 
 // Keep reports whether all conditions of a stage are true for a record. Otherwise failed is the index of the first condition that is
-// false. As in CEL, a condition that can't be evaluated doesn't matter if another one of the stage is false. If no condition is false, its
-// error is returned. In the stage Stateless, a Row needs no values of stateful operators.
+// false. As in CEL, a condition that can't be evaluated doesn't matter if another condition of the stage is false. If no condition is
+// false, Keep returns the error of that condition. In the stage Stateless, a Row needs no values of stateful operators.
 func (f *Filter) Keep(s Stage, r *Row) (keep bool, failed int, err error) {
 	if r.variables != f.variables {
 		frame, err := interpreter.NewExecutionFrame((*activation)(r))
@@ -243,7 +243,7 @@ func (f *Filter) Keep(s Stage, r *Row) (keep bool, failed int, err error) {
 			return false, i, nil
 		case ok:
 		case err == nil && fault == nil:
-			err = fmt.Errorf("%s: the value is no boolean", c.name)
+			err = fmt.Errorf("%s: the value isn't a boolean", c.name)
 		case err == nil:
 			err = fmt.Errorf("%s: %s", c.name, oneLine(fault.Error()))
 		}
@@ -251,5 +251,5 @@ func (f *Filter) Keep(s Stage, r *Row) (keep bool, failed int, err error) {
 	return err == nil, -1, err
 }
 
-// oneLine returns text in one line, because it becomes the value of a header.
+// oneLine returns text in one line, because the text becomes the value of a header.
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }

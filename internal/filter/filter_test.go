@@ -93,16 +93,16 @@ func row(t testing.TB, c counters, words, chars uint32) ([]operator.Operator, *R
 
 var keptNames = []string{"id", "lang", "url", "doc.date"}
 
-// TestNoOperatorDoublesAVariable shows that no operator can have the name of another variable.
+// TestNoOperatorDoublesAVariable checks that no operator can have the name of another variable.
 func TestNoOperatorDoublesAVariable(t *testing.T) {
 	for _, name := range []string{recordName, fieldsName} {
 		if compiled.CheckName(name) == nil {
-			t.Errorf("an operator may have the name %s", name)
+			t.Errorf("an operator with the name %s was accepted", name)
 		}
 	}
 }
 
-// TestVariables shows the value of each kind of variable.
+// TestVariables checks the value of each kind of variable.
 func TestVariables(t *testing.T) {
 	c := newCounters(t)
 	ops, r := row(t, c, 100, 600)
@@ -128,7 +128,7 @@ func TestVariables(t *testing.T) {
 	}
 }
 
-// TestConditions shows that a filter names the condition that is false, also if an earlier one can't be evaluated.
+// TestConditions checks that a filter reports the condition that is false, even if an earlier condition can't be evaluated.
 func TestConditions(t *testing.T) {
 	c := newCounters(t)
 	ops, r := row(t, c, 10, 600)
@@ -152,7 +152,7 @@ func TestConditions(t *testing.T) {
 	}
 }
 
-// TestARowIsUsedAgain: filters take turns with one Row, whose record changes.
+// TestARowIsUsedAgain: several filters alternately use one Row, whose record changes.
 func TestARowIsUsedAgain(t *testing.T) {
 	ops, r := row(t, newCounters(t), 1, 1)
 	var filters [2]*Filter
@@ -176,7 +176,7 @@ func TestARowIsUsedAgain(t *testing.T) {
 	}
 }
 
-// TestFaults shows the errors of filters that can't be evaluated for a record.
+// TestFaults checks the errors of filters that can't be evaluated for a record.
 func TestFaults(t *testing.T) {
 	c := newCounters(t)
 	ops, r := row(t, c, 0, 600)
@@ -199,7 +199,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestMistakes shows that an expression with a mistake is an error with its position.
+// TestMistakes checks that the error for a wrong expression contains the position of the mistake.
 func TestMistakes(t *testing.T) {
 	ops, _ := row(t, newCounters(t), 1, 1)
 	for expression, want := range map[string]string{
@@ -223,7 +223,8 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// TestPreset shows that the preset decides as the filters of the client package do, which agree with Curator's.
+// TestPreset checks that the preset makes the same decisions as the filters of the client package, which agree with Curator's
+// filters.
 func TestPreset(t *testing.T) {
 	for spec, conditions := range map[string]int{"quality": 19, "quality?ngrams=true": 25} {
 		t.Run(spec, func(t *testing.T) {
@@ -243,7 +244,7 @@ func TestPreset(t *testing.T) {
 	}
 }
 
-// presetDecidesAsTheClient compares the decisions about random counters, of which there are number.
+// presetDecidesAsTheClient compares the decisions about random counters. number is the number of random records.
 func presetDecidesAsTheClient(t *testing.T, f *Filter, number int) {
 	t.Helper()
 	c := make(quality.Counters, number)
@@ -259,7 +260,7 @@ func presetDecidesAsTheClient(t *testing.T, f *Filter, number int) {
 		keep, failed, err := f.Keep(Stateless, &Row{Values: [][]byte{valueOfCounters(c)}})
 		outcome, by := quality.Decide(filters, c)
 		if err != nil || keep != (outcome == quality.Keep) || !keep && f.Conditions()[failed] != by.Name {
-			t.Fatalf("%v: %t by condition %d, %v, and the client %v by %v", c, keep, failed, err, outcome, by)
+			t.Fatalf("%v: %t by condition %d, %v; the client decides %v by %v", c, keep, failed, err, outcome, by)
 		}
 	}
 	for i := range filters { // each condition alone, because few random counters pass the first ones

@@ -8,15 +8,16 @@ import (
 	"cel.dev/cel-go/interpreter"
 )
 
-// member is a step of a program that reads a member of a variable. Its InterpretableV2 is the same step as CEL plans it, which takes longer
-// because it works for any attribute.
+// member is a step of a program that reads a member of a variable. Its InterpretableV2 is CEL's own step, which takes longer because it
+// supports any attribute.
 type member struct {
 	interpreter.InterpretableV2
 	variable string
 	get      func(object any) (any, error)
 }
 
-// Exec implements interpreter.InterpretableV2. It leaves errors to CEL's step, and names in a comprehension, which may shadow a variable.
+// Exec implements interpreter.InterpretableV2. It uses CEL's step for errors, and for names in a comprehension, which may shadow a
+// variable.
 func (m *member) Exec(frame *interpreter.ExecutionFrame) ref.Val {
 	if a, ok := frame.Scope().(*activation); ok {
 		object, _ := a.ResolveName(m.variable)
@@ -32,8 +33,8 @@ func (m *member) Exec(frame *interpreter.ExecutionFrame) ref.Val {
 // Eval implements interpreter.Interpretable.
 func (m *member) Eval(a cel.Activation) ref.Val { return interpreter.EvalActivation(a, m.Exec) }
 
-// directMembers returns an option that reads the members of variables in the expression a as member does. It is for programs that don't count
-// their cost.
+// directMembers returns an option that replaces the reads of members in the expression a by member steps. Use it only for programs that
+// don't count their cost.
 func (v *variables) directMembers(a *ast.AST) cel.ProgramOption {
 	direct := map[int64]member{}
 	for _, e := range ast.MatchDescendants(ast.NavigateAST(a), ast.KindMatcher(ast.SelectKind)) {

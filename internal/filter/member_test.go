@@ -40,7 +40,8 @@ func TestMembersAreReadAsByCEL(t *testing.T) {
 
 func opsOf(t *testing.T, c counters) []operator.Operator { ops, _ := row(t, c, 0, 0); return ops }
 
-// keptByCEL evaluates a whole expression in one program without direct members. It returns the text of the error, which is empty without one.
+// keptByCEL evaluates a whole expression in one program without direct members. fault is the text of the error, or empty if there is no
+// error.
 func keptByCEL(t *testing.T, f *Filter, expression string, r *Row) (keep bool, fault string) {
 	t.Helper()
 	env, err := f.variables.environment()
@@ -63,7 +64,7 @@ func keptByCEL(t *testing.T, f *Filter, expression string, r *Row) (keep bool, f
 	return value.Value().(bool), ""
 }
 
-// TestCostsAreCountedPerCondition: each condition may reach most of the limit, also if the compiler knows its cost.
+// TestCostsAreCountedPerCondition: each condition may use most of the limit, even if the compiler knows its cost.
 func TestCostsAreCountedPerCondition(t *testing.T) {
 	c := newCounters(t)
 	ops, r := row(t, c, 100, 600)
@@ -84,7 +85,7 @@ func TestCostsAreCountedPerCondition(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(f.conditions) == 3 && (!f.conditions[0].limited || f.conditions[1].limited) {
-			t.Error("the cost of a list of known size is counted, or that of another one isn't")
+			t.Error("the cost is counted for a list of known size, or isn't counted for a list of unknown size")
 		}
 		keep, _, err := f.Keep(Stateless, r)
 		if keep != (want == "") || (err == nil) != keep || err != nil && !strings.Contains(err.Error(), want) {

@@ -46,7 +46,7 @@ func (v *variables) addVerdict(name string) {
 	}
 }
 
-// verdictMember returns the member of type t that get reads.
+// verdictMember returns a member of type t. get reads its value from the verdict.
 func verdictMember(t *types.Type, get func(neardup.Verdict) ref.Val) *types.FieldType {
 	return &types.FieldType{Type: t, IsSet: isSet, GetFrom: func(value any) (any, error) {
 		v, ok := neardup.ReadValue(*value.(*[]byte))
@@ -57,12 +57,13 @@ func verdictMember(t *types.Type, get func(neardup.Verdict) ref.Val) *types.Fiel
 	}}
 }
 
-// positionMember returns the member that get reads. Sequences and numbers of records are below 2^63, so they are an int of CEL.
+// positionMember returns an integer member. get reads its value from the position. Sequences and numbers of records are below
+// 2^63, so CEL's type int can represent them.
 func positionMember(get func(position) uint64) *types.FieldType {
 	return &types.FieldType{Type: types.IntType, IsSet: isSet, GetFrom: func(value any) (any, error) {
 		p, ok := value.(position)
 		if !ok {
-			return nil, errors.New("the record is no duplicate, so duplicate_of is null: compare it with null first")
+			return nil, errors.New("the record isn't a duplicate, so duplicate_of is null: compare it with null first")
 		}
 		return types.Int(get(p)), nil
 	}}

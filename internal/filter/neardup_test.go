@@ -8,7 +8,8 @@ import (
 	"millrace/internal/operator/neardup"
 )
 
-// verdict returns the value of a record with a number of hits and the labels of these hits, each at record 3 of a message.
+// verdict returns the value of a record with the given number of hits. Each label is record 3 of the message with one of the
+// given sequences.
 func verdict(hits int, sequences ...uint64) []byte {
 	v := neardup.Verdict{Bands: hits}
 	for i, sequence := range sequences {
@@ -37,7 +38,7 @@ func neardupFilter(t *testing.T, expression string) *Filter {
 
 func TestFilterOnVerdicts(t *testing.T) {
 	none, one, three := verdict(0), verdict(12, 17), verdict(7, 17, 20, 99)
-	for expression, wants := range map[string][3]bool{ // for none, one and three
+	for expression, wants := range map[string][3]bool{ // results for no, one and three labels
 		"neardup.duplicate_of == null": {true, false, false},
 		"neardup.duplicate_of != null ? neardup.duplicate_of.sequence < 100 : false": {false, true, true},
 		"neardup.duplicate_of == null || neardup.duplicate_of.sequence + 1 == 18":    {true, true, true},

@@ -11,7 +11,7 @@ import (
 	"millrace/client/quality"
 )
 
-// presetPrefix precedes the name of a preset, which takes the place of an expression.
+// presetPrefix precedes the name of a preset, which can replace an expression.
 const presetPrefix = "preset:"
 
 // presets are the known lists of filters over the counters of the operator quality.
@@ -20,8 +20,8 @@ var presets = map[string]func() []quality.Filter{"curator-english": quality.Cura
 // part is a condition with its name.
 type part struct{ name, text string }
 
-// preset returns a condition for each filter of a preset, and the filters for which there are no counters, with the reasons. hasNGrams reports
-// whether the operator counts duplicate n-grams.
+// preset returns a condition for each filter of a preset. missing lists the filters whose counters don't exist, with the reasons. hasNGrams
+// reports whether the operator counts duplicate n-grams.
 func preset(name string, hasNGrams bool) (parts []part, missing []string, err error) {
 	filters, ok := presets[name]
 	if !ok {

@@ -26,23 +26,23 @@ const (
 // typePrefix precedes the name of a variable in the name of its type.
 const typePrefix = "millrace."
 
-// variables are the variables of an expression. Each operator has one, with the operator's name. Its members are the members of the
-// operator's JSON result, and its value is the result itself if JSON has no object.
+// variables are the variables of an expression. Each operator has a variable with the operator's name. The members of the variable
+// are the members of the operator's JSON result. If that result isn't an object, the value of the variable is the result.
 type variables struct {
 	types.Provider
 	operators []result
 	kept      []string
 	used      map[string]bool                        // names of the kept fields in the expression; nil if it may use any
 	members   map[string]map[string]*types.FieldType // by type and name
-	optional  map[string]string                      // by the type and name of an absent field, the parameter that it depends on
-	advice    string                                 // how to get an absent field that an expression has
+	optional  map[string]string                      // the parameter that an absent field depends on, by the field's type and name
+	advice    string                                 // advice for an expression with an absent field
 }
 
 // result is an operator and the way in which its values are read. A stateful operator has only a name.
 type result struct {
 	name string
 	*compiled.Operator
-	bare func(value []byte) ref.Val // reads the value; nil if JSON has an object
+	bare func(value []byte) ref.Val // reads the value; nil if the JSON result is an object
 }
 
 func newVariables(ops []operator.Operator, kept []string) *variables {
@@ -69,7 +69,7 @@ func newVariables(ops []operator.Operator, kept []string) *variables {
 // qualityName is the name of the operator whose counters presets use.
 const qualityName = "quality"
 
-// addOptional adds the fields that an operator has only with another value of a parameter.
+// addOptional adds the fields that the operator would have with another value of a parameter.
 func (v *variables) addOptional(r *result) {
 	d := r.Description()
 	for _, f := range d.Fields {
@@ -79,7 +79,7 @@ func (v *variables) addOptional(r *result) {
 	}
 }
 
-// advise adds advice to the error of an expression that has an absent field.
+// advise adds advice to the error of an expression that contains an absent field.
 func (v *variables) advise(err error) error {
 	if v.advice == "" {
 		return err
@@ -93,7 +93,7 @@ func (v *variables) hasNGrams() bool {
 	return ok
 }
 
-// has reports whether an operator has a name.
+// has reports whether there is an operator with the given name.
 func (v *variables) has(name string) bool {
 	return slices.ContainsFunc(v.operators, func(r result) bool { return r.name == name })
 }
@@ -168,7 +168,7 @@ func variablesOf(a *ast.AST) (names []string) {
 func (v *variables) checkFields(a *ast.AST) error {
 	isFields := func(e ast.Expr) bool { return e.Kind() == ast.IdentKind && e.AsIdent() == fieldsName }
 	named := map[string]bool{}
-	places, names := 0, 0 // how often the expression has the variable, and how often with a constant name
+	places, names := 0, 0 // number of uses of the variable, and number of uses with a constant name
 	for _, e := range ast.MatchDescendants(ast.NavigateAST(a), ast.AllMatcher()) {
 		name := ""
 		switch e.Kind() {
@@ -254,7 +254,8 @@ func elementType(f *compiled.Field) *types.Type {
 	return numberType(f.Type)
 }
 
-// numberType returns the type of a parameter, or of an element of a field, of type t. Only uint64 has numbers that aren't an int of CEL.
+// numberType returns the type of a parameter, or of an element of a field, of type t. Only uint64 has numbers that CEL's type int can't
+// represent.
 func numberType(t compiled.Type) *types.Type {
 	switch t {
 	case compiled.Bool:

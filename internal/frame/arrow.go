@@ -37,7 +37,7 @@ const (
 	version5 = 4
 )
 
-// continuation is the start of each message since version 0.15 of Arrow. Before that, messages began with their length.
+// continuation is the start of each message since version 0.15 of Arrow. Messages of earlier versions began with their length.
 const continuation = 0xffffffff
 
 const adviceOnStream = "send a whole Arrow IPC stream, or set MILLRACE_FRAMING to the framing that the producer uses"
@@ -53,7 +53,7 @@ type arrowStream struct {
 	column        arrowColumn
 	hasDictionary bool // whether the dictionary of the column has been read
 
-	keeps bool // whether the column is a kept field and not the records
+	keeps bool // whether the column is a kept field instead of the records
 }
 
 type arrowMessage struct {
@@ -62,7 +62,7 @@ type arrowMessage struct {
 	reading  bool   // whether a panic means that the metadata is invalid
 	header   flatbuffers.Table
 	kind     uint8    // type of the header
-	version  int16    // of the Arrow format
+	version  int16    // version of the Arrow format
 	data     arrowRaw // range of the buffers
 }
 
@@ -88,7 +88,7 @@ func (f *Frame) splitArrow(column string, body []byte) error {
 }
 
 // step reads the next message. It returns false at the end of the stream. The accessors of flatbuffers panic if metadata refers to
-// bytes outside of it, and step turns that panic into an error.
+// bytes outside the metadata, and step turns that panic into an error.
 func (s *arrowStream) step(m *arrowMessage, column string) (more bool, err error) {
 	defer func() {
 		if m.reading && recover() != nil {
@@ -279,7 +279,7 @@ func (a *arrowMessage) pair(slot flatbuffers.VOffsetT, i int) (first, second int
 	return a.header.GetInt64(at), a.header.GetInt64(at + 8), true
 }
 
-// buffer returns buffer i of a record batch, as it is in the body.
+// buffer returns buffer i of a record batch without decompressing it.
 func (a *arrowMessage) buffer(i int) (arrowBuffer, error) {
 	pos, length, ok := a.pair(batchBuffers, i)
 	if !ok {
@@ -292,7 +292,7 @@ func (a *arrowMessage) buffer(i int) (arrowBuffer, error) {
 	return arrowBuffer{pos: at, length: int(length), at: at}, nil
 }
 
-// codec returns the codec of a record batch, if its buffers are compressed.
+// codec returns the codec of a record batch. compressed reports whether the batch's buffers are compressed.
 func (a *arrowMessage) codec() (codec uint8, compressed bool, err error) {
 	const codecSlot, methodSlot = 4, 6
 	compression, ok := tableIn(&a.header, batchCompression)

@@ -6,22 +6,23 @@ import (
 	flatbuffers "github.com/google/flatbuffers/go"
 )
 
-// This file writes selected rows of an Arrow stream as another stream, with one more column for their results.
+// This file writes selected rows of an Arrow stream as another stream, with an additional column for their results.
 
 // IsArrow reports whether the message is an Arrow stream.
 func (f *Frame) IsArrow() bool { return f.arrow.body != nil }
 
-// RowFactor times the length of the rows in a message is the memory for a stream of selected rows: the decompressed buffers, twice the
-// buffers of a batch, and twice the stream.
+// RowFactor is the memory for a stream of selected rows, as a multiple of the length of the rows in the message. It covers the
+// decompressed buffers, twice the buffers of a batch, and twice the stream.
 const RowFactor = 5
 
-// sharedFactor times the length of the rows in a message bounds its streams. Views may share bytes, and each part repeats the dictionaries.
+// sharedFactor bounds the streams of a message, as a multiple of the length of its rows. Views may share bytes, and each part repeats the
+// dictionaries.
 const sharedFactor = 2
 
 // batchBytes is the assumed length of the results' metadata in a record batch. Each batch of a message becomes a batch of the stream.
 const batchBytes = 4 << 10
 
-// SourceBytes returns the memory that the records of a message take in an annotated result, in bytes. body is the length of the message.
+// SourceBytes returns the memory of a message's records in an annotated result, in bytes. body is the length of the message.
 func (s *Splitter) SourceBytes(f *Frame, body int) int64 {
 	if s.Annotate != "" && f.IsArrow() {
 		return RowFactor * int64(f.arrow.rows.size)
@@ -29,7 +30,7 @@ func (s *Splitter) SourceBytes(f *Frame, body int) int64 {
 	return int64(body)
 }
 
-// MaxRows returns the maximum length of all streams that AppendRows makes for one message, in bytes and without the results.
+// MaxRows returns the maximum total length in bytes of the streams that AppendRows writes for one message, without the results.
 func (f *Frame) MaxRows() int { return sharedFactor * f.arrow.rows.size }
 
 // prepareRows checks that AppendRows can copy rows of all columns of a stream. It is the last check of Open.
@@ -111,9 +112,9 @@ func (a *arrowBatch) inflatedSize(body []byte, limit int) (total int, err error)
 }
 
 // AppendRows appends an Arrow stream with the given records of a message. The message must be an Arrow stream, split with
-// Splitter.Annotate. records must be in ascending order. The stream has all columns of the message, and then the struct called name, which
-// replaces columns of that name. The children of the struct are the columns of results, an Arrow stream of one batch with a row for each
-// record. The message's dictionaries stay as they are.
+// Splitter.Annotate. records must be in ascending order. The stream has all columns of the message, followed by the struct called name,
+// which replaces columns with that name. The children of the struct are the columns of results, an Arrow stream of one batch with a row
+// for each record. The message's dictionaries are copied unchanged.
 //
 // The stream depends only on the arguments and the message. Errors are of type *Error. Only one goroutine may call AppendRows or Letter.
 func (f *Frame) AppendRows(dst []byte, records []uint32, name string, results []byte) (stream []byte, err error) {
@@ -135,14 +136,14 @@ func (f *Frame) AppendRows(dst []byte, records []uint32, name string, results []
 	})
 }
 
-// AppendHead appends what all streams of AppendRows have in common: the schema and the dictionaries.
+// AppendHead appends the start that all streams of AppendRows have in common: the schema and the dictionaries.
 func (f *Frame) AppendHead(dst []byte, name string, results []byte) (head []byte, err error) {
 	return f.annotate(name, results, func(a *annotator) []byte {
 		return a.appendDictionaries(a.appendSchema(dst), len(a.rows.dictionaries))
 	})
 }
 
-// annotate returns what do returns. It turns a panic of do into an error.
+// annotate calls do and returns its result. It turns a panic of do into an error.
 func (f *Frame) annotate(name string, results []byte, do func(*annotator) []byte) (out []byte, err error) {
 	defer func() {
 		if cause := recover(); cause != nil { // rowCopy and flatbuffers panic on an invalid batch
@@ -189,7 +190,7 @@ type annotator struct {
 	kept    []bool              // whether the stream has the column
 	visited int                 // number of columns and children
 	ids     map[int64]bool      // dictionaries of the kept columns
-	written int                 // number of the dictionaries that the stream has or doesn't need
+	written int                 // number of the dictionaries that the stream already has or doesn't need
 }
 
 // choose sets fields, kept and ids.

@@ -17,7 +17,7 @@ import (
 	"millrace/internal/frame"
 )
 
-// annotated is the splitter of a worker whose results are annotated.
+// annotated is the splitter of a worker with annotated results.
 var annotated = frame.Splitter{Framing: frame.Arrow, Field: "text", Annotate: "millrace"}
 
 // resultSchema has the columns of a result.
@@ -134,7 +134,7 @@ func wantAnnotated(t *testing.T, stream []byte, name string, schema *arrow.Schem
 	}
 }
 
-// TestAnnotatedRows copies random rows of columns of every type, with and without a column that is replaced.
+// TestAnnotatedRows copies random rows of columns of every type. Some streams have a column that the results replace.
 func TestAnnotatedRows(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	metadata := arrow.MetadataFrom(map[string]string{"pandas": "{}"})
@@ -172,7 +172,7 @@ func TestAnnotatedRows(t *testing.T) {
 						t.Fatalf("the results in the stream are %v, want %v", read, results)
 					}
 					if again, err := f.AppendRows(nil, rows, name, encoded); err != nil || !bytes.Equal(again, got[len("before"):]) {
-						t.Fatalf("the same rows have another stream; %v", err)
+						t.Fatalf("the same rows give another stream; %v", err)
 					}
 					if head, err := f.AppendHead(nil, name, encoded); err != nil || share == 10 && len(head) >= len(got) {
 						t.Fatalf("the head has %d bytes, the stream %d; %v", len(head), len(got), err)
@@ -183,7 +183,7 @@ func TestAnnotatedRows(t *testing.T) {
 	}
 }
 
-// TestColumnsThatCannotBeAnnotated shows that the error names the column.
+// TestColumnsThatCannotBeAnnotated checks that the error names the column.
 func TestColumnsThatCannotBeAnnotated(t *testing.T) {
 	runs := arrow.RunEndEncodedOf(arrow.PrimitiveTypes.Int32, arrow.PrimitiveTypes.Int8)
 	for name, typ := range map[string]arrow.DataType{
@@ -196,12 +196,12 @@ func TestColumnsThatCannotBeAnnotated(t *testing.T) {
 		var fault *frame.Error
 		err := annotated.Open(&f, "", streamOf(t, schema, nil))
 		if !errors.As(err, &fault) || fault.Reason != frame.Invalid || !strings.Contains(err.Error(), `the column "outer" has the type `+name) || f.IsArrow() {
-			t.Errorf("%s: the stream is opened with %v", name, err)
+			t.Errorf("%s: opening the stream returns %v", name, err)
 		}
 	}
 }
 
-// FuzzAnnotatedRows copies rows of any stream that Open accepts, without a panic, and within the limits that the memory is reserved for.
+// FuzzAnnotatedRows copies rows of any stream that Open accepts. It must not panic, and must stay within the reserved memory.
 func FuzzAnnotatedRows(f *testing.F) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, options := range compressions {

@@ -34,8 +34,8 @@ type arrowBuffer struct {
 	inflated    bool // whether base is the slab
 }
 
-// fault returns the position in the body of a fault at an offset of the buffer. For a buffer of a compressed batch, it
-// returns the start of the buffer.
+// fault converts the offset of a fault in the buffer to a position in the body. For a compressed buffer, it returns the start of
+// the buffer.
 func (a *arrowBuffer) fault(offset int) int {
 	if a.inflated {
 		return a.at
@@ -57,7 +57,7 @@ func (a *arrowMemory) reset() {
 	a.dictionary, a.keep = a.dictionary.recycled(), a.keep.recycled()
 }
 
-// recycled returns the frame after a Reset, or nil if it is nil or too large to keep.
+// recycled resets the frame and returns it. It returns nil if the frame is nil or too large to keep.
 func (f *Frame) recycled() *Frame {
 	if f == nil || cap(f.starts) > DefaultMaxRecords {
 		return nil
@@ -100,8 +100,8 @@ func (f *Frame) loadArrowBuffers(m *arrowMessage, body []byte, first, count int,
 	return f.inflateArrowBuffers(codec, body)
 }
 
-// inflateArrowBuffers decompresses f.arrow.buffers into the slab. Before that, it checks their declared lengths against
-// the limit of the frame.
+// inflateArrowBuffers decompresses f.arrow.buffers into the slab. It first checks their declared lengths against the limit of the
+// frame.
 func (f *Frame) inflateArrowBuffers(codec uint8, body []byte) ([]byte, error) {
 	a, total := &f.arrow, 0
 	for i := range a.buffers {
@@ -180,7 +180,7 @@ const (
 	codecZstd = 1
 )
 
-var errLength = errors.New("its length differs from the declared one")
+var errLength = errors.New("its length differs from the declared length")
 
 // decompress decompresses src into dst. It returns an error unless the result has exactly len(dst) bytes. Its
 // allocations don't depend on the sizes that src declares. It turns a panic of a library into an error.

@@ -95,7 +95,7 @@ func addOffsets(f *Frame, offsets []byte, values *arrowBuffer, rows int) (longes
 	return int(limit), -1
 }
 
-// addLargeOffsets is addOffsets for offsets of 8 bytes.
+// addLargeOffsets is like addOffsets, but for offsets of 8 bytes.
 func addLargeOffsets(f *Frame, offsets []byte, values *arrowBuffer, rows int) (longest, wrong int) {
 	last := uint64(values.length)
 	previous := binary.LittleEndian.Uint64(offsets)
@@ -170,7 +170,7 @@ func (f *Frame) addViews(base, present []byte, rows int) error {
 	return nil
 }
 
-// valuesTooLarge returns the error for values that share memory and have more bytes than a frame may have.
+// valuesTooLarge returns the error for values that share memory and have more bytes in total than a frame may have.
 func (f *Frame) valuesTooLarge(offset int) error {
 	return tooLarge(offset, "the values of the column have more than %d bytes: send smaller frames, or raise MILLRACE_FRAME_BYTES", f.limits.bytes)
 }

@@ -56,7 +56,7 @@ func TestDictionaryEncodedColumnsRoundTrip(t *testing.T) {
 						field.chunks, all = append(field.chunks, chunk), append(all, records...)
 					}
 					if err := arrowSplitter.Open(&f, "", stream(t, append(otherDictionary(t, field.chunks), field), options...)); err == nil {
-						t.Fatal("two candidates, and no error")
+						t.Fatal("no error for two candidate columns")
 					}
 					s := frame.Splitter{Framing: frame.Arrow, Field: "text", MaxRecord: 40}
 					if err := s.Open(&f, "", stream(t, append(otherDictionary(t, field.chunks), field), options...)); err != nil {

@@ -6,9 +6,10 @@ import (
 	flatbuffers "github.com/google/flatbuffers/go"
 )
 
-// This file writes schemas whose columns are those of other schemas.
+// This file writes schemas that reuse the columns of other schemas.
 
-// appendSchema appends the message with the schema. It has the metadata of both streams as they are, and refers to their columns.
+// appendSchema appends the message with the schema. The message contains the metadata of both streams unchanged, and refers to
+// their columns.
 func (a *annotator) appendSchema(dst []byte) []byte {
 	b := flatbuffers.NewBuilder(len(a.rows.schema.Bytes) + len(a.results.schema.Bytes) + 1<<10)
 	message, results := embed(b, a.rows.schema.Bytes), embed(b, a.results.schema.Bytes)
@@ -59,13 +60,13 @@ func (a *annotator) addStruct(b *flatbuffers.Builder, results embedded) flatbuff
 	return b.EndObject()
 }
 
-// embedded is a FlatBuffer within another one. Tables of the outer one may refer to those of the inner one.
+// embedded is a FlatBuffer within another FlatBuffer. Tables of the outer FlatBuffer may refer to tables of the inner one.
 type embedded struct {
-	start  flatbuffers.UOffsetT // offset of its first byte, as the builder counts
+	start  flatbuffers.UOffsetT // offset of its first byte, as the builder counts offsets
 	length int
 }
 
-// embed adds a FlatBuffer to another one.
+// embed adds the FlatBuffer inner to the FlatBuffer of b.
 func embed(b *flatbuffers.Builder, inner []byte) embedded {
 	const word = 8
 	words := (len(inner) + word - 1) / word
@@ -77,7 +78,7 @@ func embed(b *flatbuffers.Builder, inner []byte) embedded {
 	return embedded{b.EndVector(words) - flatbuffers.SizeUOffsetT, len(inner)}
 }
 
-// offset returns the offset of a position in the inner FlatBuffer, as the builder counts.
+// offset converts a position in the inner FlatBuffer to an offset of the builder.
 func (e embedded) offset(pos flatbuffers.UOffsetT) flatbuffers.UOffsetT {
 	check(int(pos) < e.length, fmt.Sprintf("the metadata refers to byte %d", pos))
 	return e.start - pos

@@ -6,7 +6,8 @@ import (
 	flatbuffers "github.com/google/flatbuffers/go"
 )
 
-// Results returns the Arrow result in a stream that AppendRows has made: a stream with the children of the struct called name.
+// Results extracts the Arrow result from a stream that AppendRows wrote. The result is a stream whose columns are the children of
+// the struct called name.
 func Results(stream []byte, name string) (results []byte, err error) {
 	defer func() {
 		if cause := recover(); cause != nil { // rowCopy and flatbuffers panic on an invalid stream
@@ -32,7 +33,7 @@ func Results(stream []byte, name string) (results []byte, err error) {
 			c.out = newBatch{}
 			c.copyField(&a.fields[i], &set)
 		}
-		const numbers = 2 // length of a node and of a buffer in numbers. The struct has one of each
+		const numbers = 2 // numbers in a node, and in a buffer; the struct has one node and one buffer
 		c.out.nodes, c.out.buffers = c.out.nodes[numbers:], c.out.buffers[numbers:]
 		results = c.out.appendMessage(results, set.rows)
 	}

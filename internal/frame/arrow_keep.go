@@ -28,8 +28,8 @@ const (
 	boolean
 )
 
-// findKept returns the column with the given name. If several have the name, it returns the last. If none has it, the column has
-// no type. It also returns an error text for the user, which is empty on success.
+// findKept returns the column with the given name. If several columns have the name, it returns the last one. If no column has
+// the name, found has no type. fault is an error text for the user, which is empty on success.
 func (a *arrowSchema) findKept(name string) (found arrowColumn, fault string) {
 	for field := range tablesIn(&a.schema, schemaFields) {
 		if string(nameOf(&field)) == name {
@@ -47,7 +47,7 @@ func (a *arrowSchema) findKept(name string) (found arrowColumn, fault string) {
 	return found, fault
 }
 
-// isKept reports whether a kept field can have the column's type.
+// isKept reports whether the column's type is permitted for a kept field.
 func (a *arrowColumn) isKept() bool {
 	if a.number.kind != noNumber {
 		return a.dictionary.width == 0
@@ -55,7 +55,7 @@ func (a *arrowColumn) isKept() bool {
 	return a.typ == typeUtf8 || a.typ == typeLargeUtf8 || a.typ == typeUtf8View
 }
 
-// numberOf returns the description of a column's numbers. Its slots are those of the tables Int and FloatingPoint in Arrow's
+// numberOf returns the description of a column's numbers. The slots are those of the tables Int and FloatingPoint in Arrow's
 // Schema.fbs.
 func numberOf(field *flatbuffers.Table, typ arrowType) arrowNumber {
 	const bitWidth, isSigned, precision = 4, 6, 4
@@ -139,7 +139,7 @@ func (f *Frame) keepColumns(columns []string, body []byte) error {
 	return nil
 }
 
-// render sets the kept field k of all records. values has its values, or none if the stream lacks the column.
+// render sets the kept field k of all records. values holds the field's values. It is empty if the stream lacks the column.
 func (f *Frame) render(k int, values *Frame, n arrowNumber) error {
 	m, i := &f.members, 0
 	for _, s := range values.segments {
@@ -158,8 +158,8 @@ func (f *Frame) render(k int, values *Frame, n arrowNumber) error {
 	return nil
 }
 
-// appendJSON appends the JSON text of a value. row is the row in its batch. It appends nothing for a number that JSON doesn't have,
-// such as infinity.
+// appendJSON appends the JSON text of a value. row is the row in its batch. It appends nothing for a number that JSON can't
+// represent, such as infinity.
 func (n arrowNumber) appendJSON(dst, value []byte, row int) []byte {
 	switch n.kind {
 	case noNumber:

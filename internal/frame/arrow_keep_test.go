@@ -27,7 +27,7 @@ func columnOf(t testing.TB, typ arrow.DataType, values ...string) arrow.Array {
 	return b.NewArray()
 }
 
-// TestKeptColumnsOfEveryType has two record batches, so that the rows of the second begin anew.
+// TestKeptColumnsOfEveryType uses two record batches, because the row numbers restart in the second batch.
 func TestKeptColumnsOfEveryType(t *testing.T) {
 	dictionary := &arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int8, ValueType: arrow.BinaryTypes.String}
 	words, _ := encoded(t, dictionary, texts("x", "y\n"), []int{1, -1, 0})

@@ -13,14 +13,14 @@ type arrowRows struct {
 	batches []arrowBatch // record batches with rows, in order
 	body    []byte
 
-	dictionaries []dictionaryBatch // of the whole stream, in order
+	dictionaries []dictionaryBatch // dictionary batches of the whole stream, in order
 
 	inflated map[int][]byte // decompressed buffers of one batch
 	of       int            // index of that batch
 	bytes    int            // total length of inflated
 	limit    int            // maximum of bytes
 
-	size int // for AppendRows: length of the stream, of its buffers after decompression, and of the metadata of results
+	size int // for AppendRows: total length of the stream, of its decompressed buffers, and of the metadata of results
 }
 
 // arrowBatch is a record batch of the stream.

@@ -120,7 +120,7 @@ func wantRow(t *testing.T, stream []byte, want arrow.RecordBatch) {
 	}
 }
 
-// TestARowThatCannotBeCopied: the letter has only the record.
+// TestARowThatCannotBeCopied: the letter contains only the record.
 func TestARowThatCannotBeCopied(t *testing.T) {
 	typ := arrow.RunEndEncodedOf(arrow.PrimitiveTypes.Int32, arrow.PrimitiveTypes.Int8)
 	b := array.NewRunEndEncodedBuilder(memory.DefaultAllocator, typ.RunEnds(), typ.Encoded())
@@ -135,7 +135,7 @@ func TestARowThatCannotBeCopied(t *testing.T) {
 	}
 }
 
-// FuzzLetters makes letters of any stream that Open accepts, without a panic.
+// FuzzLetters calls Letter for the records of any stream that Open accepts. It must not panic.
 func FuzzLetters(f *testing.F) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, options := range compressions {

@@ -7,7 +7,7 @@ import (
 	flatbuffers "github.com/google/flatbuffers/go"
 )
 
-// This file copies rows of a column, with its children. Types that are not listed in arrow_schema.go:
+// This file copies rows of a column and its children. These constants are the types that arrow_schema.go doesn't list.
 const (
 	typeDecimal         arrowType = 7
 	typeDate            arrowType = 8
@@ -29,7 +29,7 @@ type rowCopy struct {
 	body  []byte
 	limit int // maximum size of the buffers of the new batch
 
-	node, buffer, variadic int // next ones in the batch
+	node, buffer, variadic int // indices of the next node, buffer and number of data buffers in the batch
 
 	out newBatch
 }
@@ -54,16 +54,16 @@ func check(ok bool, what string) {
 // rowSet is a list of ranges of rows, in the order in which they are copied.
 type rowSet struct {
 	ranges []rowRange
-	rows   int // in all ranges
-	end    int // the largest end of a range
+	rows   int // number of rows in all ranges
+	end    int // largest end of a range
 }
 
 type rowRange struct{ from, to int }
 
-// maxRows is the maximum number of rows that a column or a child has. A product of it and a width is an int.
+// maxRows is the maximum number of rows of a column or a child. The product of maxRows and a width fits in an int.
 const maxRows = math.MaxUint32
 
-// add adds a range, and joins it with the last one if it follows that.
+// add adds a range. If the range follows the last range directly, add joins the two.
 func (r *rowSet) add(from, to int) {
 	check(0 <= from && from <= to && to <= maxRows && r.rows <= maxRows, "a column has too many rows")
 	if from == to {
@@ -140,7 +140,7 @@ func (c *rowCopy) copyFixed(width int, set *rowSet) {
 	c.addRanges(set, width)
 }
 
-// addRanges adds a buffer with the given rows of the next buffer, in which each row has width bytes.
+// addRanges adds a buffer with the given rows of the batch's next buffer. Each row has width bytes.
 func (c *rowCopy) addRanges(set *rowSet, width int) {
 	values, start := c.next(), len(c.out.data)
 	for _, r := range set.ranges {
@@ -227,7 +227,7 @@ func (c *rowCopy) copyOffsets(large bool, set *rowSet) *rowSet {
 	return elements
 }
 
-// copyViews copies views, and the data of long ones into one buffer.
+// copyViews copies views. It copies the data of long views into one buffer.
 func (c *rowCopy) copyViews(set *rowSet) {
 	const size, inline = 16, 12
 	source, views := c.next(), []byte(nil)
@@ -273,7 +273,7 @@ func (c *rowCopy) add(buffer []byte) {
 	c.end(start)
 }
 
-// grow appends bytes to the buffer that end will add.
+// grow appends bytes to the buffer that a later call of end adds.
 func (c *rowCopy) grow(values []byte) {
 	c.reserve(len(values))
 	c.out.data = append(c.out.data, values...)
@@ -294,7 +294,7 @@ func (c *rowCopy) next() []byte {
 	return c.at(c.buffer - 1)
 }
 
-// indexWidth returns the bytes of an index into a dictionary.
+// indexWidth returns the number of bytes of an index into a dictionary.
 func indexWidth(encoding *flatbuffers.Table) int {
 	const indexType, bitWidth = 6, 4
 	if integer, ok := tableIn(encoding, indexType); ok {
@@ -303,8 +303,8 @@ func indexWidth(encoding *flatbuffers.Table) int {
 	return 4
 }
 
-// fixedWidth returns the bytes of a value of a type, or 0 if values of the type don't have a fixed number of bytes. Its slots are
-// those of the tables in Arrow's Schema.fbs.
+// fixedWidth returns the number of bytes of a value, or 0 if values of the type don't have a fixed width. The slots are those of
+// the tables in Arrow's Schema.fbs.
 func fixedWidth(typ arrowType, details *flatbuffers.Table) int {
 	const first, second, third = 4, 6, 8
 	if details.Bytes == nil {

@@ -49,7 +49,7 @@ const (
 
 // Limits of a schema. Without them, the schema of a small message could take a long time to read.
 const (
-	maxArrowFields  = 1 << 16 // at all levels together
+	maxArrowFields  = 1 << 16 // fields at all levels together
 	maxArrowNesting = 64
 )
 
@@ -119,7 +119,7 @@ func nameOf(field *flatbuffers.Table) []byte {
 	return field.Bytes[first:][:n]
 }
 
-// explain returns the error text for a schema without exactly one matching column.
+// explain returns the error text for a schema that doesn't have exactly one matching column.
 func (a *arrowSchema) explain(name string, matches int) string {
 	var candidates []string
 	for field := range tablesIn(&a.schema, schemaFields) {

@@ -165,7 +165,8 @@ func TestAnArrowStreamWithoutRows(t *testing.T) {
 	}
 }
 
-// TestTheColumnLiesBehindColumnsOfAllLayouts: the column follows columns of all layouts, so its buffer indexes vary.
+// TestTheColumnLiesBehindColumnsOfAllLayouts places the column after columns of all layouts, so that the indexes of its buffers
+// vary.
 func TestTheColumnLiesBehindColumnsOfAllLayouts(t *testing.T) {
 	var fields []field
 	structure := arrow.StructOf(arrow.Field{Name: "a", Type: arrow.ListOf(arrow.BinaryTypes.String)},

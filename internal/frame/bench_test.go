@@ -93,7 +93,7 @@ func BenchmarkFill(b *testing.B) {
 	}
 }
 
-// BenchmarkCopy is the upper bound for BenchmarkFill: it only copies the bytes of a frame.
+// BenchmarkCopy only copies the bytes of a frame. Its rate is the upper bound for BenchmarkFill.
 func BenchmarkCopy(b *testing.B) {
 	from, to := make([]byte, frameBytes), make([]byte, frameBytes)
 	b.SetBytes(frameBytes)

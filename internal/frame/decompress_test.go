@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestNothingRemainsOfTheBufferBefore: a damaged LZ4 frame may refer to bytes before its start. It must not read bytes
-// of the previous frame.
+// TestNothingRemainsOfTheBufferBefore decompresses a damaged LZ4 frame that refers to bytes before its start. The decompressor
+// must not read bytes of the previous frame.
 func TestNothingRemainsOfTheBufferBefore(t *testing.T) {
 	linked := func(block string) []byte {
 		return []byte("\x04\x22\x4d\x18\x40\x40\xc0" + string(rune(len(block))) + "\x00\x00\x00" + block + "\x00\x00\x00\x00")

@@ -92,8 +92,8 @@ func (f *Frame) Status(i int) Status {
 	return f.statuses[i]
 }
 
-// Length returns the length of record i in bytes. A null record and a record without its field have length 0. A record that is too large
-// has its true length, although batches hold an empty row for it.
+// Length returns the length of record i in bytes. A null record and a record without its field have length 0. Length returns the true
+// length of a record that is too large, although batches hold an empty row for it.
 func (f *Frame) Length(i int) int { return int(f.ends[i] - f.starts[i]) }
 
 // Record returns record i. The slice refers to the body, or to memory of the frame. It is valid until the next Open or

@@ -16,7 +16,7 @@ type Framing uint8
 
 const (
 	None                  Framing = iota // the message is one record
-	NewlineDelimited                     // LF ends a record. A CR before it is dropped. The last LF is optional, and empty lines are records
+	NewlineDelimited                     // LF ends a record, and a CR before the LF is dropped. The last LF is optional, and empty lines are records
 	LengthDelimited                      // each record follows its length as a big-endian uint32
 	VarintLengthDelimited                // each record follows its length as a protobuf varint
 	Arrow                                // each value of a string or binary column is a record. MILLRACE_FIELD names the column if there are several
@@ -94,12 +94,12 @@ const (
 type Splitter struct {
 	Framing Framing
 
-	// Field is the member of each JSON object that is the record, or a path such as doc.body (see jsonfield.Selector). The record
-	// is the unescaped string. In Arrow, Field is the column that holds the records. If Field is empty, the record is the whole
-	// text, and in Arrow a value of the only binary or string column.
+	// Field is the member of each JSON object that is the record, or a path such as doc.body (see jsonfield.Selector). The record is
+	// the unescaped string. In Arrow, Field is the column that holds the records. If Field is empty, the record is the whole text.
+	// In Arrow, the record is then a value of the only binary or string column.
 	Field       string
 	NullMissing bool     // a record without Field has the status Null instead of NoField
-	Keep        []string // members or Arrow columns that Frame.Kept returns, at most MaxKeep; an absent one is no error
+	Keep        []string // members or Arrow columns that Frame.Kept returns, at most MaxKeep; an absent member isn't an error
 
 	// Annotate is the name of the member that annotated results add to each record, or empty for other results. Each record must then be a
 	// JSON object, even if Field is empty. AppendRows must be able to copy all columns of an Arrow stream.
@@ -164,7 +164,7 @@ func (s *Splitter) limits() limits {
 // the framing Auto uses contentType. The frame refers to body until the next Open or Reset, and body must not change
 // until then.
 //
-// The values of Field are copied into memory of the frame. Blank lines are no records if the splitter selects members.
+// The values of Field are copied into memory of the frame. Blank lines aren't records if the splitter selects members.
 //
 // Errors are of type *Error. After an error, f has no records. MaxBytes doesn't limit a body without framing. If such a
 // body exceeds MaxRecord, its only record has the status TooLarge.

@@ -12,8 +12,8 @@ import (
 	"millrace/internal/frame"
 )
 
-// fuzz opens any body with small limits, without a panic. A valid body must stay within the limits and have the same
-// rows for all batch sizes.
+// fuzz opens any body with small limits. Open must not panic. A valid body must stay within the limits and have the same rows for
+// all batch sizes.
 func fuzz(f *testing.F, framing frame.Framing) { fuzzField(f, framing, "") }
 
 // fuzzField is like fuzz, with a field.
@@ -42,7 +42,7 @@ func fuzzField(f *testing.F, framing frame.Framing, field string) {
 				t.Fatalf("row %d is %q, want %q", i, row, want)
 			}
 			if reused.Status(i) != 0 && len(row) > 0 {
-				t.Fatalf("row %d is %q although its status is %v", i, row, reused.Status(i))
+				t.Fatalf("row %d is %q, but its status is %v", i, row, reused.Status(i))
 			}
 			total += len(row)
 		}
@@ -133,7 +133,7 @@ func FuzzArrowAgrees(f *testing.F) {
 
 var (
 	errPanic      = errors.New("arrow-go panicked")
-	errDictionary = errors.New("a column is dictionary-encoded, and the test doesn't read those")
+	errDictionary = errors.New("the test doesn't read dictionary-encoded columns")
 )
 
 // arrowValues reads the only binary or string column with arrow-go. A nil value is null.

@@ -10,11 +10,11 @@ import (
 	"millrace/internal/record"
 )
 
-// members reads members of records that are JSON values. It has the memory for the values.
+// members reads members of records that are JSON values. It owns the memory of the values.
 type members struct {
 	on bool // whether the records are JSON values; all other fields have a meaning only then, except kept and keptFrom
 
-	field, nullMissing, annotate bool // from the Splitter
+	field, nullMissing, annotate bool // settings of the Splitter
 
 	*scanner // set only during Splitter.Open
 
@@ -26,20 +26,20 @@ type members struct {
 	annotated []uint32 // the records that already have the member that annotated results add
 
 	keep     int    // number of kept fields
-	kept     []span // keep spans per record, in keptFrom
+	kept     []span // `keep` spans per record; each is a range of keptFrom
 	keptFrom []byte // the body, or rendered
 	rendered []byte // JSON texts of the kept columns of an Arrow stream
 }
 
-// scanner reads one record after the other. It is larger than the index of most frames, so frames share scanners.
+// scanner reads records, one at a time. It is larger than the index of most frames, so frames share scanners.
 type scanner struct {
-	selector jsonfield.Selector // finds the field, if there is one, then the member to annotate, and then the kept fields
-	match    jsonfield.Match    // of the record that is being read
+	selector jsonfield.Selector // finds the field (if there is one), then the member to annotate, and then the kept fields
+	match    jsonfield.Match    // match of the record that is being read
 }
 
 var scanners = sync.Pool{New: func() any { return new(scanner) }}
 
-// span is a range of bytes. It has no bytes if a value is absent.
+// span is a range of bytes. It is empty if a value is absent.
 type span struct{ start, end uint32 }
 
 // begin prepares for the records of a body.
@@ -92,7 +92,7 @@ func (m *members) reset() {
 	}
 }
 
-// size returns the bytes of memory of m.
+// size returns the size of m's memory in bytes.
 func (m *members) size() int64 {
 	return int64(cap(m.values) + cap(m.rendered) + 4*cap(m.annotated) + (cap(m.sources)+cap(m.kept))*int(unsafe.Sizeof(span{})))
 }
@@ -103,7 +103,7 @@ func (f *Frame) addJSON(start, end int) {
 	f.addScanned(start, end, m.selector.Scan(m.body[start:end], &m.match), start)
 }
 
-// addScanned adds the record body[start:end]. fault and m.match are the result of its scan. The scan's positions are relative
+// addScanned adds the record body[start:end]. fault and m.match are the result of the record's scan, whose positions are relative
 // to origin.
 func (f *Frame) addScanned(start, end int, fault jsonfield.Fault, origin int) {
 	m := &f.members
@@ -166,8 +166,8 @@ func (m *members) addKept(found []jsonfield.Span, origin int) {
 	}
 }
 
-// Source returns the whole record as it is in the body. Without Splitter.Field, and for Arrow, that is Record(i). The slice is valid until
-// the next Open or Reset.
+// Source returns the whole record as it is in the body. Without Splitter.Field, and for Arrow, it returns Record(i). The slice is valid
+// until the next Open or Reset.
 func (f *Frame) Source(i int) []byte {
 	if m := &f.members; m.on && m.field {
 		s := m.sources[i]
@@ -176,15 +176,15 @@ func (f *Frame) Source(i int) []byte {
 	return f.Record(i)
 }
 
-// IsAnnotated reports whether record i already has the member Splitter.Annotate. It is for records that are JSON objects.
+// IsAnnotated reports whether record i already has the member Splitter.Annotate. Call it only for records that are JSON objects.
 func (f *Frame) IsAnnotated(i int) bool {
 	_, found := slices.BinarySearch(f.members.annotated, uint32(i))
 	return found
 }
 
 // Letter returns the body of the dead letter of record i, and its content type. For a JSON record, the body is Source(i). For a
-// row of an Arrow stream, the body is a stream of this row with all columns. Otherwise, and if the row can't be copied, it is
-// Record(i), and the content type is empty.
+// row of an Arrow stream, the body is a stream of this row with all columns. Otherwise, and if the row can't be copied, the body
+// is Record(i) and the content type is empty.
 //
 // For the rows of an Arrow stream, only one goroutine may call Letter. The frame then keeps up to Splitter.MaxBytes
 // of decompressed buffers until the next Open or Reset.
@@ -211,7 +211,7 @@ func (f *Frame) LetterBytes() int64 {
 // typeJSON is the content type of a JSON value.
 const typeJSON = "application/json"
 
-// Kept returns the JSON text of field k of Splitter.Keep of record i, as it is in the body. It returns nil if the record doesn't
+// Kept returns the JSON text of field k of Splitter.Keep in record i, as it is in the body. It returns nil if the record doesn't
 // have the field. The slice is valid until the next Open or Reset.
 func (f *Frame) Kept(i, k int) []byte {
 	m := &f.members

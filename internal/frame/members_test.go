@@ -154,7 +154,7 @@ func TestRecordsWithoutAField(t *testing.T) {
 	})
 }
 
-// TestAnnotatedRecords: a record is annotated if it is an object that has the member itself.
+// TestAnnotatedRecords: a record is annotated if it is an object that directly contains the member.
 func TestAnnotatedRecords(t *testing.T) {
 	records := []struct {
 		text      string

@@ -110,8 +110,8 @@ func changed(random *rand.Rand, m, other message) message {
 	return message{m.framing, body, m.fields}
 }
 
-// TestAReusedFrameIsLikeANewOne opens valid and damaged messages of several producers in random order. With a reused or
-// a new frame, a message must not expose bytes of another one.
+// TestAReusedFrameIsLikeANewOne opens valid and damaged messages of several producers in random order. With a reused or a new
+// frame, a message must not expose bytes of another message.
 func TestAReusedFrameIsLikeANewOne(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 8))
 	all := validMessages(t)
@@ -136,7 +136,7 @@ func TestAReusedFrameIsLikeANewOne(t *testing.T) {
 			first[i] = fresh
 		}
 		if got != fresh || got != first[i] {
-			t.Fatalf("step %d: message %d (%v, %q) gives\n%s\nwith a reused frame,\n%s\nwith a new one, and gave\n%s\nat first", n, i, all[i].framing, all[i].body, got, fresh, first[i])
+			t.Fatalf("step %d: message %d (%v, %q) gives\n%s\nwith a reused frame,\n%s\nwith a new frame, and gave\n%s\nat first", n, i, all[i].framing, all[i].body, got, fresh, first[i])
 		}
 	}
 }

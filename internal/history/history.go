@@ -1,6 +1,6 @@
-// Package history runs models over random histories. A model draws every choice from its history, so a text can describe
-// the history. Run shortens a failing history and prints its text. If MILLRACE_MODEL_HISTORY contains such a text, Run
-// repeats that history.
+// Package history runs models over random histories. A model draws every choice from its history, so that a text can describe the
+// history. Run shortens a failing history and prints its text. If MILLRACE_MODEL_HISTORY contains such a text, Run repeats that
+// history.
 //
 // Only tests use the package. Start reading at Run. The file shrink.go makes failing histories shorter.
 package history
@@ -31,9 +31,9 @@ type History struct {
 // New returns the history that is generated from seed. It has no choices yet.
 func New(seed uint64) *History { return &History{Seed: seed, random: rand.NewPCG(seed, 11)} }
 
-// Uint64 draws a choice of 16 bits and returns it in the highest and in the lowest bits, so rand.Rand derives smaller
-// numbers from smaller choices. The bits between are constant. They are not 0, because rand.Rand rejects 0 repeatedly
-// for most bounds.
+// Uint64 draws a choice of 16 bits and returns it in the highest and in the lowest bits. rand.Rand therefore derives smaller
+// numbers from smaller choices. The bits between are constant. They are not 0, because rand.Rand rejects 0 repeatedly for most
+// bounds.
 func (h *History) Uint64() uint64 {
 	if h.drawn == len(h.choices) {
 		h.choices = append(h.choices, h.further())
@@ -137,7 +137,7 @@ func Run(t *testing.T, b Bounds, run func(h *History) map[string]int) {
 	}
 	t.Logf("%d runs, %d steps: %v", runs, counts[Step], counts)
 	if events := b.missingEvents(counts); events != nil {
-		t.Errorf("in none of %d runs: %q", runs, events)
+		t.Errorf("these events happened in none of %d runs: %q", runs, events)
 	}
 }
 

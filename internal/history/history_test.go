@@ -31,17 +31,17 @@ func TestAHistoryIsItsText(t *testing.T) {
 		t.Errorf("the history draws %v, want %v", got, want)
 	}
 	if slices.Equal(draws(New(8), 100), want) {
-		t.Error("another seed draws the same")
+		t.Error("another seed draws the same numbers")
 	}
 	for _, text := range []string{"", "7", "x:0000", "7:000", "7:00000", "7:zzzz"} {
 		if _, err := Parse(text); err == nil {
-			t.Errorf("%q is taken for a history", text)
+			t.Errorf("%q was accepted as a history", text)
 		}
 	}
 }
 
-// TestShrinkFindsTheShortestHistory uses a model that only two of hundreds of choices break, and only if they are large
-// enough.
+// TestShrinkFindsTheShortestHistory uses a model that fails because of only two of hundreds of choices, and only if they are
+// large enough.
 func TestShrinkFindsTheShortestHistory(t *testing.T) {
 	t.Parallel()
 	fails := func(h *History) bool {
@@ -59,7 +59,7 @@ func TestShrinkFindsTheShortestHistory(t *testing.T) {
 	}
 }
 
-// TestRunContinuesForTheStepsThatAreAskedFor can't run in parallel because it sets a variable of the environment.
+// TestRunContinuesForTheStepsThatAreAskedFor can't run in parallel, because it sets an environment variable.
 func TestRunContinuesForTheStepsThatAreAskedFor(t *testing.T) {
 	t.Setenv(variableFor, "1000")
 	runs := 0
@@ -111,12 +111,12 @@ func TestAFailingHistoryIsPrinted(t *testing.T) {
 	out, err := broken()
 	found := regexp.MustCompile(variableHistory + `=\d+:([0-9a-f]{8}) go test -run '\^TestBrokenModel\$'`).FindString(out)
 	if err == nil || found == "" {
-		t.Fatalf("there is no history of two choices: %v\n%s", err, out)
+		t.Fatalf("the output contains no history of two choices: %v\n%s", err, out)
 	}
 	if out, err := broken(strings.Fields(found)[0]); err == nil || !strings.Contains(out, "panic: broken") {
 		t.Errorf("the history that is printed doesn't fail: %v\n%s", err, out)
 	}
 	if out, err := broken(variableHistory + "=1:0000"); err != nil {
-		t.Errorf("a history that is right fails: %v\n%s", err, out)
+		t.Errorf("a correct history fails: %v\n%s", err, out)
 	}
 }

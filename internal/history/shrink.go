@@ -21,8 +21,8 @@ const (
 	attemptFor = 10 * time.Second
 )
 
-// report shortens a failing history for at most shrinkFor, but not with -short. The shorter history must fail in the
-// same way. report logs the command that runs it. At least one of the histories in ran has failed.
+// report shortens a failing history for at most shrinkFor, but not with -short. The shorter history must fail in the same way.
+// report logs the command that runs the shorter history. At least one of the histories in ran has failed.
 func report(t *testing.T, ran []*History) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), shrinkFor)
@@ -38,7 +38,7 @@ func report(t *testing.T, ran []*History) {
 		}
 	}
 	if how == "" && !testing.Short() {
-		t.Logf("alone, no history fails again: the order of goroutines matters, or other tests. The first of %d is", len(ran))
+		t.Logf("no history fails when it runs alone: the failure depends on the order of goroutines or on other tests. The first of %d histories is", len(ran))
 	}
 	short := Shrink(h, func(h *History) bool { return how != "" && ctx.Err() == nil && failure(ctx, t, h) == how })
 	text := short.String()
@@ -96,9 +96,9 @@ func pattern(name string) string {
 	return strings.Join(parts, "/")
 }
 
-// Shrink returns a failing history with fewer or smaller choices than the failing history h. fails reports whether a
-// history fails. It removes runs of choices, longer runs first. Then it makes each choice zero or half as large. It
-// stops when every such change leaves a history that doesn't fail.
+// Shrink returns a failing history with fewer or smaller choices than the failing history h. fails reports whether a history
+// fails. It removes runs of choices, longer runs first. Then it makes each choice zero or half as large. It stops when every such
+// change results in a history that doesn't fail.
 func Shrink(h *History, fails func(*History) bool) *History {
 	best := slices.Clone(h.choices[:h.drawn])
 	try := func(choices []uint16) bool {

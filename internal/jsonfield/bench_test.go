@@ -8,8 +8,8 @@ import (
 	"millrace/internal/jsonfield"
 )
 
-// lines returns 512 KiB of JSON lines. The text of each has the given number of characters. With escapes, it has a line break
-// every 80 characters.
+// lines returns 512 KiB of JSON lines. The text of each line has the given number of characters. With escapes, the text has a
+// line break every 80 characters.
 func lines(characters int, escapes bool) (records [][]byte, bytes int64) {
 	const sentence = "the record of a message and its frame holds many small values that travel together "
 	text := strings.Repeat(sentence, characters/len(sentence)+1)[:characters]

@@ -53,7 +53,7 @@ type scan struct {
 	match   *Match
 }
 
-// value reads a whole value. looks are the needles that look into it, and ends are the needles whose value it is.
+// value reads a whole value. looks are the needles that look into the value, and ends are the needles that end at the value.
 func (c *scan) value(looks, ends uint64) Fault {
 	for {
 		opened, fault := c.begin(looks, ends)
@@ -71,7 +71,7 @@ func (c *scan) value(looks, ends uint64) Fault {
 	}
 }
 
-// begin reads a value up to its end, or the beginning of an object or array that isn't empty. opened reports the latter.
+// begin reads a whole value, or only the beginning of an object or array that isn't empty. opened reports the second case.
 func (c *scan) begin(looks, ends uint64) (opened bool, fault Fault) {
 	start := c.pos
 	if start >= len(c.text) {
@@ -118,7 +118,7 @@ func (c *scan) open(array bool, looks, ends uint64) (opened bool, fault Fault) {
 	return true, Fault{}
 }
 
-// closeLevels reads what follows a value: the comma before the next one, or the ends of objects and arrays.
+// closeLevels reads the bytes after a value: the comma before the next value, or the ends of objects and arrays.
 func (c *scan) closeLevels() Fault {
 	for c.depth > 0 {
 		l := &c.match.levels[c.depth]
@@ -177,7 +177,7 @@ func (c *scan) next() (looks, ends uint64, fault Fault) {
 }
 
 // lookup returns the needles that look into the member with the given name, and the needles whose value the member is. The member replaces
-// an earlier one with the same name.
+// an earlier member with the same name.
 func (c *scan) lookup(name []byte, in uint64) (looks, ends uint64) {
 	if hasEscape(name) {
 		c.match.name = Append(c.match.name[:0], name)
@@ -228,8 +228,8 @@ func isSpace(b byte) bool { return b == ' ' || b == '\n' || b == '\r' || b == '\
 // Blank returns the length of the white space at the start of text.
 func Blank(text []byte) int { return skipSpace(text, 0) }
 
-// SoftEnd returns the end of the value that begins at pos and has the soft fault. If the value isn't valid for encoding/json
-// either, SoftEnd returns that fault instead.
+// SoftEnd returns the end of the value that begins at pos and has the soft fault. If encoding/json also rejects the value,
+// SoftEnd returns the fault of encoding/json instead.
 func SoftEnd(text []byte, pos int, soft Fault) (end int, fault Fault) {
 	d := json.NewDecoder(bytes.NewReader(text[pos:]))
 	var value json.RawMessage

@@ -158,11 +158,11 @@ func TestAppendUnescapes(t *testing.T) {
 func TestWrongPathsAreRefused(t *testing.T) {
 	for _, path := range []string{"", ".", "a.", ".a", "a..b", strings.Repeat("a.", 64) + "a"} {
 		if _, err := jsonfield.NewSelector([]string{path}); err == nil {
-			t.Errorf("%q is a path", path)
+			t.Errorf("%q was accepted as a path", path)
 		}
 	}
 	if _, err := jsonfield.NewSelector(make([]string, jsonfield.MaxPaths+1)); err == nil {
-		t.Error("there may be too many paths")
+		t.Error("too many paths were accepted")
 	}
 }
 
@@ -182,8 +182,8 @@ func TestAScanAllocatesNothing(t *testing.T) {
 	}
 }
 
-// FuzzScan compares a scan with encoding/json: the values of members, and the refusals. They differ only in strings that
-// aren't valid UTF-8, and in values that nest deeper than MaxDepth.
+// FuzzScan compares the values of members, and the decision to accept a record, with encoding/json. They differ only for strings
+// that aren't valid UTF-8, and for values that nest deeper than MaxDepth.
 func FuzzScan(f *testing.F) {
 	for _, seed := range []string{
 		`{"text":"a\u00e9\ud83d\ude00\ud83d","id":[1,-2.5e3,true,null]}`, `{"a":{"b":"x"},"a":{}}`, `{"a.b":"x","a":{"b":{"text":"y"}}}`,
@@ -198,9 +198,9 @@ func FuzzScan(f *testing.F) {
 		valid := json.Valid(record)
 		switch {
 		case !valid && (fault.IsZero() || fault.Soft && isSound(record)):
-			t.Fatalf("Scan(%q) = %+v, and encoding/json refuses it", record, fault)
+			t.Fatalf("Scan(%q) = %+v, but encoding/json rejects it", record, fault)
 		case valid && !fault.IsZero() && !fault.Soft:
-			t.Fatalf("Scan(%q) = %v, and encoding/json takes it", record, fault)
+			t.Fatalf("Scan(%q) = %v, but encoding/json accepts it", record, fault)
 		case fault.Soft && isSound(record):
 			t.Fatalf("Scan(%q) = %v", record, fault)
 		case fault.Offset > len(record):

@@ -32,7 +32,7 @@ type Selector struct {
 type needle struct {
 	path  int      // index of the path
 	names []string // names of the members from the record's object to the value
-	exact bool     // whether names is the whole path, although the path has dots; an exact needle goes before the other one
+	exact bool     // whether names is the whole path, although the path has dots; an exact needle has priority over the other needle of the path
 }
 
 // NewSelector returns a Selector for paths. The error describes a mistake in a path.
@@ -67,7 +67,7 @@ type Span struct{ Start, End int }
 // IsAbsent reports whether the record doesn't have the member.
 func (s Span) IsAbsent() bool { return s.Start == s.End }
 
-// Match is the result of a scan. It also has the memory of the scan, so use one Match for many records.
+// Match is the result of a scan. It also holds the memory of the scan, so use one Match for many records.
 type Match struct {
 	Object bool   // whether the record is an object
 	Values []Span // the value of each of the selector's paths

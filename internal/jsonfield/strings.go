@@ -8,14 +8,14 @@ import (
 	"unicode/utf8"
 )
 
-// Each byte of these words has the same value, so that eight bytes are compared at once.
+// In each of these words, all bytes have the same value, so that code can compare eight bytes at once.
 const (
 	ones  = 0x0101010101010101
 	highs = 0x80 * ones
 )
 
 // specials returns a word whose lowest set bit belongs to the first byte of w that is a quote, a backslash or a control
-// character. It returns 0 if w has no such byte. Bytes after the first may be wrong.
+// character. It returns 0 if w has no such byte. The bits of later bytes may be wrong.
 func specials(w uint64) uint64 {
 	quotes := w ^ 0x02*ones // the bytes below 0x21 are now quotes and control characters
 	slashes := w ^ '\\'*ones
@@ -105,7 +105,7 @@ func escapeLength(text []byte) int {
 	return 6
 }
 
-// unescaped maps the character after a backslash to the character that the escape stands for. Others are 0.
+// unescaped maps the character after a backslash to the character that the escape represents. Invalid characters map to 0.
 var unescaped = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
 
 // hex4 returns the number in an escape such as \u00e9 at the start of text, or -1 if it isn't valid.

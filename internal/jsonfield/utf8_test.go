@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// TestIsUTF8 compares isUTF8 with utf8.Valid: for each text of up to four bytes from both ends of the ranges that UTF-8 distinguishes, at each
-// position in a word, and for each character.
+// TestIsUTF8 compares isUTF8 with utf8.Valid. It tests each character, and each text of up to four bytes from both ends of the ranges that
+// UTF-8 distinguishes. It places each text at each position in a word.
 func TestIsUTF8(t *testing.T) {
 	ends := []byte{
 		0x00, 0x7f, 0x80, 0x8f, 0x90, 0x9f, 0xa0, 0xbf, 0xc0, 0xc1, 0xc2, 0xdf, 0xe0, 0xe1, 0xec, 0xed, 0xee, 0xef, 0xf0, 0xf1, 0xf3, 0xf4, 0xf5, 0xff,
@@ -51,7 +51,7 @@ func TestIsUTF8(t *testing.T) {
 	}
 }
 
-// BenchmarkIsUTF8 compares isUTF8 with utf8.Valid. The texts differ, so that no processor learns them.
+// BenchmarkIsUTF8 compares isUTF8 with utf8.Valid. The texts differ, so that the branch predictor can't learn them.
 func BenchmarkIsUTF8(b *testing.B) {
 	for name, words := range map[string]string{
 		"quotes":  "He said “this is a long English sentence with few others” and then he went on for a long time.",

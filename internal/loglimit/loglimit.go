@@ -24,12 +24,12 @@ const (
 	maxMessages = 256
 )
 
-// splitBy is the key of an attribute. Records with the same message but different values of this attribute have
-// separate limits. So records about oversized payloads don't suppress a record about a payload that broke the device.
+// splitBy is the key of an attribute. Records with the same message but different values of this attribute have separate limits.
+// Records about oversized payloads therefore don't suppress a record about a payload that broke the device.
 const splitBy = "reason"
 
-// SuppressedKey is the key of an attribute of the record at the end of an interval. Its value is the number of dropped
-// records of the message. The number includes this record, which is the last dropped record.
+// SuppressedKey is the key of an attribute of the record at the end of an interval. Its value is the number of dropped records of
+// the message, including this record, which is the last dropped record.
 const SuppressedKey = "suppressed"
 
 // OthersText is the message of the record at the end of an interval that dropped records of messages beyond the first

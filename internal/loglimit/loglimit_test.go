@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// rig is a log with a Handler in front of it.
+// rig is a log that receives its records from a Handler.
 type rig struct {
 	*Handler
 	log        *slog.Logger
@@ -59,7 +59,7 @@ func (r *rig) want(t *testing.T, want ...string) {
 	}
 }
 
-// pass waits for d, and until everything that happens during that time is done.
+// pass waits for d, and then for everything that started during that time.
 func pass(d time.Duration) {
 	<-time.After(d) // waits on the virtual clock
 	synctest.Wait()
@@ -164,7 +164,7 @@ func TestMessagesAreBounded(t *testing.T) {
 		r.log.Error("another level")
 		r.want(t, `level=ERROR msg="another level"`)
 		if n := len(r.counts); n != maxMessages+2 {
-			t.Errorf("%d messages are told apart, want %d and those that share a limit for each of two levels", n, maxMessages)
+			t.Errorf("%d messages have separate limits, want %d and one shared limit for each of two levels", n, maxMessages)
 		}
 		pass(interval)
 		r.want(t, fmt.Sprintf(`level=WARN msg="%s" last="message 999" suppressed=%d`, OthersText, 1000-maxMessages-burst))

@@ -17,9 +17,9 @@ import (
 //     flight. A batch may exceed the limit.
 //   - The buffers that are kept for reuse (Keep). A buffer that would exceed the limit is dropped.
 //
-// A frame's memory is known only when the frame is unpacked. The worker unpacks frames ahead while memory is free. The first frame of a
-// batch takes its memory even beyond the limit. Otherwise a frame that is larger than the budget could never be processed. Turns limit such
-// frames to one per pipeline.
+// A frame's memory is known only when the frame is unpacked. The worker unpacks frames in advance while memory is free. The first frame of
+// a batch takes its memory even beyond the limit. Otherwise a frame that is larger than the budget could never be processed. Turns limit
+// such frames to one per pipeline.
 //
 // Methods are safe for concurrent use.
 type Budget struct {
@@ -39,9 +39,9 @@ type Budget struct {
 	submitted int64
 	idle      int64
 
-	turns     map[any]*Turn // turns that batchers have, by pipeline
-	overdrawn int           // number of frames that were opened while the memory was exceeded, and still hold memory
-	released  chan struct{} // closed when memory is released or a turn ends; nil while no goroutine waits for that
+	turns     map[any]*Turn // current turn of each pipeline
+	overdrawn int           // number of frames that were opened while the memory was exceeded and that still hold memory
+	released  chan struct{} // closed when memory is released or a turn ends; nil while no goroutine waits for it
 }
 
 // waiter is a goroutine that waits for memory.
@@ -146,7 +146,7 @@ func (b *Budget) Short() <-chan struct{} {
 // BatchShare returns the maximum memory for one batch. It leaves memory for batches that fill while others are computed and published.
 func (b *Budget) BatchShare() int64 { return b.Limit / 4 }
 
-// Keep changes the recorded size of a buffer that is kept for reuse to size. If all these buffers together would exceed their limit, it
+// Keep sets the recorded size of a buffer that is kept for reuse to size. If all such buffers together would exceed their limit, Keep
 // records 0 and returns false. The caller must then drop the buffer.
 func (b *Budget) Keep(recorded *int64, size int64) bool {
 	b.mu.Lock()
@@ -205,8 +205,8 @@ type Frame struct {
 	overdrawn bool // whether Budget.overdrawn counts the frame
 }
 
-// TakeFrame takes more memory for a frame without waiting. If too little memory is free and must is set, it exceeds the limit. If must
-// isn't set, it takes nothing and returns false.
+// TakeFrame takes more memory for a frame without waiting. If too little memory is free, the result depends on must. If must is true,
+// TakeFrame exceeds the limit. Otherwise, it takes nothing and returns false.
 func (b *Budget) TakeFrame(f *Frame, bytes int64, must bool) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -241,10 +241,10 @@ type Turn struct {
 // NewTurn returns the Turn of one of the batchers of a pipeline. The budget uses pipeline only as a key.
 func (b *Budget) NewTurn(pipeline any) *Turn { return &Turn{budget: b, pipeline: pipeline} }
 
-// Await waits until there is room for one more submitted batch. If messages may be frames, it also waits until no other batcher of the
-// pipeline has the turn, and messages use no more memory than the limit. It doesn't wait for memory if no batch in flight will release
-// memory, or if the batcher has packed a part of the frame. Await returns ctx's error if ctx ends. It stops waiting for room when the
-// pipeline is over. It needn't stop waiting for the turn, because the batches of such a pipeline release their memory.
+// Await waits until one more batch may be submitted. If messages may be frames, Await also waits until no other batcher of the
+// pipeline has the turn and messages use at most the memory limit. It doesn't wait for memory if no batch in flight will release
+// memory, or if the batcher has packed a part of the frame. Await returns ctx's error if ctx ends. When over is closed, it stops
+// waiting for submitted batches. It needn't stop waiting for the turn, because the batches of an ended pipeline release their memory.
 func (t *Turn) Await(ctx context.Context, over <-chan struct{}) error {
 	for {
 		released, full := t.take()
@@ -266,7 +266,7 @@ func (t *Turn) Await(ctx context.Context, over <-chan struct{}) error {
 }
 
 // take takes the turn and returns nil. If it must wait, it returns a channel that is closed when memory is released or a turn ends. full
-// reports whether it waits for room.
+// reports whether it waits for submitted batches.
 func (t *Turn) take() (released <-chan struct{}, full bool) {
 	b := t.budget
 	b.mu.Lock()

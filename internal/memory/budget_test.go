@@ -9,7 +9,8 @@ import (
 	"millrace/internal/frame"
 )
 
-// budget returns a budget with that limit for messages, and for submitted batches. Messages may be frames if frames is set.
+// budget returns a budget that limits messages and submitted batches to limit bytes each. frames reports whether messages may be
+// frames.
 func budget(t *testing.T, limit int64, frames bool) *Budget {
 	t.Helper()
 	w := worker(t)
@@ -53,7 +54,7 @@ func TestTakeServesInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := budget(t, 100, false)
 		if !b.Take(t.Context(), 60) {
-			t.Fatal("it does not take free memory")
+			t.Fatal("Take doesn't take free memory")
 		}
 		short := b.Short()
 		large, small := taking(t.Context(), b, 90), taking(t.Context(), b, 10)
@@ -69,15 +70,15 @@ func TestTakeServesInOrder(t *testing.T) {
 		b.Give(49, 0)
 		synctest.Wait()
 		if len(large)+len(small) != 0 {
-			t.Error("a waiter was served without room")
+			t.Error("a waiter was served without free memory")
 		}
 		b.Give(11, 0)
 		synctest.Wait()
 		if len(large) != 1 || len(small) != 1 {
-			t.Error("not every waiter was served with room")
+			t.Error("a waiter wasn't served although memory was free")
 		}
 		if isClosed(b.Short()) {
-			t.Error("Short reports a waiter, and there is none")
+			t.Error("Short reports a waiter, but there is none")
 		}
 		if m := b.Memory(); m.Limit != 100 || m.Used != 100 || m.Waits != 2 {
 			t.Errorf("%+v, want 100 of 100 used after 2 waits", m)
@@ -92,16 +93,16 @@ func TestTakeAcceptsAnySinglePayload(t *testing.T) {
 		b.Add(1, 0)
 		huge := taking(t.Context(), b, 1000)
 		if len(huge) != 0 {
-			t.Fatal("it did not wait for the others")
+			t.Fatal("Take didn't wait for the other payloads")
 		}
 		b.Give(1, 0)
 		synctest.Wait()
 		if len(huge) != 1 {
-			t.Fatal("it waits with nothing else held")
+			t.Fatal("Take waits although no other memory is in use")
 		}
 		next := taking(t.Context(), b, 1)
 		if len(next) != 0 {
-			t.Error("another payload went beside it")
+			t.Error("another payload took memory at the same time")
 		}
 		b.Give(1000, 0)
 		synctest.Wait()
@@ -121,10 +122,10 @@ func TestTakeEndsWithItsContext(t *testing.T) {
 		cancel()
 		synctest.Wait()
 		if <-large {
-			t.Error("it has taken memory")
+			t.Error("the canceled Take has taken memory")
 		}
 		if len(small) != 1 || !<-small {
-			t.Error("a payload that there is room for still waits")
+			t.Error("a payload that fits still waits")
 		}
 		if m := b.Memory(); m.Used != 100 || isClosed(b.Short()) {
 			t.Errorf("%+v, want 100 used and no waiter", m)
@@ -143,7 +144,7 @@ func TestReceiptsNeverWait(t *testing.T) {
 	}
 }
 
-// TestIdleBuffersAreBounded keeps and drops buffers, one after another and many at once.
+// TestIdleBuffersAreBounded keeps and drops buffers, both one at a time and concurrently.
 func TestIdleBuffersAreBounded(t *testing.T) {
 	t.Parallel()
 	b := budget(t, 1, false)
@@ -166,8 +167,8 @@ func TestIdleBuffersAreBounded(t *testing.T) {
 	}
 }
 
-// TestABatchAwaitsRoom shows that a batch may exceed the limit of submitted batches, and that Await takes no memory. The end of a pipeline
-// or of a context ends the wait.
+// TestABatchAwaitsRoom checks that a batch may exceed the limit of submitted batches, and that Await takes no memory. The end of a
+// pipeline or of a context ends the wait.
 func TestABatchAwaitsRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := budget(t, 100, false)
@@ -191,12 +192,12 @@ func TestABatchAwaitsRoom(t *testing.T) {
 		b.Give(0, 150)
 		synctest.Wait()
 		if len(first)+len(second) != 0 {
-			t.Error("a batcher went on without room")
+			t.Error("a batcher continued beyond the limit")
 		}
 		b.Give(0, 1)
 		synctest.Wait()
 		if len(first) != 1 || len(second) != 1 {
-			t.Error("not every batcher went on with room")
+			t.Error("a batcher still waits below the limit")
 		}
 		if m := b.Memory(); m.Submitted != 99 {
 			t.Errorf("%d bytes are submitted, want 99", m.Submitted)
@@ -219,18 +220,18 @@ func TestAFrameAwaitsMemory(t *testing.T) {
 			b.Give(0, 1) // the last submitted batch
 			synctest.Wait()
 			if len(got) != 1 {
-				t.Error("it waits although no batch will return memory")
+				t.Error("Await waits although no batch will release memory")
 			}
 			turn.End(nil)
 			return false
 		}
 		b.Add(101, 0)
 		if !begins() {
-			t.Error("it waits although no batch will return memory")
+			t.Error("Await waits although no batch will release memory")
 		}
 		b.Add(0, 1)
 		if begins() {
-			t.Error("it exceeds the memory while a batch will return some")
+			t.Error("Await exceeds the memory although a batch will release some")
 		}
 		b.Add(0, 1)
 		turn.MidFrame.Store(true)
@@ -240,7 +241,7 @@ func TestAFrameAwaitsMemory(t *testing.T) {
 		turn.MidFrame.Store(false)
 		b.Give(1, 0)
 		if !begins() {
-			t.Error("it waits within the memory")
+			t.Error("Await waits although memory is free")
 		}
 	})
 }
@@ -272,7 +273,7 @@ func TestFramesExceedTheMemoryOneAtATime(t *testing.T) {
 		b.DropFrame(f)
 		synctest.Wait()
 		if len(reserved) != 1 || b.overdrawn != 0 || b.Memory().Used != 1 {
-			t.Errorf("the second batch waits with nothing in flight: %+v", b.Memory())
+			t.Errorf("the second batch waits although nothing is in flight: %+v", b.Memory())
 		}
 	})
 }

@@ -54,9 +54,9 @@ func (m *Messages) delivery() (empty, perByte int64) {
 	return deliveryBytes + result + result/16, perByte + (perByte+15)/16 // the allocator rounds sizes up
 }
 
-// Splits reports whether messages may have an index and a table of results. They have them if messages may be frames,
-// may be compressed or have fields, if results have only some records, or if an operator is stateful. The size of
-// such a message doesn't bound its records. If Splits is false, each message is one record.
+// Splits reports whether messages may have an index and a table of results. They have them if messages may be frames, may be
+// compressed or have fields, if results have only some records, or if an operator is stateful. The size of such a message doesn't
+// bound its number of records. If Splits returns false, each message is one record.
 func (m *Messages) Splits() bool {
 	return m.Split.Framing != frame.None || m.Decompress != compression.None || m.Split.Selects() || m.Selects() || operator.HasState(m.Operators)
 }
@@ -74,7 +74,7 @@ func (m *Messages) FrameResults(records int, bytes, kept, received int64) int64 
 		body += received
 		if m.Split.Framing == frame.Arrow || m.Split.Framing == frame.Auto {
 			arrow := int64(table.MaxBytes(operator.Arrow, m.Operators, records, strings) + table.MaxFields(operator.Arrow, m.Split.Keep, records, int(kept)))
-			body += 3 * arrow // the results as a stream, in a batch and in the stream of the rows
+			body += 3 * arrow // the results exist as a stream, in a batch, and in the stream of the rows
 			body += table.MaxSize(operator.Arrow, m.Operators, records, strings)
 		}
 	}
@@ -113,7 +113,7 @@ func (m *Messages) largestFrame(received int64) int64 {
 	if len(m.Split.Keep) > 0 {
 		kept = content // kept fields don't overlap
 		if m.Split.Framing == frame.Arrow || m.Split.Framing == frame.Auto {
-			body += 2 * limit // the buffers of a kept column, and the values of all as JSON
+			body += 2 * limit // the buffers of a kept column, and the JSON texts of all kept values
 		}
 	}
 	if m.Split.Framing == frame.None {

@@ -6,7 +6,7 @@
 //   - Messages computes the maximum memory that one message needs.
 //   - Budget counts the memory of the messages that a worker holds, and makes goroutines wait for memory.
 //
-// The packages of ingest use this package, and it uses none of them. Start reading at Process, then Worker, then Budget.
+// The packages of ingest use this package, which doesn't depend on them. Start reading at Process, then Worker, then Budget.
 package memory
 
 import (
@@ -19,18 +19,18 @@ import (
 	"github.com/KimMachineGun/automemlimit/memlimit"
 )
 
-// Process divides the memory limit of this process. It checks each pipeline before the pipeline allocates memory. So a limit that is too
-// low is an error at the start, not an out-of-memory kill later. All sizes are in bytes.
+// Process divides the memory limit of this process. It checks each pipeline before the pipeline allocates memory. A limit that is too
+// low is therefore an error at the start, not an out-of-memory kill later. All sizes are in bytes.
 type Process struct {
 	Limit  int64  // 0 means unknown
-	Source string // origin of Limit, for messages to people
+	Source string // origin of Limit, for messages to users
 
 	Buffers int64 // buffers of batches, scratch, and the memory of CUDA and the embedded server
 	Pinned  int64 // the part of Buffers and States that is pinned
-	States  int64 // states of a stateful operator: in Go's heap, or for states on GPUs, their pinned memory
+	States  int64 // states of a stateful operator: memory in Go's heap or, for states on GPUs, pinned memory
 
 	// The limits of the Go runtime (GOMEMLIMIT), and of the payloads that the worker holds, with their headers, results and bookkeeping.
-	// They are 0 if Limit is unknown, and until Admit succeeds.
+	// Both are 0 if Limit is unknown, and until Admit succeeds.
 	GoRuntime, Payloads int64
 
 	goMemLimit int64 // GOMEMLIMIT; unset if the user has not set it
@@ -127,7 +127,7 @@ func (p *Process) AdmitStates(asked int64) error {
 	if asked == 0 {
 		p.States = unlimitedStates
 		if p.Limit > 0 {
-			p.States = p.Payloads // divide has halved what is left
+			p.States = p.Payloads // divide has halved the remaining memory
 		}
 	}
 	return p.divide()

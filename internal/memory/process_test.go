@@ -43,7 +43,7 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// process returns a process with that limit whose pipelines are not admitted yet.
+// process returns a process with the given limit and no admitted pipelines.
 func process(limit int64) *Process {
 	return &Process{Limit: limit, Source: "cgroup /x", goMemLimit: unset}
 }
@@ -85,7 +85,7 @@ func TestPinnedMemoryCountsAgainstTheLimit(t *testing.T) {
 	}
 }
 
-// TestErrorOfAdmitNamesASufficientLimit checks that the limit in the error is sufficient, and that 8 MiB less is not.
+// TestErrorOfAdmitNamesASufficientLimit checks that the limit in the error is sufficient, and that 8 MiB less isn't sufficient.
 func TestErrorOfAdmitNamesASufficientLimit(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ host, device int64 }{{}, {68 * mib, 0}, {0, 537 * mib}, {4096 * mib, 900 * mib}} {
@@ -101,10 +101,10 @@ func TestErrorOfAdmitNamesASufficientLimit(t *testing.T) {
 			}
 		}
 		if err := process(need).Admit(false, c.host, c.device); err != nil {
-			t.Errorf("%+v: the error asks for %d bytes, but with them Admit returns %v", c, need, err)
+			t.Errorf("%+v: the error requests %d bytes, but Admit returns %v with that limit", c, need, err)
 		}
 		if process(need-8*mib).Admit(false, c.host, c.device) == nil {
-			t.Errorf("%+v: the error asks for %d bytes, but 8 MiB less suffice", c, need)
+			t.Errorf("%+v: the error requests %d bytes, but 8 MiB less are sufficient", c, need)
 		}
 	}
 	p := process(1 << 30)

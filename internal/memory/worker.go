@@ -17,7 +17,7 @@ import (
 type Worker struct {
 	Messages
 
-	Limit      int64 // bytes for everything above; 0 means no limit
+	Limit      int64 // bytes for all shares in the list above; 0 means no limit
 	MaxPayload int64 // size in bytes of the largest message that the server delivers
 
 	Pipelines                 int
@@ -34,8 +34,8 @@ const (
 	SlotsPerLane = 2
 
 	// BatchesPerSlot is the number of batches that may be in flight, from pull to acknowledgement, per batch that can be on a device.
-	// Publishing a batch takes milliseconds, but the device needs only a fraction of a millisecond for it. So most batches in flight are being
-	// published. With fewer batches, the device would wait for the server.
+	// Publishing a batch takes milliseconds, but the device needs only a fraction of a millisecond for it. Most batches in flight are
+	// therefore being published. With fewer batches, the device would wait for the server.
 	BatchesPerSlot = 8
 
 	// FullPerSlot is the number of full batches per slot that fit into memory: one on the device and one being published.
@@ -140,7 +140,7 @@ type Requests struct {
 
 const (
 	// PendingRequests is the number of pull requests that are pending at the server per consumer. With two requests, the server can already
-	// serve the second while the last messages of the first are in transit.
+	// serve the second request while the last messages of the first are in transit.
 	PendingRequests = 2
 
 	// RequestMessages is the maximum number of messages per pull request.

@@ -30,8 +30,8 @@ func worker(t *testing.T) Worker {
 	}
 }
 
-// TestAWorkerDividesItsMemory shows that used memory, idle buffers and prefetched messages never exceed the limit in total. Prefetched
-// messages use at most a quarter, unless the largest messages need more.
+// TestAWorkerDividesItsMemory checks that used memory, idle buffers and prefetched messages never exceed the limit in total.
+// Prefetched messages use at most a quarter, unless the largest messages need more.
 func TestAWorkerDividesItsMemory(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ consumers, mib int }{{1, 32}, {1, 64}, {1, 2048}, {8, 160}, {8, 512}, {64, 1024}} {
@@ -42,7 +42,7 @@ func TestAWorkerDividesItsMemory(t *testing.T) {
 			t.Fatalf("%+v: %v", c, err)
 		}
 		if fixed, _, _ := w.parts(); b.Limit+b.idleLimit+fixed > w.Limit {
-			t.Errorf("%+v: all of it together may take %d MiB", c, (b.Limit+b.idleLimit+fixed)>>20)
+			t.Errorf("%+v: the shares may take %d MiB in total", c, (b.Limit+b.idleLimit+fixed)>>20)
 		}
 		r := w.PullRequests()
 		if bytes := r.Bytes(w.MaxPayload); bytes < int(w.MaxPayload) || r.Messages < minMessages {
@@ -60,8 +60,8 @@ func TestAWorkerDividesItsMemory(t *testing.T) {
 	}
 }
 
-// TestTheMemoryCoversALargestFrame shows that the least memory grows with the limits of frames, for each pipeline. Messages in flight
-// leave that much memory free.
+// TestTheMemoryCoversALargestFrame checks that the minimum memory grows with the limits of frames, for each pipeline. Messages in
+// flight must leave that memory free.
 func TestTheMemoryCoversALargestFrame(t *testing.T) {
 	t.Parallel()
 	const payload, limit, records = 1 << 20, 64 << 20, 1000
@@ -96,7 +96,7 @@ func TestTheMemoryCoversALargestFrame(t *testing.T) {
 		w.Limit = least - 1
 		err := w.Check()
 		if !errors.As(err, new(*Error)) || strings.Contains(fmt.Sprint(err), "MILLRACE_FRAME_BYTES") != w.Splits() {
-			t.Errorf("%s: with a byte too little: %v", name, err)
+			t.Errorf("%s: with one byte less than necessary: %v", name, err)
 		}
 		w.Limit = least
 		b, err := New(w)
@@ -105,7 +105,7 @@ func TestTheMemoryCoversALargestFrame(t *testing.T) {
 			continue
 		}
 		if all := b.Limit + b.idleLimit + fixed + frames; all > w.Limit {
-			t.Errorf("%s: with the largest frames all of it may take %d bytes of %d", name, all, w.Limit)
+			t.Errorf("%s: with the largest frames, the shares may take %d bytes of %d", name, all, w.Limit)
 		}
 	}
 	w := worker(t)
@@ -141,7 +141,7 @@ func TestTheMemoryCoversALargestFrame(t *testing.T) {
 		t.Errorf("the largest frame of annotated rows takes %d bytes, want %d", got, want)
 	}
 	if plain, twice := plain.FrameResults(records, 0, 0, 0), twice.FrameResults(records, 0, 0, 0); twice <= plain {
-		t.Errorf("compressed results take %d bytes, and others %d", twice, plain)
+		t.Errorf("compressed results need %d bytes, and uncompressed results need %d", twice, plain)
 	}
 }
 
@@ -159,7 +159,7 @@ func TestKeysCostMemory(t *testing.T) {
 	w.Operators = []operator.Operator{op}
 	const keys, value = 160, 24
 	if one, more := w.FrameResults(1, 0, 0, 0), w.FrameResults(1001, 0, 0, 0); !w.Splits() || more-one < 1000*(keys+value) {
-		t.Errorf("1,000 records with keys need %d bytes, want %d at least", more-one, 1000*(keys+value))
+		t.Errorf("1,000 records with keys need %d bytes, want at least %d", more-one, 1000*(keys+value))
 	}
 }
 
@@ -168,8 +168,8 @@ type variable struct{ operator.Operator }
 func (variable) MaxStrings() (maximum, perByte int)                    { return 100, 3 }
 func (variable) AppendStrings(dst, _ []byte, _ []uint32, _ int) []byte { return dst }
 
-// TestByteStringsCostMemory shows that the memory of a delivery, the least memory, and the memory of a frame include the longest byte
-// strings. JSON doubles their size.
+// TestByteStringsCostMemory checks that the memory of a delivery, the minimum memory, and the memory of a frame include the longest
+// byte strings. JSON doubles their size.
 func TestByteStringsCostMemory(t *testing.T) {
 	t.Parallel()
 	plain := worker(t)
@@ -178,7 +178,7 @@ func TestByteStringsCostMemory(t *testing.T) {
 	none, without := plain.delivery()
 	some, perByte := texts.delivery()
 	if some-none < 200 || perByte < 6 || without != 0 {
-		t.Errorf("the byte strings of an empty payload take %d bytes, and those of each byte %d, want at least 200 and 6; %d without", some-none, perByte, without)
+		t.Errorf("the byte strings of an empty payload take %d bytes, and each byte of payload adds %d, want at least 200 and 6; %d without byte strings", some-none, perByte, without)
 	}
 	texts.BatchBytes, plain.BatchBytes = 8<<20, 8<<20
 	_, _, more := texts.parts()
@@ -190,7 +190,7 @@ func TestByteStringsCostMemory(t *testing.T) {
 		t.Errorf("byte strings of a frame take %d bytes, want at least %d", got, least)
 	}
 	if got, least := texts.FrameResults(records, 2*bytes, 0, 0)-texts.FrameResults(records, bytes, 0, 0), int64(3*3*bytes); got < least {
-		t.Errorf("a MiB more of records takes %d bytes, want at least %d", got, least)
+		t.Errorf("an additional MiB of records takes %d bytes, want at least %d", got, least)
 	}
 	texts.Split = frame.Splitter{Framing: frame.NewlineDelimited, MaxRecords: records, MaxBytes: 64 << 20}
 	if got, want := texts.largestFrame(bytes), texts.FrameResults(records, bytes, 0, 0); got != want {

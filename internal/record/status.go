@@ -17,11 +17,11 @@ type Status uint8
 // The statuses. A record with a status from TooLarge on is also published as a dead letter.
 const (
 	OK            Status = iota // the record has a result of every operator
-	Null                        // the record is a null of the input's column, or it has no field and MILLRACE_FIELD_MISSING is null
+	Null                        // the record is null in the input's column, or it lacks the field and MILLRACE_FIELD_MISSING is null
 	TooLarge                    // the record exceeds a batch, or its result exceeds the server's limit
 	OperatorError               // an operator fails on the record
 	DeviceFault                 // the record breaks the device
-	NoField                     // the record doesn't have the field that MILLRACE_FIELD names, or it isn't a string
+	NoField                     // the record doesn't have the field that MILLRACE_FIELD names, or the field isn't a string
 	InvalidJSON                 // the record isn't valid JSON
 	FilterError                 // the filter fails on the record
 
@@ -52,13 +52,13 @@ func (s Status) String() string {
 	return names[s]
 }
 
-// Parse returns the status with the given name. ok is false if there is none.
+// Parse returns the status with the given name. ok is false if no status has that name.
 func Parse(name string) (s Status, ok bool) {
 	i := slices.Index(names[:], name)
 	return Status(max(i, 0)), i >= 0
 }
 
-// Message returns a sentence about the status for people. It panics if the status is not valid.
+// Message returns a human-readable sentence about the status. It panics if the status is not valid.
 func (s Status) Message() string { return messages[s] }
 
 // Failed reports whether the record is also published as a dead letter.

@@ -18,7 +18,7 @@ func TestOnlyStatusesWithDeadLettersHaveFailed(t *testing.T) {
 	}
 }
 
-// Messages can be written into JSON without quoting.
+// TestMessagesDifferAndNeedNoQuoting: messages can be written into JSON without escapes.
 func TestMessagesDifferAndNeedNoQuoting(t *testing.T) {
 	seen := map[string]Status{}
 	for s := OK; s < Statuses; s++ {

@@ -7,14 +7,14 @@ import (
 	"millrace/internal/operator"
 )
 
-// annotation describes results that are the records themselves, each with one more member that has its result.
+// annotation describes results that are the records themselves, each with an additional member for its result.
 type annotation struct {
 	name string // name of the member; empty if results aren't annotated
 	key  []byte // the name as a JSON text
 }
 
-// Annotate makes Annotated bodies possible: the member called name has the result of a record. Reset keeps it. name has only letters,
-// digits and underscores. Keep must have been called with the records.
+// Annotate sets the name of the member that contains a record's result in Annotated bodies. Reset keeps the name. name has only
+// letters, digits and underscores. Keep must have been called with the records.
 func (t *Table) Annotate(name string) {
 	if t.annotation.name == name {
 		return
@@ -36,7 +36,8 @@ func (t *Table) sourceBytes(from, to int) (sum int) {
 	return sum
 }
 
-// rows returns the rows of an Arrow stream that results in the format f annotate, or nil if they annotate JSON objects or nothing.
+// rows returns the rows of the Arrow stream that results in the format f annotate. It returns nil if the results annotate JSON
+// objects or nothing.
 func (t *Table) rows(f operator.Format) Rows {
 	if rows, ok := t.fields.of.(Rows); ok && f == operator.Annotated && rows.IsArrow() {
 		return rows
@@ -44,8 +45,8 @@ func (t *Table) rows(f operator.Format) Rows {
 	return nil
 }
 
-// appendRows appends an Arrow stream of the records [from, to) of a selection, with their results as a column. If they can't be copied,
-// it appends nothing, and sets t.fault.
+// appendRows appends an Arrow stream of the records [from, to) of a selection, with their results as a column. If the records can't be
+// copied, appendRows appends nothing and sets t.fault.
 func (t *Table) appendRows(dst []byte, rows Rows, from, to int) []byte {
 	results := t.appendArrow(nil, from, to)
 	stream, err := rows.AppendRows(dst, t.numbers[from:to], t.annotation.name, results)
@@ -56,7 +57,7 @@ func (t *Table) appendRows(dst []byte, rows Rows, from, to int) []byte {
 	return stream
 }
 
-// appendAnnotated appends record i in one line, with its result as a member. A member with the same name is replaced.
+// appendAnnotated appends record i in one line, with its result as a member. The result replaces a member with the same name.
 func (t *Table) appendAnnotated(dst []byte, i int) []byte {
 	start, number := len(dst), t.Number(i)
 	source := t.fields.of.Source(number)
@@ -71,14 +72,14 @@ func (t *Table) appendAnnotated(dst []byte, i int) []byte {
 	return append(t.appendLine(dst, i), '}')
 }
 
-// membersOf returns the JSON object source without its closing brace and the space around it.
+// membersOf returns the JSON object source without its closing brace and without the white space around it.
 func membersOf(source []byte) []byte {
 	const space = " \t\r\n"
 	source = bytes.Trim(source, space)
 	return bytes.TrimRight(source[:len(source)-1], space)
 }
 
-// without returns the JSON object source without the members called name. It returns source itself if source is no object.
+// without returns the JSON object source without the members called name. It returns source itself if source isn't an object.
 func without(source []byte, name string) []byte {
 	kept := []byte{'{'}
 	d := json.NewDecoder(bytes.NewReader(source))

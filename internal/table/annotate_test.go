@@ -45,7 +45,7 @@ func annotatedTable(t *testing.T, docs documents, statuses []record.Status) *Tab
 	return table
 }
 
-// TestAnnotatedRecords shows that a record keeps its bytes, and gets a member that takes the place of an earlier one.
+// TestAnnotatedRecords checks that a record keeps its bytes, and that the new member replaces an earlier member with its name.
 func TestAnnotatedRecords(t *testing.T) {
 	const result = `"millrace":{"record":%,"bytes":9,"crc32c":"e3069283"}`
 	for _, c := range [][2]string{
@@ -70,7 +70,7 @@ func TestAnnotatedRecords(t *testing.T) {
 	}
 }
 
-// TestANullRecordIsAnnotatedToo shows that a record without its field says so.
+// TestANullRecordIsAnnotatedToo checks that the result of a record without its field has the status null.
 func TestANullRecordIsAnnotatedToo(t *testing.T) {
 	table := annotatedTable(t, documents{`{"id":1}`, `{"id":2}`}, []record.Status{record.OK, record.Null}).Select([]uint32{0, 1})
 	const want = `{"id":1,"millrace":{"record":0,"bytes":9,"crc32c":"e3069283"}}
@@ -81,7 +81,7 @@ func TestANullRecordIsAnnotatedToo(t *testing.T) {
 	}
 }
 
-// TestTheSizeOfAnnotatedRecordsIsBounded shows that no body exceeds the memory that is reserved for it.
+// TestTheSizeOfAnnotatedRecordsIsBounded checks that no body exceeds its reserved memory.
 func TestTheSizeOfAnnotatedRecordsIsBounded(t *testing.T) {
 	table := annotatedTable(t, documents{`{"id":1}`, `{}`, `{"a":"` + strings.Repeat("x", 1000) + `"}`}, nil)
 	table.Annotate(strings.Repeat("n", MaxName))
@@ -91,8 +91,8 @@ func TestTheSizeOfAnnotatedRecordsIsBounded(t *testing.T) {
 	}
 }
 
-// BenchmarkAnnotate splits messages of 512 KiB with documents of about 512 bytes, and annotates those that a filter keeps, which are half.
-// More messages take turns than a processor's core has cache for.
+// BenchmarkAnnotate splits messages of 512 KiB with documents of about 512 bytes, and annotates the half of them that a filter keeps. It
+// alternates between more messages than fit into the cache of a core.
 func BenchmarkAnnotate(b *testing.B) {
 	ops := parseList(b, "crc32c")
 	half, err := filter.New("record.number % 2 == 0", ops, nil)
@@ -128,14 +128,14 @@ func BenchmarkAnnotate(b *testing.B) {
 				body = t.Select(chosen).Append(body[:0], operator.Annotated, 0, len(chosen))
 			}
 			if len(chosen) != documents/2 {
-				b.Fatalf("%d of %d documents are chosen", len(chosen), documents)
+				b.Fatalf("the filter keeps %d of %d documents", len(chosen), documents)
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*documents), "ns/record")
 		})
 	}
 }
 
-// FuzzAnnotate compares annotated records with a decoder: all members stay the same, except that of the annotation.
+// FuzzAnnotate decodes annotated records. All members except the annotation must be unchanged.
 func FuzzAnnotate(f *testing.F) {
 	for _, seed := range []string{`{"a":1}`, `{"millrace":[{"millrace":2}],"b":"\u006d"}`, ` { "x" : { } } `, `{"\u006dillrace":1,"m":"\n"}`} {
 		f.Add(seed)
@@ -146,7 +146,7 @@ func FuzzAnnotate(f *testing.F) {
 			return // not a record of this format
 		}
 		if status := (documents{text}).open(t).Status(0); status != record.OK {
-			return // too deep, or no UTF-8
+			return // too deep, or not UTF-8
 		}
 		line := annotatedTable(t, documents{text}, nil).Select([]uint32{0}).AppendSingle(nil, operator.Annotated)
 		var after map[string]any

@@ -29,16 +29,16 @@ func TestCheckSeesEveryBit(t *testing.T) {
 			for bit := range 8 {
 				body[i] ^= 1 << bit
 				if table.Check(body, f, 1, 9) == nil {
-					t.Errorf("%v: bit %d of byte %d changed, and there is no error", f, bit, i)
+					t.Errorf("%v: Check didn't detect the change of bit %d of byte %d", f, bit, i)
 				}
 				body[i] ^= 1 << bit
 			}
 			if table.Check(body[:i], f, 1, 9) == nil {
-				t.Errorf("%v: truncated to %d bytes, and there is no error", f, i)
+				t.Errorf("%v: Check didn't detect a truncation to %d bytes", f, i)
 			}
 		}
 		if table.Check(append(body, 0), f, 1, 9) == nil {
-			t.Errorf("%v: a byte more, and there is no error", f)
+			t.Errorf("%v: Check didn't detect an additional byte", f)
 		}
 	}
 }
@@ -53,7 +53,7 @@ func TestCheckNamesTheFirstDifference(t *testing.T) {
 	}
 }
 
-// FuzzCheck searches for a body that makes Check panic, or that passes Check although Append wouldn't produce it.
+// FuzzCheck searches for a body that makes Check panic, or that passes Check but that Append wouldn't produce.
 func FuzzCheck(f *testing.F) {
 	table := someTable(append(parseList(f, "crc32c,minhash?k=3&hashes=2"), odd{}, texts{}), 9, 3)
 	for _, form := range formats {

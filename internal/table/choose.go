@@ -5,10 +5,10 @@ import (
 	"millrace/internal/record"
 )
 
-// Ask appends the records on which stateful operators decide, in order. These records are OK, and no condition that the filter f checks
-// before the stateful operators leaves them out. f may be nil. Ask adds the number of records that each condition left out to leftOut, and
-// the number of null records at its end. A record on which the filter fails gets the status FilterError. With a filter, Keep must have been
-// called.
+// Ask appends the records on which stateful operators decide, in order. These records are OK, and pass all conditions of the filter f that
+// don't depend on stateful operators. f may be nil. Ask adds the number of records that each condition left out to leftOut. It adds the
+// number of null records to the last element. A record on which the filter fails gets the status FilterError. With a filter, Keep must have
+// been called.
 func (t *Table) Ask(f *filter.Filter, asked []uint32, leftOut []int) []uint32 {
 	row := t.newRow()
 	for i := range t.Records() {
@@ -17,7 +17,7 @@ func (t *Table) Ask(f *filter.Filter, asked []uint32, leftOut []int) []uint32 {
 			if f == nil || t.passes(f, filter.Stateless, i, row, leftOut) {
 				asked = append(asked, uint32(i))
 			}
-		case record.Null: // it has no results that a condition could examine
+		case record.Null: // a null record has no results that a condition could examine
 			if f != nil {
 				leftOut[f.Len()]++
 			}

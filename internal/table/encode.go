@@ -66,8 +66,8 @@ func (t *Table) Append(dst []byte, f operator.Format, from, to int) []byte {
 	panic("table: no such format: " + f.String())
 }
 
-// AppendSingle appends the body of the result of an unframed message, which is a single record.
-// A record that is null has the same result as in a frame, without the line break of JSON.
+// AppendSingle appends the body of the result of an unframed message, which is a single record. The result of a null record is
+// the same as in a frame, but without the line break of JSON.
 func (t *Table) AppendSingle(dst []byte, f operator.Format) []byte {
 	switch {
 	case f == operator.JSON:

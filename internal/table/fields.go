@@ -10,7 +10,7 @@ import (
 	"millrace/internal/record"
 )
 
-// Fields has the records of a message and their fields, as far as results contain them. *frame.Frame implements it.
+// Fields provides the records of a message, and the fields that results contain. *frame.Frame implements it.
 type Fields interface {
 	// Source returns record i as it is in the message.
 	Source(i int) []byte
@@ -22,27 +22,27 @@ type Fields interface {
 	Kept(i, k int) []byte
 }
 
-// Rows are the Fields of an Arrow stream, whose annotated results are streams too. *frame.Frame implements it.
+// Rows are the Fields of an Arrow stream. The annotated results of such a stream are also streams. *frame.Frame implements it.
 type Rows interface {
 	IsArrow() bool // if it returns false, the other methods must not be called
 
 	// AppendRows appends a stream with some records and the columns of results, an Arrow result of the same records.
 	AppendRows(dst []byte, records []uint32, name string, results []byte) ([]byte, error)
 
-	// AppendHead appends the schema and the dictionaries, which each stream with records has.
+	// AppendHead appends the schema and the dictionaries, which every stream with records contains.
 	AppendHead(dst []byte, name string, results []byte) ([]byte, error)
 
-	// MaxRows returns the maximum length of all streams of a message, without the results.
+	// MaxRows returns the maximum total length of all streams of a message in bytes, without the results.
 	MaxRows() int
 }
 
 // fields are the kept fields of a message's records.
 type fields struct {
 	names   []string // empty without kept fields
-	named   []string // the names that keys has
+	named   []string // the names for which keys was computed
 	keys    []string // names as JSON texts with a colon
 	of      Fields
-	omitted map[int]bool // records whose fields are left out
+	omitted map[int]bool // records whose fields Shrink removed
 	numbers []uint32     // in a selection: the number of each record in the message
 }
 

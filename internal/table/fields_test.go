@@ -13,7 +13,7 @@ import (
 	"millrace/internal/record"
 )
 
-// rows has the kept fields of records. An empty text is absent.
+// rows contains the kept fields of records. An empty text means that the field is absent.
 type rows [][]string
 
 func (r rows) Source(int) []byte    { return nil }
@@ -103,7 +103,7 @@ func TestBodiesWithFieldsStayWithinTheirBound(t *testing.T) {
 				t.Errorf("%v of %d records has %d bytes, more than %d", f, n, got, maximum)
 			}
 			if got, limit := table.Size(), MaxSize(f, table.ops, n, 0)+int64(MaxFields(f, names, n, bytes)); f == operator.Arrow && n > 0 && got > limit {
-				t.Errorf("%v of %d records takes %d bytes of memory, more than %d", f, n, got, limit)
+				t.Errorf("%v of %d records needs %d bytes of memory, more than %d", f, n, got, limit)
 			}
 		}
 		for i := range n {

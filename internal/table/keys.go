@@ -2,8 +2,8 @@ package table
 
 import "millrace/internal/operator"
 
-// The results of the kernel of a stateful operator are keys. A table holds them beside the values, which PutValue sets after the operator's
-// state has decided on the records. Everything else in this package uses the values.
+// The results of the kernel of a stateful operator are keys. A table stores the keys in addition to the values, which PutValue sets after
+// the operator's state has decided on the records. Everything else in this package uses the values.
 
 // resetKeys prepares the memory for the keys of each stateful operator, and sets its values to zeros.
 func (t *Table) resetKeys() {

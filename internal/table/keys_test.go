@@ -13,7 +13,7 @@ import (
 	"millrace/internal/record"
 )
 
-// plain are fields whose records have n bytes.
+// plain implements Fields with records of n bytes.
 type plain int
 
 func (p plain) Source(int) []byte    { return make([]byte, p) }
@@ -31,7 +31,7 @@ func TestKeysAndValues(t *testing.T) {
 	records, _ := someRecords(5, 0)
 	kernel := operator.KernelOf(ops[1])
 	table := new(Table)
-	for range 2 { // the second time, the table has values and keys of another message
+	for range 2 { // in the second iteration, the table contains values and keys of another message
 		table.Reset(ops, len(records))
 		var want []byte
 		for _, i := range []uint32{1, 4} {
@@ -55,7 +55,7 @@ func TestKeysAndValues(t *testing.T) {
 	}
 }
 
-// TestBodiesWithValuesAreBounded: MaxBytes and MaxSize count the longest values, and MaxKeys the keys.
+// TestBodiesWithValuesAreBounded: MaxBytes and MaxSize include the longest values, and MaxKeys includes the keys.
 func TestBodiesWithValuesAreBounded(t *testing.T) {
 	ops := parseList(t, "crc32c,neardup?bands=3&rows=2")
 	const n = 100
@@ -80,7 +80,7 @@ func TestBodiesWithValuesAreBounded(t *testing.T) {
 	}
 }
 
-// TestChooseInTwoSteps: a record that a stateless condition leaves out is not asked about. The other conditions see the values.
+// TestChooseInTwoSteps: Ask omits a record that a stateless condition leaves out. The other conditions can use the values.
 func TestChooseInTwoSteps(t *testing.T) {
 	ops := parseList(t, "crc32c,neardup")
 	for expression, want := range map[string]struct {
@@ -99,7 +99,7 @@ func TestChooseInTwoSteps(t *testing.T) {
 			asked: []uint32{0, 1, 3, 4}, chosen: []uint32{0, 3}, leftOut: []int{0, 1},
 			failed: map[int]record.Status{1: record.FilterError, 4: record.FilterError},
 		},
-		"neardup.bands == 12 && 10 / (record.number - 3) < 100": { // can't be evaluated for record 3, which isn't asked about
+		"neardup.bands == 12 && 10 / (record.number - 3) < 100": { // can't be evaluated for record 3, which Ask omits
 			asked: []uint32{0, 1, 4}, chosen: []uint32{0}, leftOut: []int{2, 0, 1},
 			failed: map[int]record.Status{3: record.FilterError},
 		},

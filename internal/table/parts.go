@@ -11,7 +11,7 @@ import (
 
 // Part is one result message for an input. A large result has several parts.
 type Part struct {
-	From, To int // the records of the part are [From, To) of the table
+	From, To int // the part contains the records [From, To) of the table
 	First    int // number of the part's first record in the message; 0 for the first part
 	Body     []byte
 
@@ -23,8 +23,8 @@ type Part struct {
 // RecordTooLargeError is the error for records whose results alone exceed the limit.
 type RecordTooLargeError struct {
 	Record int   // number of the first such record in the message
-	Others []int // numbers of the others
-	Bytes  int   // length of a body with the first record alone
+	Others []int // numbers of the other such records
+	Bytes  int   // length of a body with only the first such record
 	Limit  int
 }
 
@@ -45,8 +45,8 @@ const sampleRecords = 256
 // single records exceed the limit, the error is a *RecordTooLargeError with all of them. The caller can then call Shrink
 // and Parts again.
 //
-// The parts depend only on the table, the format, the limit and compress. Nearly every part is encoded only once. With
-// records that exceed the limit, each record is encoded a few times.
+// The parts depend only on the table, the format, the limit and compress. Nearly every part is encoded only once. If records
+// exceed the limit, each record is encoded a few times.
 func (t *Table) Parts(dst []byte, f operator.Format, limit int, compress func(dst, src []byte) []byte) ([]byte, []Part, error) {
 	c := cutter{table: t, format: f, compress: compress, limit: limit, body: dst}
 	n := t.Records()
@@ -78,7 +78,7 @@ func (t *Table) Parts(dst []byte, f operator.Format, limit int, compress func(ds
 		from += took
 		take = max(took, scaled(took, size, limit)) // the next part has similar records
 		if c.large != nil {
-			// The parts won't be used. Small steps bound the number of records that are encoded with one that is too large.
+			// The parts won't be used. Small steps bound the number of records that are encoded together with a record that is too large.
 			c.body, c.ends = c.body[:len(dst)], nil
 			take = min(take, 2*took)
 		}

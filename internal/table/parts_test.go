@@ -42,7 +42,7 @@ func checkParts(t *testing.T, table *Table, parts []Part, f operator.Format, lim
 			want = compress(nil, want)
 		}
 		if !bytes.Equal(p.Body, want) {
-			t.Fatalf("%v, limit %d: the body of %d to %d is not what Append returns", f, limit, p.From, p.To)
+			t.Fatalf("%v, limit %d: the body of %d to %d differs from the output of Append", f, limit, p.From, p.To)
 		}
 		next = p.To
 	}
@@ -115,7 +115,7 @@ func TestOneEncodingIfEverythingFits(t *testing.T) {
 	}
 }
 
-// TestPartsOfUnevenRecords: the first records compress well and later ones hardly, so every estimate is wrong.
+// TestPartsOfUnevenRecords: the first records compress well and later records hardly compress, so every estimate is wrong.
 func TestPartsOfUnevenRecords(t *testing.T) {
 	ops := parseList(t, "minhash?k=3&hashes=64")
 	var table Table
@@ -170,7 +170,8 @@ func TestPartsNameARecordThatExceedsTheLimit(t *testing.T) {
 	checkParts(t, table, parts, operator.JSON, limit, nil)
 }
 
-// TestPartsNameAllRecordsThatExceedTheLimit also bounds the work. Without the bound, each of those records costs an encoding of many others.
+// TestPartsNameAllRecordsThatExceedTheLimit also bounds the work. Without the bound, each of those records would cause many others to be
+// encoded again.
 func TestPartsNameAllRecordsThatExceedTheLimit(t *testing.T) {
 	const records, limit = 20_000, 2000
 	for name, isLarge := range map[string]func(i int) bool{
@@ -200,7 +201,7 @@ func TestPartsNameAllRecordsThatExceedTheLimit(t *testing.T) {
 			t.Errorf("%s: %d records are too large, want %d", name, len(got), len(want))
 		}
 		if encoded > 4*all {
-			t.Errorf("%s: %d bytes are encoded, and the records have %d", name, encoded, all)
+			t.Errorf("%s: %d bytes were encoded, and the records have %d", name, encoded, all)
 		}
 	}
 }

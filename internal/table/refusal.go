@@ -50,7 +50,7 @@ func canRefuse(ops []operator.Operator) bool {
 	})
 }
 
-// number returns the number of the refusal's text. It stores the text if it is new, or returns 0 if there are too many.
+// number returns the number of the refusal's text. It stores a new text. It returns 0 if there are too many texts.
 func (r *refusals) number(of refusal, name string) uint16 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -74,7 +74,7 @@ func (t *Table) Refuse(i, op int, reason string) {
 	t.refusals.causes[i] = t.refusals.number(refusal{op, reason}, t.ops[op].Name())
 }
 
-// Fail records that record i has the status s, with a text for people that says why.
+// Fail sets the status of record i to s. text describes the reason for users.
 func (t *Table) Fail(i int, s record.Status, text string) {
 	t.SetStatus(i, s)
 	r := &t.refusals

@@ -11,7 +11,7 @@ import (
 	"millrace/internal/record"
 )
 
-// refuser is an operator with declared refusals that refuses no record.
+// refuser is an operator that declares refusals but refuses no record.
 type refuser struct{ operator.Operator }
 
 func (refuser) Refusal([]byte, int, int) string { return "" }

@@ -41,19 +41,19 @@ func TestAReusedTableIsLikeANewOne(t *testing.T) {
 			got, gotParts, gotErr := reused.Parts(nil, f, limit, nil)
 			want, wantParts, wantErr := fresh.Parts(nil, f, limit, nil)
 			if !bytes.Equal(got, want) || len(gotParts) != len(wantParts) || (gotErr == nil) != (wantErr == nil) {
-				t.Fatalf("%v of %d records in messages of %d bytes: a reused table gives %d parts, %v, a new one %d parts, %v",
+				t.Fatalf("%v of %d records in messages of %d bytes: a reused table gives %d parts, %v, a new table %d parts, %v",
 					f, len(records), limit, len(gotParts), gotErr, len(wantParts), wantErr)
 			}
 		}
 		for _, f := range formats {
 			got, want := reused.Append(nil, f, 0, len(records)), fresh.Append(nil, f, 0, len(records))
 			if !bytes.Equal(got, want) {
-				t.Fatalf("%v of %d records with statuses %v: a reused table gives %q, a new one %q", f, len(records), statuses, got, want)
+				t.Fatalf("%v of %d records with statuses %v: a reused table gives %q, a new table %q", f, len(records), statuses, got, want)
 			}
 		}
 		if statuses[0] == record.OK {
 			if got, want := reused.AppendSingle(nil, operator.JSON), fresh.AppendSingle(nil, operator.JSON); !bytes.Equal(got, want) {
-				t.Fatalf("a message without framing: a reused table gives %q, a new one %q", got, want)
+				t.Fatalf("a message without framing: a reused table gives %q, a new table %q", got, want)
 			}
 		}
 	}

@@ -18,7 +18,8 @@ import (
 	"millrace/internal/record"
 )
 
-// rowsTable returns a table for an Arrow stream with a column of texts, and one of dictionary indices into the given value. Record 1 is null.
+// rowsTable returns a table for an Arrow stream with two columns. One has the texts, and the other refers to a dictionary with the given
+// value. Record 1 is null.
 func rowsTable(t *testing.T, texts []string, value string) *Table {
 	t.Helper()
 	schema := arrow.NewSchema([]arrow.Field{
@@ -56,7 +57,7 @@ func rowsTable(t *testing.T, texts []string, value string) *Table {
 	return table
 }
 
-// TestPartsOfRows shows that each part is a complete stream, and that all parts together have the rows of a single stream.
+// TestPartsOfRows checks that each part is a complete stream, and that all parts together have the rows of a single stream.
 func TestPartsOfRows(t *testing.T) {
 	var texts []string
 	var chosen []uint32
@@ -105,7 +106,7 @@ func TestPartsOfRows(t *testing.T) {
 	}
 }
 
-// TestBatchesOfOneRow shows that the results of many batches aren't mistaken for repetitions.
+// TestBatchesOfOneRow checks that the results of many batches aren't counted as repetitions.
 func TestBatchesOfOneRow(t *testing.T) {
 	const rows = 300
 	schema := arrow.NewSchema([]arrow.Field{{Name: "text", Type: arrow.BinaryTypes.String}}, nil)
@@ -134,7 +135,8 @@ func TestBatchesOfOneRow(t *testing.T) {
 	}
 }
 
-// TestADictionaryThatIsTooLargeForParts is an error of the message, because each record alone would have the same.
+// TestADictionaryThatIsTooLargeForParts checks that a large dictionary is an error of the message, because each record alone
+// would have the same error.
 func TestADictionaryThatIsTooLargeForParts(t *testing.T) {
 	table := rowsTable(t, []string{"a", "b"}, strings.Repeat("k", 10_000)).Select([]uint32{0, 1})
 	_, _, err := table.Parts(nil, operator.Annotated, 20_000, nil)

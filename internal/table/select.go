@@ -6,7 +6,7 @@ import (
 	"millrace/internal/arrowipc"
 )
 
-// A selection is a table with some records of another table. Its bodies contain the number that each record has in the message.
+// A selection is a table with some records of another table. Its bodies contain each record's number in the message.
 
 // Select returns a selection of t with the given records. records has increasing indices. The selection is valid until the next call of
 // Select or Reset.
@@ -29,7 +29,7 @@ func (t *Table) Select(records []uint32) *Table {
 			}
 		}
 	}
-	s.strings.bytes = t.strings.bytes // only spans differ
+	s.strings.bytes = t.strings.bytes // the selection uses the same bytes with other spans
 	return s
 }
 

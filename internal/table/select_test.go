@@ -12,8 +12,7 @@ import (
 	"millrace/internal/operator"
 )
 
-// TestSelections shows that a selection has the chosen records with their numbers and their results, and that its parts name the
-// numbers in the message.
+// TestSelections checks the records, numbers and results of a selection. The parts must use the numbers in the message.
 func TestSelections(t *testing.T) {
 	ops := parseList(t, "crc32c,minhash?k=3&hashes=5")
 	whole := someTable(ops, 300, 0)
@@ -52,7 +51,7 @@ func TestSelections(t *testing.T) {
 	}
 }
 
-// TestASelectionInBinary shows that a client reads the numbers of the records.
+// TestASelectionInBinary checks that a client reads the numbers of the records.
 func TestASelectionInBinary(t *testing.T) {
 	ops := parseList(t, "crc32c,minhash?k=3&hashes=5")
 	whole := someTable(ops, 300, 0)
@@ -73,7 +72,7 @@ func TestASelectionInBinary(t *testing.T) {
 	}
 }
 
-// TestARecordTooLargeHasItsNumber shows that the error about a record names its number in the message.
+// TestARecordTooLargeHasItsNumber checks that the error about a record contains its number in the message.
 func TestARecordTooLargeHasItsNumber(t *testing.T) {
 	s := someTable(parseList(t, "minhash?k=3&hashes=500"), 10, 0).Select([]uint32{4, 8})
 	var single *RecordTooLargeError
@@ -82,7 +81,7 @@ func TestARecordTooLargeHasItsNumber(t *testing.T) {
 	}
 }
 
-// TestASelectionInArrow shows that a client reads the numbers of the records.
+// TestASelectionInArrow checks that a client reads the numbers of the records.
 func TestASelectionInArrow(t *testing.T) {
 	ops := parseList(t, "crc32c,minhash?k=3&hashes=5")
 	whole := someTable(ops, 300, 0)

@@ -86,7 +86,7 @@ func (b *byteStrings) slice(from, to int) [][]arrowipc.Span {
 	return b.part
 }
 
-// appendBinary appends the start of each record's byte strings, the end of the last one, and then the byte strings.
+// appendBinary appends the start of each record's byte strings, the end of the last record's byte strings, and then the bytes.
 func (b *byteStrings) appendBinary(dst []byte, spans []arrowipc.Span) []byte {
 	at := 0
 	for _, span := range spans {

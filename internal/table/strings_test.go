@@ -12,8 +12,8 @@ import (
 	"millrace/internal/record"
 )
 
-// texts is an operator with one byte string, which equals the input. Its record is the input's length. The results of a
-// batch are the records followed by the inputs.
+// texts is an operator with one byte string, which equals the input. The operator's record is the input's length. The results of
+// a batch are the records, followed by the inputs.
 type texts struct{ operator.Operator }
 
 func (texts) Name() string                        { return "texts" }

@@ -32,7 +32,7 @@ type Table struct {
 	fields   fields
 
 	annotation annotation
-	fault      error // of Append; see appendRows
+	fault      error // error of Append; see appendRows
 
 	isSelection bool
 	numbers     []uint32 // if the table is a selection: the index of each record in the message
@@ -40,19 +40,19 @@ type Table struct {
 
 	arrow   *arrowipc.Encoder // created by the first Append for Arrow with these operators
 	scratch []byte            // uncompressed body in Parts
-	results [][]byte          // values of one record for JSON, or of several for Arrow
+	results [][]byte          // values of one record for JSON, or of several records for Arrow
 	value   []byte            // memory of the values with byte strings
 }
 
-// Reset prepares the table for a message with the given number of records, and reuses memory. All lengths become 0 and
-// all statuses OK. Results are undefined until Put sets them, so every record whose status stays OK needs a Put for
-// each operator, and a PutValue for each stateful operator.
+// Reset prepares the table for a message with the given number of records, and reuses memory. All lengths become 0, and all
+// statuses become OK. Results are undefined until Put sets them, so every record whose status stays OK needs a Put for each
+// operator, and a PutValue for each stateful operator.
 func (t *Table) Reset(ops []operator.Operator, records int) {
 	t.reset(ops, records)
 	t.resetKeys()
 }
 
-// reset is Reset without memory for keys.
+// reset is like Reset, but doesn't prepare memory for keys.
 func (t *Table) reset(ops []operator.Operator, records int) {
 	if !slices.EqualFunc(t.ops, ops, sameSpec) {
 		t.arrow = nil
@@ -176,8 +176,8 @@ func MaxSize(f operator.Format, ops []operator.Operator, records, stringBytes in
 	return size + maxStrings(ops, records, stringBytes)
 }
 
-// Reference returns the expected table for the records of a message, computed with the reference implementations.
-// statuses holds the expected status of each record. If it is nil, all are OK. A stateful operator gets keys, and no values.
+// Reference returns the expected table for the records of a message, computed with the reference implementations. statuses holds
+// the expected status of each record. If it is nil, all are OK. For a stateful operator, the table has keys but no values.
 func Reference(ops []operator.Operator, records [][]byte, statuses []record.Status) *Table {
 	t := new(Table)
 	t.Reset(ops, len(records))

@@ -48,7 +48,7 @@ func TestBucketsReachWhatMayBeConfigured(t *testing.T) {
 		}
 		fields := configured[name]
 		if fields == nil {
-			t.Errorf("%s: say which fields of the configuration bound it", name)
+			t.Errorf("%s: list the fields of the configuration that bound it", name)
 		}
 		bounds := f.samples[0].bounds
 		for _, field := range fields {

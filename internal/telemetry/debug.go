@@ -16,7 +16,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// Maximum and default of the query parameter seconds of /trace.
+// Limits and default of the query parameter seconds of /trace.
 const (
 	maxTraceSeconds     = 3600
 	defaultTraceSeconds = 10
@@ -36,16 +36,16 @@ type Debug struct {
 	States   func() *States         // reads the states of a stateful operator; nil, or a nil result, hides that part of the page
 }
 
-// Feed describes the source of the worker's payloads and the command that sends one. The page shows all fields, so they
+// Feed describes the source of the worker's payloads and the command that sends a payload. The page shows all fields, so they
 // must not contain credentials.
 type Feed struct {
 	Server   string   `json:"server"` // addresses, comma separated
 	Stream   string   `json:"stream"`
-	Subjects []string `json:"subjects"` // filters
+	Subjects []string `json:"subjects"` // subject filters
 	Results  string   `json:"results"`  // the stream of the results
 	Send     string   `json:"send"`     // the command that sends one payload
 	Follow   string   `json:"follow"`   // the command that prints results as they arrive
-	Login    []string `json:"login"`    // the variables that both commands need in order to log in, as the worker does
+	Login    []string `json:"login"`    // the variables that both commands need to log in as the worker does
 }
 
 // CPU is the reason why the CPU computes instead of a GPU.

@@ -9,8 +9,8 @@ import (
 	"millrace/internal/loglimit"
 )
 
-// TestWhatNetHTTPLogsIsBounded: the lines that net/http logs for each client, for example during a port scan, are
-// limited as one message.
+// TestWhatNetHTTPLogsIsBounded: net/http logs a line for each client, for example during a port scan. These lines are limited as
+// one message.
 func TestWhatNetHTTPLogsIsBounded(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer

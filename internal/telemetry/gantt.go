@@ -92,7 +92,7 @@ func writeRow(out *bytes.Buffer, name string, row []byte) {
 	fmt.Fprintf(out, "%-*s|%s|\n", ganttNameWidth, name, row)
 }
 
-// ganttTick is the minimum number of columns between two ticks of the axis. That is enough for a number.
+// ganttTick is the minimum number of columns between two ticks of the axis. A number fits into these columns.
 const ganttTick = 8
 
 // writeAxis draws the time since the start of the stretch, with ticks at round numbers.

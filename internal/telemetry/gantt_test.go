@@ -51,7 +51,7 @@ func TestGanttDrawsWhereOverlapIs(t *testing.T) {
 		t.Errorf("the stretch drawn has %d columns with three engines busy:\n%s", overlap, drawing)
 	}
 	if serial := ganttOf(t, timelineOf(records[:30]...), 80); rowOf(t, serial, "overlap") != "" {
-		t.Errorf("overlap where there is none:\n%s", serial)
+		t.Errorf("the drawing shows an overlap, but there is none:\n%s", serial)
 	}
 }
 

@@ -46,7 +46,7 @@ func answers(t *testing.T, h *telemetry.Health, live, ready string) {
 	}
 }
 
-// A worker that waits for NATS at its start is live, and its readiness error names NATS.
+// TestReadinessOfAWaitingWorker: a worker that waits for NATS at its start is live, and its readiness error names NATS.
 func TestReadinessOfAWaitingWorker(t *testing.T) {
 	var p patient
 	h := p.health()
@@ -64,7 +64,7 @@ func TestReadinessOfAWaitingWorker(t *testing.T) {
 	answers(t, h, "", "")
 }
 
-// A worker that gets no deliveries is not ready. It stays live, because a restart may not help.
+// TestReadinessOfAStalledWorker: a worker that gets no deliveries is not ready. It stays live, because a restart may not help.
 func TestReadinessOfAStalledWorker(t *testing.T) {
 	var p patient
 	var stalled error
@@ -102,7 +102,7 @@ func TestALostDeviceIsNotLive(t *testing.T) {
 	p.work = []telemetry.Work{{Name: "GPU-1"}, {Name: "GPU-2", Lost: device.ErrLost}}
 	answers(t, h, "GPU-2: device lost", "GPU-2: device lost")
 	if !errors.Is(h.Live(), device.ErrLost) {
-		t.Error("the error does not wrap the device's")
+		t.Error("the error doesn't wrap the device's error")
 	}
 }
 
@@ -209,9 +209,9 @@ func TestADeviceThatHangsIsNotLive(t *testing.T) {
 	const says = "GPU-1: 3 batches in hand, the oldest on the device for 10.001s, longer than its bound of 10s"
 	answers(t, h, says, says)
 	if text := h.Live().Error(); strings.Contains(text, "GPU-2") {
-		t.Errorf("%q blames a device that is well", text)
+		t.Errorf("%q blames a device that works", text)
 	}
-	p.work[1].Age = 0 // the batch came back after all
+	p.work[1].Age = 0 // the batch completed after all
 	answers(t, h, "", "")
 	p.work[1].Age, p.work[1].Bound = time.Hour, 0
 	answers(t, h, "", "")

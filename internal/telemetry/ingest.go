@@ -24,7 +24,7 @@ type frameMetrics struct {
 	decompressing, splitting prometheus.Counter
 
 	filtered   *prometheus.CounterVec
-	conditions []prometheus.Counter // of the filter; several conditions may share a counter
+	conditions []prometheus.Counter // counter of each condition of the filter; several conditions may share a counter
 }
 
 func newFrameMetrics(f promauto.Factory) (m frameMetrics) {
@@ -91,9 +91,9 @@ func (m *Metrics) Frame(s inflight.FrameStats) {
 
 // operatorMetrics holds the metrics of the operators that the worker runs.
 //
-// A process that loses its device ends before Prometheus can scrape the count of that fault. So the time of the
-// third-last fault is a metric, too. The faults of earlier processes count, too. The worker reads them from the
-// consumer's metadata. An alert compares the time of the third-last fault with the alert's window.
+// A process that loses its device ends before Prometheus can scrape the count of that fault. The time of the third-last fault is
+// therefore also a metric, which an alert compares with its window. It includes the faults of earlier processes, which the worker
+// reads from the consumer's metadata.
 type operatorMetrics struct {
 	faults *prometheus.CounterVec
 	third  *prometheus.GaugeVec
@@ -160,7 +160,7 @@ func (m *Metrics) OperatorFault(f inflight.OperatorFault) {
 type trimMetrics struct {
 	removed prometheus.Counter
 	floor   *prometheus.GaugeVec // by consumer; only holder has a value
-	holder  string               // consumer that needs the first kept input; empty for none
+	holder  string               // consumer that needs the first kept input; empty if there is none
 	held    map[trim.Reason]prometheus.Gauge
 	kept    atomic.Pointer[Kept] // for the timeline page
 }

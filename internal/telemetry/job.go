@@ -28,12 +28,11 @@ type Job struct {
 	Started     int64  `json:"started"`
 	Finished    uint64 `json:"finished"` // messages that this worker finished
 	Records     uint64 `json:"records"`  // records in those messages; a message that is not a frame counts as one
-	Filtered    uint64 `json:"filtered"` // records that the filter left out of the results of those messages
+	Filtered    uint64 `json:"filtered"` // records of those messages that the filter left out of the results
 	Bytes       uint64 `json:"bytes"`    // bytes of those messages
 	Redelivered uint64 `json:"redelivered"`
 
-	// Waiting is the number of stored messages that are not acknowledged, over all workers. It is nil until the server
-	// has reported it.
+	// Waiting is the number of stored messages that no worker has acknowledged. It is nil until the server has reported it.
 	Waiting *uint64 `json:"waiting"`
 	// Drain is the rate at which Waiting falls, due to all workers and publishers. It is negative if Waiting grows, and
 	// nil while unknown.

@@ -37,7 +37,7 @@ func TestJobSaysHowFastItIsDone(t *testing.T) {
 	m.job = newJobCounter(jobBegan)
 	m.job.round = jobRound
 	if j := m.job.job(jobBegan.Add(time.Second)); j.Waiting != nil || j.Drain != nil || j.Span != 0 || j.Started != jobBegan.UnixMilli() {
-		t.Errorf("before anything is known the job is %+v", j)
+		t.Errorf("before the first report, the job is %+v", j)
 	}
 	falling := func(second int) uint64 { return uint64(100_000 - 20*second) }
 	j := m.job.job(runJob(m, 0, 15, 7, falling))
@@ -57,7 +57,7 @@ func TestJobSaysHowFastItIsDone(t *testing.T) {
 	}
 	j = m.job.job(runJob(m, 600, 660, 0, func(second int) uint64 { return uint64(88_000 + 3*(second-600)) }))
 	if *j.Drain != -3 || j.FinishedRate != 0 || j.Points[jobPoints-1].Records != 0 {
-		t.Errorf("a job that stands still and grows is %+v, drain %v", j, *j.Drain)
+		t.Errorf("a job without progress, whose backlog grows, is %+v, drain %v", j, *j.Drain)
 	}
 }
 
@@ -83,7 +83,7 @@ func TestJobKeepsTheLastDeadLetters(t *testing.T) {
 	}
 	j := m.Job()
 	if !maps.Equal(j.Letters, map[string]uint64{"too_large": 500, "operator_error": 500}) || len(j.Last) != jobLetters || cap(m.job.last) > 4*jobLetters {
-		t.Fatalf("dead letters by reason %v, and %d are kept", j.Letters, len(j.Last))
+		t.Fatalf("dead letters by reason: %v; %d are kept", j.Letters, len(j.Last))
 	}
 	for i, l := range j.Last {
 		if n := 999 - i; l.Sequence != uint64(n) || !strings.HasPrefix(l.Error, fmt.Sprint(n, "eee")) || len(l.Error) > maxErrorBytes+4 || len(l.Subject) > maxSubject+4 || l.Record != -1 {

@@ -121,8 +121,8 @@ func wholeNumber(text string, minimum, maximum uint64) (uint64, error) {
 	return n, nil
 }
 
-// liveView returns the response with the batches after a cursor. limit is the maximum number of these batches. newcomer
-// is true if the client has no cursor yet, so no batch counts as left out.
+// liveView returns the response with the batches after a cursor. limit is the maximum number of these batches. newcomer reports
+// whether the client has no cursor yet. No batch then counts as left out.
 func (d Debug) liveView(after uint64, limit int, newcomer bool) live {
 	devices, batches, done := d.Timeline.since(after, limit)
 	if after > done {

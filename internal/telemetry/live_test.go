@@ -112,7 +112,7 @@ func TestLiveGoesOnFromItsCursor(t *testing.T) {
 		t.Errorf("saw %v, want each batch once", seen)
 	}
 	if a := ask(t, url, query); len(a.Batches) != 0 || a.LeftOut != 0 || a.Cursor != 30 {
-		t.Errorf("with nothing new: %d batches, %d left out, cursor %d", len(a.Batches), a.LeftOut, a.Cursor)
+		t.Errorf("without new batches: %d batches, %d left out, cursor %d", len(a.Batches), a.LeftOut, a.Cursor)
 	}
 }
 

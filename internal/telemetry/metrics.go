@@ -34,8 +34,8 @@ type Build struct {
 // Metrics counts the worker's events. It implements Observer and ingest.Observer. The methods for batches, frames and
 // settled messages allocate no memory once a device is known. All methods are safe for concurrent use.
 //
-// Metrics of a device have the label device, with the GPU's UUID or "host" as its value. Metrics of messages don't have
-// that label, because a dead letter may never have reached a device.
+// Metrics of a device have the label device, with the GPU's UUID or "host" as its value. Metrics of messages don't have that
+// label, because a message may become a dead letter without reaching a device.
 type Metrics struct {
 	registry *prometheus.Registry
 	factory  promauto.Factory // registers metrics with the prefix millrace_
@@ -43,7 +43,7 @@ type Metrics struct {
 
 	outcomes   [inflight.NumOutcomes]prometheus.Counter
 	in, out    prometheus.Counter
-	letters    *prometheus.CounterVec // by reason
+	letters    *prometheus.CounterVec // counters by reason
 	frames     frameMetrics
 	latency    prometheus.Histogram
 	headroom   prometheus.Histogram
@@ -55,7 +55,7 @@ type Metrics struct {
 	leftOut    prometheus.Counter
 	restarts   prometheus.Counter
 	fallback   prometheus.Gauge
-	suppressed *prometheus.CounterVec // by level
+	suppressed *prometheus.CounterVec // counters by level
 	operators  operatorMetrics
 	trim       *trimMetrics
 	job        *jobCounter
@@ -149,8 +149,8 @@ var (
 		1, 2.5, 5, 10, 30, 60, 300, 3600,
 	}
 
-	// headroomBuckets start at 0. A message below 0 was settled too late and is delivered again. The default AckWait is
-	// 30 s. The threshold of an alert is a fifth of AckWait, by default 6 s.
+	// headroomBuckets start at 0. A message with a headroom below 0 was settled too late and is delivered again. The default AckWait
+	// is 30 s. The threshold of an alert is a fifth of AckWait, by default 6 s.
 	headroomBuckets = []float64{0, 0.1, 0.5, 1, 2, 5, 6, 10, 15, 20, 25, 30, 60, 120, 300, 600, 3600}
 
 	// frameRecordBuckets end at the maximum of MILLRACE_FRAME_RECORDS.

@@ -206,10 +206,10 @@ func TestLint(t *testing.T) {
 func TestNoPipelineYet(t *testing.T) {
 	families := gather(t, telemetry.NewMetrics(build))
 	if len(families["millrace_lanes"].samples) != 0 {
-		t.Error("lanes of no pipeline")
+		t.Error("lanes are exported without a pipeline")
 	}
 	if len(families["millrace_messages_total"].samples) == 0 {
-		t.Error("messages are not counted from zero")
+		t.Error("the counters of messages don't start at zero")
 	}
 }
 
@@ -248,7 +248,7 @@ func TestOnlyStoredResultsHaveALatency(t *testing.T) {
 		t.Errorf("%d latencies, want those of published and duplicate", n)
 	}
 	if sum, n := value(t, families, "millrace_ack_headroom_seconds", ""); n != uint64(inflight.NumOutcomes) || sum >= 0 {
-		t.Errorf("headroom: %d observations, sum %v; want %d below zero", n, sum, inflight.NumOutcomes)
+		t.Errorf("headroom: %d observations, sum %v; want %d observations below zero", n, sum, inflight.NumOutcomes)
 	}
 }
 

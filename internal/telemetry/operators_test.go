@@ -13,8 +13,8 @@ import (
 	"millrace/internal/telemetry"
 )
 
-// TestFaultsOfOperatorsAreCounted: faults that earlier processes observed aren't counted. Their time is reported, but
-// each time only once.
+// TestFaultsOfOperatorsAreCounted: faults that earlier processes observed aren't counted. Their times are reported, but each time
+// only once.
 func TestFaultsOfOperatorsAreCounted(t *testing.T) {
 	m := telemetry.NewMetrics(build)
 	m.AddOperators([]string{"crc32c", "minhash"})
@@ -57,7 +57,7 @@ func TestFaultsOfOperatorsAreCounted(t *testing.T) {
 	}
 }
 
-// TestConditionsOfAFilterAreBounded shows that a filter of any length makes few and short series.
+// TestConditionsOfAFilterAreBounded checks that a filter of any length creates few and short series.
 func TestConditionsOfAFilterAreBounded(t *testing.T) {
 	m := telemetry.NewMetrics(build)
 	conditions := make([]string, 200)
@@ -79,7 +79,7 @@ func TestConditionsOfAFilterAreBounded(t *testing.T) {
 		for _, series := range f.GetMetric() {
 			sum += series.GetCounter().GetValue()
 			if text := series.GetLabel()[0].GetValue(); len(text) > 110 || !utf8.ValidString(text) {
-				t.Errorf("the label %q is too long, or no text", text)
+				t.Errorf("the label %q is too long or isn't valid text", text)
 			}
 		}
 		if n := len(f.GetMetric()); n > 60 || n < 4 || sum != 201 {

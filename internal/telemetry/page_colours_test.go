@@ -134,8 +134,8 @@ func (c colour) oklab() [3]float64 {
 	}
 }
 
-// TestConsecutiveStagesDiffer checks that stages that touch in a lane have different colours for every kind of vision.
-// The bound is several times the smallest difference that people perceive.
+// TestConsecutiveStagesDiffer checks that adjacent stages in a lane have different colours for every kind of vision. The bound is
+// several times the smallest difference that people perceive.
 func TestConsecutiveStagesDiffer(t *testing.T) {
 	for mode, palette := range palettes(t) {
 		for vision, matrix := range visions {

@@ -120,7 +120,7 @@ func TestIndexLinksWork(t *testing.T) {
 	for _, part := range strings.Split(page, `href="/`)[1:] {
 		path, _, _ := strings.Cut(part, `"`)
 		if strings.HasPrefix(path, "debug/pprof/profile") {
-			continue // this page would profile for the requested duration
+			continue // this page profiles for the requested duration
 		}
 		links++
 		has(t, url+"/"+path, 200, "")
@@ -183,7 +183,7 @@ func TestCloseLetsRequestsFinish(t *testing.T) {
 	}
 	close(finish)
 	if got := <-answer; got != "finished" {
-		t.Errorf("the request under way got %q", got)
+		t.Errorf("the running request got %q", got)
 	}
 	if err := errors.Join(<-closed, s.Close(ctx)); err != nil {
 		t.Errorf("Close: %v", err)

@@ -28,8 +28,8 @@ func newStateMetrics(f promauto.Factory) *stateMetrics {
 
 // States describes the states of the partitions that a worker owns.
 type States struct {
-	Partitions int     `json:"partitions"` // partitions that the worker owns and whose state it has
-	Waiting    int     `json:"waiting"`    // partitions that the worker should own, but for whose state it has no memory
+	Partitions int     `json:"partitions"` // partitions that the worker owns and whose state is in memory
+	Waiting    int     `json:"waiting"`    // partitions that the worker should own, but whose state doesn't fit into memory
 	Records    uint64  `json:"records"`    // records in the states
 	Bytes      int64   `json:"bytes"`      // memory of the states
 	Log        int64   `json:"log"`        // size of their logs in the result stream, in bytes
@@ -67,7 +67,7 @@ func (m *Metrics) WatchStates(limit int64, read func() ingest.StateFigures) {
 	decisions("duplicate", func(s States) uint64 { return s.Duplicate })
 }
 
-// States returns the figures of the states, or nil without a stateful operator.
+// States returns the statistics of the states, or nil without a stateful operator.
 func (m *Metrics) States() *States {
 	read := m.states.read.Load()
 	if read == nil {

@@ -9,7 +9,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// TimelineBatches is the number of batches that a worker remembers. They take less than 1 MiB and, at 1 ms per batch,
+// TimelineBatches is the number of batches that a worker remembers. These batches take less than 1 MiB and, at 1 ms per batch,
 // cover a few seconds.
 const TimelineBatches = 4096
 
@@ -128,8 +128,8 @@ func (t *Timeline) snapshot() (list []deviceTimeline, base time.Time) {
 	return list, earliestEpoch(devices)
 }
 
-// since returns copies of the devices and of at most limit batches, the newest ones, in the order of their release. It
-// omits batches 1 to after. The result done is the total number of batches.
+// since returns copies of the devices and of the newest batches, at most limit, in the order of their release. It omits batches 1
+// to after. The result done is the total number of batches.
 func (t *Timeline) since(after uint64, limit int) (devices []trackedDevice, batches []inflight.Record, done uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -117,16 +117,16 @@ func TestTraceEventsNest(t *testing.T) {
 			around = around[:len(around)-1]
 		}
 		if len(around) > 0 && e.Ts+e.Dur > around[len(around)-1]+slack {
-			t.Errorf("%s on %s from %v to %v sticks out of the event around it, which ends at %v",
+			t.Errorf("%s on %s from %v to %v exceeds the enclosing event, which ends at %v",
 				e.Name, tracks[fmt.Sprintf("1/%d", e.Tid)], e.Ts, e.Ts+e.Dur, around[len(around)-1])
 		}
 		open[e.Tid] = append(around, e.Ts+e.Dur)
 	}
 	if len(onTrack(events, tracks, "compute (2)")) == 0 {
-		t.Error("kernels that ran at once are not side by side")
+		t.Error("kernels that ran at the same time aren't in separate rows")
 	}
 	if len(onTrack(events, tracks, "lane 0 (2)")) == 0 {
-		t.Error("a batch that fills while its lane computes is not side by side with it")
+		t.Error("a batch that fills while its lane computes isn't in a separate row")
 	}
 }
 
@@ -148,7 +148,7 @@ func TestTraceShowsEnginesOverlap(t *testing.T) {
 		}
 	}
 	if overlaps == 0 {
-		t.Error("copy in, compute and copy out of three batches are never seen at once")
+		t.Error("copy in, compute and copy out of three batches never overlap")
 	}
 }
 

@@ -100,7 +100,7 @@ func (d deviceTimeline) events(process int, offset time.Duration) []traceEvent {
 	var events []traceEvent
 	for _, t := range append(engineTracks(d.records), laneTracks(d.records)...) {
 		rows := t.rows()
-		for row := range max(len(rows), 1) { // show idle engines too
+		for row := range max(len(rows), 1) { // also show idle engines
 			name := t.name
 			if row > 0 {
 				name = fmt.Sprintf("%s (%d)", t.name, row+1)
@@ -152,9 +152,9 @@ func (b bar) events(process, thread int, offset time.Duration) []traceEvent {
 	return events
 }
 
-// A trace viewer draws one track per thread. If two events on a track overlap, the viewer shows one event as part of
-// the other. So overlapping work, such as a lane's next batch filling while the previous one computes, is drawn in
-// additional rows of the track.
+// A trace viewer draws one track per thread. If two events on a track overlap, the viewer shows one event as part of the other.
+// Overlapping work is therefore drawn in additional rows of the track. An example is a lane's next batch that fills while the
+// previous batch computes.
 
 // bar is one rectangle on a track.
 type bar struct {
@@ -171,8 +171,8 @@ type track struct {
 	bars []bar
 }
 
-// maxRows is the number of thread IDs reserved for each track, and so its maximum number of rows. The batches of a lane
-// need only a few rows.
+// maxRows is the number of thread IDs reserved for each track, which is also the maximum number of its rows. The batches of a
+// lane need only a few rows.
 const maxRows = 1000
 
 // engineTracks returns the device stages of each engine.

@@ -20,12 +20,13 @@ func AppendDocument(dst []byte, number int, field string, text []byte) []byte {
 	return append(append(dst, value...), '}')
 }
 
-// Decide puts the values of a stateful operator on the given records into the table of a message's results.
+// Decide puts the values of a stateful operator for the given records into the table of a message's results.
 type Decide func(t *table.Table, records []uint32)
 
-// Results returns the expected results of a message, computed with the reference implementations of the operators. m has the settings of the
-// worker, body is the uncompressed message, and records are the inputs of the operators. leftOut is the number of records that the filter leaves
-// out. With a stateful operator, decide puts its values into the table, and otherwise it is nil. The error is that of Splitter.Open.
+// Results returns the expected results of a message, computed with the reference implementations of the operators. m has the settings of
+// the worker, body is the uncompressed message, and records are the inputs of the operators. leftOut is the number of records that the
+// filter leaves out. decide puts the values of a stateful operator into the table. It is nil without a stateful operator. Results returns
+// the error of Splitter.Open.
 func Results(m *memory.Messages, body []byte, records [][]byte, decide Decide) (want *table.Table, leftOut int, err error) {
 	want = table.Reference(m.Operators, records, nil)
 	if m.Selects() || m.Split.Selects() {

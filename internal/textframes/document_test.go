@@ -49,11 +49,11 @@ func TestResultsOfDocuments(t *testing.T) {
 	}
 	m.Split.Framing = frame.LengthDelimited
 	if _, _, err := Results(&m, body, texts, nil); err == nil {
-		t.Error("no error though the body has another framing")
+		t.Error("no error, but the body has another framing")
 	}
 }
 
-// crc returns the checksum of a text as results have it.
+// crc returns the checksum of a text in the format of results.
 func crc(op operator.Operator, text []byte) string {
 	result := operator.JSON.Append(nil, []operator.Operator{op}, 0, [][]byte{op.AppendReference(nil, text)})
 	var object struct{ CRC32C string }

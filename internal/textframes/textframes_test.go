@@ -19,8 +19,7 @@ func someRecords(n, size int) [][]byte {
 	return records
 }
 
-// TestFramesSplitIntoTheirRecords checks every framing, with frames of many records, of one record, of no records and
-// of one empty record.
+// TestFramesSplitIntoTheirRecords checks every framing with frames of many records, one record, no records and one empty record.
 func TestFramesSplitIntoTheirRecords(t *testing.T) {
 	for _, framing := range []frame.Framing{frame.None, frame.NewlineDelimited, frame.LengthDelimited, frame.VarintLengthDelimited, frame.Arrow} {
 		for _, records := range [][][]byte{someRecords(100, 300), someRecords(1, 20), {{}}, {}} {

@@ -11,14 +11,15 @@ import (
 	"millrace/internal/table"
 )
 
-// Verdicts follows the rule of the operator neardup record by record, with reference implementations.
+// Verdicts applies the rule of the operator neardup to one record at a time, with reference implementations.
 type Verdicts struct {
 	op        int // index of the operator
 	kernel    operator.Operator
 	reference *neardup.Reference
 }
 
-// NewVerdicts returns nil if no operator is stateful. records is the number of records in a generation of the states.
+// NewVerdicts returns Verdicts for the stateful operator in ops, or nil if no operator is stateful. records is the number of
+// records in a generation of the states.
 func NewVerdicts(ops []operator.Operator, records int) *Verdicts {
 	for i, op := range ops {
 		if s, ok := op.(operator.Stateful); ok {

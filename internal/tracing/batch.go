@@ -79,8 +79,8 @@ func messageID(p inflight.Payload) attribute.KeyValue {
 	return semconv.MessagingMessageID(p.Stream + ":" + strconv.FormatUint(p.Sequence, 10))
 }
 
-// maxLinks is the maximum number of links of a span. A batch may have a million payloads, too many for a collector and
-// for a reader. The value equals the SDK's default (OTEL_SPAN_LINK_COUNT_LIMIT).
+// maxLinks is the maximum number of links of a span. A batch may have a million payloads, which are too many for a collector and
+// for a user. The value equals the SDK's default (OTEL_SPAN_LINK_COUNT_LIMIT).
 const maxLinks = 128
 
 // link links a batch's span to the trace contexts of its payloads. It adds each context once, and at most maxLinks

@@ -73,7 +73,7 @@ func (c *received) named(t *testing.T, name string) *otlp.Span {
 		}
 	}
 	if len(found) != 1 {
-		t.Fatalf("%d spans of the name %q among %d", len(found), name, len(c.spans))
+		t.Fatalf("%d spans have the name %q among %d", len(found), name, len(c.spans))
 	}
 	return found[0]
 }
@@ -151,7 +151,7 @@ func open(t *testing.T, l *log) *tracing.Tracer {
 		t.Fatal(err)
 	}
 	if tr == nil {
-		t.Fatal("no Tracer, though an endpoint is set")
+		t.Fatal("no Tracer, but an endpoint is set")
 	}
 	tr.AddDevice("host", epoch)
 	return tr

@@ -2,8 +2,8 @@
 // OTEL_EXPORTER_OTLP_TRACES_ENDPOINT is set. The span is linked to the trace contexts of the batch's payloads
 // (traceparent, W3C Trace Context).
 //
-// A batch has one parent per payload, but a span can have only one parent. So each batch starts a new trace with links
-// to the traces of its payloads. Results carry the unchanged trace context of their payloads (see internal/ingest).
+// A batch has one parent per payload, but a span can have only one parent. Each batch therefore starts a new trace with links to
+// the traces of its payloads. Results carry the unchanged trace context of their payloads (see internal/ingest).
 //
 // The worker opens a Tracer and passes it to internal/ingest as an observer. Start reading with this file, then
 // batch.go.

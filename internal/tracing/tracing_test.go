@@ -84,7 +84,7 @@ func TestABatchBecomesASpanWithItsLinks(t *testing.T) {
 				s := c.named(t, stage)
 				wantSpan(t, s, epoch.Add(time.Second+time.Duration(i)*time.Millisecond), time.Millisecond, kind)
 				if !slices.Equal(s.GetParentSpanId(), root.GetSpanId()) || !slices.Equal(s.GetTraceId(), root.GetTraceId()) {
-					t.Errorf("%s is no child of the batch's span", stage)
+					t.Errorf("%s isn't a child of the batch's span", stage)
 				}
 			}
 			if len(c.spans) != 7 {
@@ -173,11 +173,11 @@ func TestABatchThatFailed(t *testing.T) {
 		t.Errorf("status %v", s)
 	}
 	if len(c.spans) != 3 {
-		t.Errorf("%d spans, want that of the batch and of its two stages", len(c.spans))
+		t.Errorf("%d spans, want the batch's and one for each of its two stages", len(c.spans))
 	}
 }
 
-// TestStandardVariables: variables that only the OpenTelemetry SDK reads have an effect too.
+// TestStandardVariables: variables that only the OpenTelemetry SDK reads also have an effect.
 func TestStandardVariables(t *testing.T) {
 	c := overHTTP(t)
 	t.Setenv("OTEL_SERVICE_NAME", "mill")
@@ -191,10 +191,10 @@ func TestStandardVariables(t *testing.T) {
 	}
 	t.Setenv("OTEL_TRACES_SAMPLER", "always_off")
 	tr = open(t, &log{})
-	tr.BatchEnded(batch(), func(func(inflight.Payload) bool) { t.Error("payloads are read of a batch that is not sampled") })
+	tr.BatchEnded(batch(), func(func(inflight.Payload) bool) { t.Error("payloads of a batch that isn't sampled are read") })
 	closeTracer(t, tr)
 	if len(c.requests) != 1 {
-		t.Errorf("%d requests, and nothing was sampled after the first", len(c.requests))
+		t.Errorf("%d requests, but nothing was sampled after the first", len(c.requests))
 	}
 }
 
@@ -218,10 +218,10 @@ func TestOffIsFree(t *testing.T) {
 				}
 			})
 			if allocations != 0 {
-				t.Errorf("%v allocations to find out that there are no traces", allocations)
+				t.Errorf("%v allocations to detect that tracing is disabled", allocations)
 			}
 			if running(t) {
-				t.Error("something of OpenTelemetry runs")
+				t.Error("goroutines of OpenTelemetry are running")
 			}
 		})
 	}
@@ -336,9 +336,9 @@ func TestACollectorThatRefuses(t *testing.T) {
 	}
 	closeTracer(t, tr)
 	if failed, again := l.count("spans cannot be exported"), l.count("spans are exported again"); failed != 1 || again != 1 {
-		t.Errorf("told %d times that it fails and %d times that it does not any more, want once each:\n%s", failed, again, l.text.String())
+		t.Errorf("logged the failure %d times and its end %d times, want once each:\n%s", failed, again, l.text.String())
 	}
 	if l.count("403") == 0 || l.count(s.URL) == 0 {
-		t.Errorf("the log says neither where nor why:\n%s", l.text.String())
+		t.Errorf("the log lacks the endpoint or the reason:\n%s", l.text.String())
 	}
 }

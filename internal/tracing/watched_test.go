@@ -23,8 +23,8 @@ func (f *fickle) ExportSpans(context.Context, []trace.ReadOnlySpan) error {
 	return nil
 }
 
-// TestEachOutageIsSaidWhenItBeginsAndWhenItIsOver checks that the start of an outage is logged, and its end with the
-// number of lost spans. Nothing is logged in between.
+// TestEachOutageIsSaidWhenItBeginsAndWhenItIsOver checks that the start of an outage is logged, and also its end with the number
+// of lost spans. Nothing is logged in between.
 func TestEachOutageIsSaidWhenItBeginsAndWhenItIsOver(t *testing.T) {
 	var text strings.Builder
 	to := &fickle{}
@@ -46,7 +46,7 @@ func TestEachOutageIsSaidWhenItBeginsAndWhenItIsOver(t *testing.T) {
 		}
 		got := text.String()
 		if c.said == "" && got != "" || !strings.Contains(got, c.said) || !strings.Contains(got, c.lost) {
-			t.Errorf("export %d, which fails: %t, says %q, want %q and %q", n, c.fails, got, c.said, c.lost)
+			t.Errorf("export %d, which fails: %t, logs %q, want %q and %q", n, c.fails, got, c.said, c.lost)
 		}
 	}
 }

@@ -36,7 +36,7 @@ void mix_through(const Session &session, const Slot &slot, cudaStream_t stream, 
     launch_mix(stream, MixArgs{scratch, slot.device_out.get(), slot.bytes, 0, nullptr}, session.multiprocessors);
 }
 
-// The size of the batch in bytes: the requested size, or as many whole words as the smallest scratch holds.
+// Returns the size of the batch in bytes: the requested size, or the number of whole words that fit in the smallest scratch.
 uint64_t batch_bytes(const Request &request) {
     uint64_t least = request["least"], most = request["most"], bytes = request["bytes"];
     if (most < least) throw BadRequest("alloc: most is below least: give a most of at least " + std::to_string(least));

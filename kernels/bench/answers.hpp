@@ -1,4 +1,4 @@
-// The functions that answer the requests in forms.cpp, with one file per topic.
+// The functions that answer the requests in forms.cpp. Each function is in its own file.
 #pragma once
 
 #include "json.hpp"

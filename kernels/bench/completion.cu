@@ -23,7 +23,7 @@ void launch_empty(cudaStream_t stream) {
           "cudaLaunchKernel empty_kernel");
 }
 
-// An eventfd that a host function writes to and that a thread waits for.
+// An eventfd. A host function writes to it, and a thread waits for it.
 class Bell {
 public:
     Bell() : fd_(eventfd(0, EFD_CLOEXEC)) {
@@ -37,7 +37,7 @@ public:
     static void ring(void *self) {
         uint64_t one = 1;
         ssize_t written = write(static_cast<Bell *>(self)->fd_, &one, sizeof one);
-        (void)written; // if the write fails, the wait below times out and reports that
+        (void)written; // if the write fails, the wait below times out and reports the timeout
     }
 
     // Blocks until ring is called. A failed stream never calls its host functions, so the wait has a timeout.

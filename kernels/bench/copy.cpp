@@ -20,8 +20,8 @@ Work copies_out(const Slot &slot) {
     return [&slot](cudaStream_t stream) { copy_out(stream, slot.out.get(), slot.device_out.get(), slot.bytes); };
 }
 
-// Returns the seconds of one copy while copies in the other direction run. The other direction starts a quarter of
-// a train earlier. It still runs when the train ends, unless it is twice as fast.
+// Returns the seconds of one copy while copies in the other direction run. The copies in the other direction start a quarter of a
+// train earlier. They still run when the measured train ends, unless they are twice as fast.
 double seconds_beside(const Work &measured, const Work &other, uint32_t train, uint64_t repeats) {
     Stream stream = make_stream(), beside = make_stream();
     Event begin = make_event(cudaEventDefault), end = make_event(cudaEventDefault);
@@ -42,8 +42,7 @@ double seconds_beside(const Work &measured, const Work &other, uint32_t train, u
     return median(samples);
 }
 
-// Copies the slot's input from `from` to the GPU and from there to the slot's output, and checks that the output equals
-// the input.
+// Copies the slot's input from `from` to the GPU, and then to the slot's output. Checks that the output equals the input.
 void check_way(const Slot &slot, const Input &input, const uint8_t *from, const char *what) {
     Stream stream = make_stream();
     memset(slot.out.get(), 0, slot.bytes);

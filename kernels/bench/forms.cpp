@@ -7,7 +7,7 @@ namespace yardstick {
 
 namespace {
 
-// The key for the batch size. Batches consist of whole words, because mix does.
+// The key for the batch size. Batches consist of whole words, because mix works on words.
 Key bytes_key(uint64_t most = 256ull << 20) {
     Key key = number_key("bytes", 4, most);
     key.step = 4;
@@ -21,8 +21,8 @@ Key repeats_key(std::string fallback) { return number_key("repeats", 1, 100000, 
 Key wait_key(std::string fallback) { return word_key("wait", {"spin", "yield", "sync", "blocking"}, std::move(fallback)); }
 Key scratch_key(std::string name) { return number_key(std::move(name), 4, 1ull << 30); }
 
-// The key for alloc's batch size. The batch passes through the scratch, so its size is at most the smallest
-// scratch, which is the default.
+// The key for alloc's batch size. The batch passes through the scratch, so the batch is at most as large as the smallest scratch.
+// That size is the default.
 Key batch_key() {
     Key key = bytes_key();
     key.least = 0;

@@ -7,7 +7,7 @@
 
 namespace yardstick {
 
-// A JSON object. Its members are in the order in which they are added. Names are not escaped.
+// A JSON object. Its members have the order in which they were added. Names are not escaped.
 class Json {
 public:
     // Adds a finite number. Throws Failure for other numbers, which JSON can't represent.

@@ -11,7 +11,7 @@ namespace yardstick {
 
 namespace {
 
-// Runs one batch from copy in to copy out and checks its result. After that, the kernel has real input and is warm.
+// Runs one batch from copy in to copy out and checks its result. After this call, the kernel has real input and is warm.
 void check_one(Session &session, const Slots &slots, uint32_t rounds) {
     Stream stream = make_stream();
     Input input(session.seed, rounds);
@@ -30,8 +30,8 @@ Work kernels(const Session &session, const Slot &slot, uint32_t rounds) {
     return [&session, &slot, rounds](cudaStream_t stream) { session.mix(stream, slot, rounds); };
 }
 
-// Returns the largest number of rounds for which `seconds_of` is at most `target`, or 0 if there is no such number.
-// It first doubles the number and then bisects.
+// Returns the largest number of rounds for which `seconds_of` is at most `target`, or 0 if there is no such number. The search
+// first doubles the number and then bisects.
 uint32_t rounds_within(double target, const std::function<double(uint32_t)> &seconds_of) {
     uint32_t below = 0, above = 16;
     while (above < millrace::kMostMixRounds && seconds_of(above) <= target) below = above, above *= 2;

@@ -3,9 +3,10 @@
 //   make -C kernels neardup-bench && kernels/build/neardup-bench verify [RECORDS]
 //   kernels/build/neardup-bench time [RECORDS]
 //
-// `verify` applies streams of all kinds in several arrangements of batches, with batches that are undone, and with a log
-// that is replayed. RECORDS is the length of each stream (default 400,000, at least 3,000). `time` prints microseconds and
-// million records per second. RECORDS is the size of a generation (default 28 million, whose table has 8.4 GB). Medians of 15 batches with keys that the table hasn't seen lately.
+// `verify` applies streams of all kinds in several arrangements of batches. It undoes some batches and replays a log. RECORDS is the length
+// of each stream (default 400,000, at least 3,000). `time` prints microseconds and million records per second. RECORDS is the size of a
+// generation (default 28 million, whose table has 8.4 GB). The times are medians of 15 batches. Their keys differ from the keys of recent
+// batches, so the caches don't contain their slots.
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -65,7 +66,7 @@ struct Gpu {
 template <class T>
 uint64_t address(T *pointer) { return reinterpret_cast<uint64_t>(pointer); }
 
-// An index behind the ABI.
+// An index that is used through the ABI.
 struct Index {
     const Gpu &gpu;
     millrace_neardup_parameters parameters;
@@ -94,7 +95,7 @@ struct Index {
 constexpr uint32_t kBands = 20;
 uint32_t stream_records, generation_records, most_in_batch;
 
-// A stream in pinned memory with the answers.
+// A stream in pinned memory, with the expected answers.
 struct Expected {
     const NeardupMix &mix;
     std::unique_ptr<NeardupStream> stream;
@@ -198,10 +199,10 @@ void verify(uint32_t records) {
 
 constexpr uint32_t kRuns = 15;
 
-// Keys of endless records. Some copy 15 keys of a recent one.
+// An endless source of records' keys. Some records copy 15 keys of a recent record.
 struct Source {
     Random random{3};
-    std::vector<unsigned long long> recent; // of the last 65,536 records
+    std::vector<unsigned long long> recent; // keys of the last 65,536 records
     uint64_t count = 0;
 
     Source() : recent(65536 * kBands) {}
@@ -256,7 +257,7 @@ struct Bench {
     uint64_t device_keys, device_positions, device_result;
     uint8_t *result; // pinned
     Source source;
-    uint64_t filled = 0; // records since the beginning
+    uint64_t filled = 0; // number of records applied so far
 
     static constexpr uint64_t kMost = 65536;
 
@@ -279,7 +280,7 @@ struct Bench {
         yardstick::check(static_cast<cudaError_t>(status), "apply");
         filled += records;
     }
-    // Applies records without duplicates until the young generation has that share of its records.
+    // Applies records without duplicates until the given share of the young generation is used.
     void fill_to(double share) {
         uint64_t target = filled / generation * generation + static_cast<uint64_t>(share * static_cast<double>(generation));
         for (uint32_t slot = 0; filled < target; slot = (slot + 1) % kRuns) {
@@ -314,14 +315,14 @@ struct Bench {
         }
         queue->timed = false;
         prepare();
-        for (uint32_t i = 0; i < kRuns; i++) { // the whole call, in place
+        for (uint32_t i = 0; i < kRuns; i++) { // the whole call, with the batch in pinned memory
             Clock::time_point from = Clock::now();
             apply(records, address(keys + i * kMost * kBands), address(positions + i * kMost), address(result));
             yardstick::check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
             whole.push_back(seconds_since(from) * 1e6);
         }
         prepare();
-        for (uint32_t i = 0; i < kRuns; i++) { // the same with keys copied
+        for (uint32_t i = 0; i < kRuns; i++) { // the whole call, with keys copied to the device
             Clock::time_point from = Clock::now();
             yardstick::check(cudaMemcpyAsync(reinterpret_cast<void *>(device_keys), keys + i * kMost * kBands, records * uint64_t(kBands) * 8, cudaMemcpyHostToDevice, stream), "copy");
             apply(records, device_keys, address(positions + i * kMost), address(result));
@@ -329,7 +330,7 @@ struct Bench {
             copied.push_back(seconds_since(from) * 1e6);
         }
         prepare();
-        Clock::time_point from = Clock::now(); // back to back
+        Clock::time_point from = Clock::now(); // calls back to back
         for (uint32_t i = 0; i < kRuns; i++) apply(records, address(keys + i * kMost * kBands), address(positions + i * kMost), address(result));
         yardstick::check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
         double together = seconds_since(from) * 1e6 / kRuns;

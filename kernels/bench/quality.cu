@@ -28,7 +28,7 @@ using namespace millrace;
 using yardstick::check;
 
 constexpr uint32_t kMebibyte = 1 << 20, kRuns = 21, kMostChecked = kMebibyte; // the reference takes some seconds for a record of kMostChecked bytes
-constexpr uint32_t kWholeBatch = 0xffffffffu;                                    // as the size of a record
+constexpr uint32_t kWholeBatch = 0xffffffffu;                                    // size of a record that fills the batch
 
 // A kind of text.
 struct Kind {
@@ -73,7 +73,7 @@ struct Random {
     }
 };
 
-// Returns a text of nearly `bytes` bytes, and not more.
+// Returns a text of at most, and nearly, `bytes` bytes.
 std::string make_text(const Kind &kind, uint32_t bytes, Random &random) {
     std::string text;
     text.reserve(bytes);

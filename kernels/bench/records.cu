@@ -118,7 +118,8 @@ struct Input {
     std::vector<uint32_t> bins, hashes; // expected results
 };
 
-// Returns records that fill the batch. They have `size` bytes, or half to one and a half times as many if `varied` is set.
+// Returns records that fill the batch. Each record has `size` bytes. If `varied` is set, each record has between half and one and
+// a half times `size`.
 Input input_of(uint32_t size, bool varied, const std::vector<uint8_t> &data) {
     Input input;
     input.name = std::to_string(size) + (varied ? " B, varied" : " B");
@@ -158,7 +159,7 @@ public:
         Input input = input_of(size, varied, data_);
         uint32_t rows = static_cast<uint32_t>(input.offsets.size() - 1);
         offsets_ = yardstick::make_device_memory(4ull * (rows + 1)), results_ = yardstick::make_device_memory(4ull * rows);
-        // The batch ends at the end of its memory. So it begins at an odd address if its size is odd.
+        // The batch ends at the end of its memory, so it begins at an odd address if its size is odd.
         uint8_t *start = memory_.get() + kBatch - input.offsets.back();
         check(cudaMemcpy(start, data_.data(), input.offsets.back(), cudaMemcpyHostToDevice), "cudaMemcpy");
         check(cudaMemcpy(offsets_.get(), input.offsets.data(), 4ull * (rows + 1), cudaMemcpyHostToDevice), "cudaMemcpy");

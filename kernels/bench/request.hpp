@@ -17,9 +17,9 @@ constexpr size_t kMostLineBytes = 1000;
 struct Key {
     std::string name;
     uint64_t least, most; // bounds of a number, inclusive
-    uint64_t step;        // a number must be a multiple of this
-    std::string fallback; // default; the key is required if this is empty
-    std::vector<std::string> words; // if not empty, the value must be one of these
+    uint64_t step;        // a number must be a multiple of step
+    std::string fallback; // default; if it is empty, the key is required
+    std::vector<std::string> words; // if not empty, the value must be one of these words
 };
 
 Key number_key(std::string name, uint64_t least, uint64_t most, std::string fallback = "");

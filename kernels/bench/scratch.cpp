@@ -33,8 +33,8 @@ private:
     std::vector<DeviceMemory> memory_;
 };
 
-// Calls cudaMalloc before the batch and cudaFree after it. The kernels use the memory until then, and cudaFree also
-// waits for all other work on the GPU.
+// Calls cudaMalloc before the batch and cudaFree after it. cudaFree waits for the kernels that use the memory, and also for all
+// other work on the GPU.
 class Synchronous : public Scratch {
 public:
     explicit Synchronous(uint64_t slots) : memory_(slots) {}

@@ -10,9 +10,9 @@
 
 namespace yardstick {
 
-// Scratch for the batches of one pipeline. A batch calls `take` before its kernels are enqueued and `give_back` after
-// them. `finish` is called after the host has detected that the slot's batch is done. All three functions may call
-// CUDA. Scratch adds up the time of these calls.
+// Scratch for the batches of one pipeline. A batch calls `take` before its kernels are enqueued and `give_back` after them. The
+// batch calls `finish` after the host has detected its completion. All three functions may call CUDA. Scratch adds up the time of
+// their CUDA calls.
 class Scratch {
 public:
     virtual ~Scratch() = default;

@@ -11,7 +11,7 @@
 
 namespace yardstick {
 
-// The memory of one batch in flight: four buffers of `bytes` bytes, two on one GPU and two pinned on the host.
+// The memory of one batch in flight. It has four buffers of `bytes` bytes: two on one GPU, and two pinned on the host.
 struct Slot {
     int device;
     uint64_t bytes;
@@ -22,8 +22,8 @@ struct Slot {
 // Unused slots, ordered by the time of their last use.
 class FreeList {
 public:
-    // Returns a slot of the given size for the given GPU, which must be current. If the list has no such slot, it allocates one. The
-    // contents of the slot are undefined.
+    // Returns a slot of the given size for the given GPU, which must be current. If the list has no such slot, take allocates one.
+    // The contents of the slot are undefined.
     std::unique_ptr<Slot> take(int device, uint64_t bytes);
 
     // Adds a slot to the list, and frees the least recently used slots beyond kMostSlotBytes (forms.hpp). No work

@@ -33,7 +33,7 @@ public:
 // One call for each copy and each kernel.
 std::unique_ptr<Enqueuer> by_calls(const SmallWork &work);
 
-// A graph that is captured once and launched unchanged. Every batch must equal the given one.
+// A graph that is captured once and launched unchanged. Every batch must equal `batch`.
 std::unique_ptr<Enqueuer> by_graph(const SmallWork &work, const SmallBatch &batch);
 
 // A graph in which the kernels' arguments and the sizes of the copies are updated, node by node, before each launch.

@@ -13,9 +13,9 @@ namespace yardstick {
 // Work to enqueue on a stream.
 using Work = std::function<void(cudaStream_t)>;
 
-// Returns the number of copies or kernels over `bytes` bytes that form a train: 32 MiB in total, but at least 8 and at
-// most 512. Work in a train follows directly, as in a full pipeline, so the gap before the first piece of work doesn't
-// matter.
+// Returns the number of copies or kernels that form a train. Each processes `bytes` bytes. A train processes 32 MiB in total, but
+// has at least 8 and at most 512 pieces of work. The pieces follow each other directly, as in a full pipeline, so the gap before
+// the first piece doesn't matter.
 uint32_t train_of(uint64_t bytes);
 
 // Returns the seconds per piece of work, measured with events. Each sample is the mean over a train. The first train

@@ -5,7 +5,7 @@
  *
  * These rules apply to the whole table:
  *
- *  - Every function that can fail returns a millrace_status. Unless that is MILLRACE_OK, it also fills in the
+ *  - Every function that can fail returns a millrace_status. Unless the status is MILLRACE_OK, it also fills in the
  *    caller's millrace_error. Nothing is kept in thread-local state. `error` is never NULL.
  *  - A function may be called on any thread, and makes its device current for that thread. Calls on one
  *    object may overlap, but destroying an object must not overlap any other call on it.
@@ -36,7 +36,7 @@ extern "C" {
 /* The version of everything in this header. Every change increments it. */
 #define MILLRACE_ABI_VERSION 6u
 
-/* The least version of the other side that code compiled with this header works with. It changes only with changes
+/* The oldest version of the other side that works with code compiled with this header. It changes only with changes
  * that the rules above can't express, such as another meaning of a member. Up to version 4, a library worked only
  * with programs of its own version. */
 #define MILLRACE_ABI_LEAST 5u
@@ -180,7 +180,7 @@ struct millrace_operator {
 typedef struct millrace_library {
     uint32_t size;          /* size of this structure */
     uint32_t abi_version;   /* MILLRACE_ABI_VERSION of the library's header */
-    uint32_t least_version; /* least MILLRACE_ABI_VERSION of a kernel library that this one works with */
+    uint32_t least_version; /* least MILLRACE_ABI_VERSION of a kernel library that this library works with */
     uint32_t spare;
     const millrace_operator *op;
 } millrace_library;
@@ -270,7 +270,7 @@ typedef struct millrace_api {
     int32_t (*event_create)(millrace_device *device, int32_t flags, millrace_event **event, millrace_error *error);
     int32_t (*event_destroy)(millrace_event *event, millrace_error *error);
 
-    /* Makes the event refer to this point of the stream, and no longer to its previous point. */
+    /* Makes the event refer to this point of the stream instead of its previous point. */
     int32_t (*event_record)(millrace_event *event, millrace_stream *stream, millrace_error *error);
 
     /* Returns MILLRACE_OK if the device has reached the point (or the event was never recorded), otherwise
@@ -367,8 +367,8 @@ typedef struct millrace_api {
      * nothing and returns MILLRACE_INVALID with the code 0. */
     int32_t (*operator_unload)(const millrace_operator *op, millrace_error *error);
 
-    /* Opens NVRTC, the compiler. It needs no GPU and no driver. `path` is the path of libnvrtc.so. NULL means beside
-     * this library, and then on the system's search path. Returns MILLRACE_UNAVAILABLE if NVRTC isn't there. The
+    /* Opens NVRTC, the compiler. It needs no GPU and no driver. `path` is the path of libnvrtc.so. NULL searches beside
+     * this library, and then on the system's search path. Returns MILLRACE_UNAVAILABLE if NVRTC isn't found. The
      * compiler lives as long as the process. */
     int32_t (*compiler_open)(const char *path, const millrace_compiler **compiler, millrace_error *error);
 
@@ -381,7 +381,7 @@ typedef struct millrace_api {
     void (*compiled_free)(millrace_compiled *compiled);
 
     /* Opens a library with one operator (millrace_library), which works like an operator of the kernel library, on this
-     * device. `path` has a slash. The library lives as long as the process. Returns MILLRACE_UNAVAILABLE if the dynamic
+     * device. `path` must contain a slash. The library lives as long as the process. Returns MILLRACE_UNAVAILABLE if the dynamic
      * linker can't open it. Returns MILLRACE_INVALID if it isn't such a library, if it was built for another version of
      * the ABI or needs a newer contract, or if its operator differs from its description. */
     int32_t (*library_open)(millrace_device *device, const char *path, const millrace_operator **op, millrace_error *error);
@@ -393,7 +393,7 @@ typedef struct millrace_api {
                              millrace_error *error);
 
     /* Creates an index without records. Its calls enqueue work on the stream and return, and must not overlap. If one
-     * fails with another status than MILLRACE_INVALID, the index is unusable. Returns MILLRACE_UNAVAILABLE if the GPU has
+     * fails with a status other than MILLRACE_INVALID, the index is unusable. Returns MILLRACE_UNAVAILABLE if the GPU has
      * no cooperative launches. */
     int32_t (*neardup_create)(millrace_stream *stream, const millrace_neardup_parameters *parameters,
                               millrace_neardup **index, millrace_error *error);
@@ -401,14 +401,14 @@ typedef struct millrace_api {
     /* Frees an index. Its work must be done, or the device must be lost. */
     int32_t (*neardup_destroy)(millrace_neardup *index, millrace_error *error);
 
-    /* Decides on the records of a batch and inserts their keys. The batch before can't be undone any more. */
+    /* Decides on the records of a batch and inserts their keys. The previous batch can no longer be undone. */
     int32_t (*neardup_apply)(millrace_neardup *index, const millrace_neardup_batch *batch, millrace_error *error);
 
     /* Removes the records of the last batch, as if it had not been applied. Returns MILLRACE_INVALID unless the last
      * successful call was neardup_apply. */
     int32_t (*neardup_undo)(millrace_neardup *index, millrace_error *error);
 
-    /* Applies records of a log. The batch before can't be undone any more. */
+    /* Applies records of a log. The previous batch can no longer be undone. */
     int32_t (*neardup_replay)(millrace_neardup *index, const millrace_neardup_rows *rows, millrace_error *error);
 } millrace_api;
 

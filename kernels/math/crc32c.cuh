@@ -3,9 +3,9 @@
 //
 // Bits are reflected, in the order in which the CRC transmits them: bit 31 of a word is the coefficient of x^0.
 //
-// The raw CRC of a message M (without the initial value and the final complement) is M * x^32 mod P, so it is linear.
-// The raw CRC of A followed by n bytes B is raw(A) * x^(8n) + raw(B). So a row can be cut anywhere. Its pieces can be
-// computed in any order, shifted by their distance to the end of the row, and added with XOR. Then
+// The raw CRC of a message M (without the initial value and the final complement) is M * x^32 mod P, so it is linear. The raw CRC
+// of A followed by n bytes B is raw(A) * x^(8n) + raw(B). A row can therefore be cut anywhere. The CRCs of its pieces can be
+// computed in any order, shifted by the pieces' distance to the end of the row, and added with XOR. Then
 //
 //     crc(M) = raw(M) + 0xffffffff * x^(8 * bytes) + 0xffffffff.
 #pragma once

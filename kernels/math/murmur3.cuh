@@ -5,7 +5,8 @@
 
 namespace millrace {
 
-// Rotates by 1 to 31 bits. On the GPU this is one instruction. For shifts, the compiler would generate two multiplications.
+// Rotates by 1 to 31 bits. On the GPU, the intrinsic is one instruction. For two shifts, the compiler would generate two
+// multiplications.
 MILLRACE_BOTH uint32_t rotate_left(uint32_t value, int bits) {
 #ifdef __CUDA_ARCH__
     return __funnelshift_l(value, value, bits);

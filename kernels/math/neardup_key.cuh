@@ -14,7 +14,8 @@ MILLRACE_BOTH uint32_t neardup_band_bits(uint32_t bands) {
     return bits;
 }
 
-// Returns the key of band number `band`, whose part of the signature has `rows` values. The mixer is that of SplitMix64.
+// Returns the key of band number `band`, whose part of the signature has `rows` values. The mixing function is the one of
+// SplitMix64.
 MILLRACE_BOTH uint64_t neardup_key(uint32_t band, uint32_t band_bits, const uint32_t *values, uint32_t rows) {
     uint64_t h = band + 1;
     for (uint32_t i = 0; i < rows; i += 2) {

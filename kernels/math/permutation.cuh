@@ -1,8 +1,8 @@
 // The permutations of MinHash: h -> (a * h + b) mod 2^32, as NeMo Curator defines them.
 //
-// numpy's RandomState(seed) gives a and b alternately: randint(1, 2^31 - 1) and randint(0, 2^31 - 1), each without its
-// upper end. The generator is MT19937 with the seeding of its authors, which is std::mt19937. randint draws numbers of 31
-// bits until one is in the range.
+// numpy's RandomState(seed) gives a and b alternately: randint(1, 2^31 - 1) and randint(0, 2^31 - 1), each without its upper
+// bound. The generator is MT19937 with the seeding of its authors, which is std::mt19937. randint draws numbers of 31 bits until
+// one is in the range.
 #pragma once
 
 #include <random>
@@ -31,7 +31,7 @@ public:
 private:
     static constexpr uint32_t kEnd = (1u << 31) - 1;
 
-    // bound must be above 2^30, so that 31 bits are the fewest for the range.
+    // Returns a number below `bound`. `bound` must be above 2^30, so that the range needs 31 bits.
     uint32_t below(uint32_t bound) {
         uint32_t value;
         do value = static_cast<uint32_t>(random_()) & 0x7fffffffu;
@@ -46,7 +46,7 @@ MILLRACE_BOTH uint32_t permute(Permutation p, uint32_t h) { return p.a * h + p.b
 
 MILLRACE_BOTH uint32_t min2(uint32_t a, uint32_t b) { return a < b ? a : b; }
 
-// Returns the minimum, with one instruction on sm_90.
+// Returns the minimum. On sm_90, it is one instruction.
 MILLRACE_BOTH uint32_t min3(uint32_t a, uint32_t b, uint32_t c) {
 #ifdef __CUDA_ARCH__
     return __vimin3_u32(a, b, c);

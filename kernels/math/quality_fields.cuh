@@ -14,11 +14,11 @@ enum QualityField : uint32_t {
     kDtLines, kDtBulletLines, kDtEllipsisLines,
     kTerminalLines, kShortLines, kLongLines,
     kAlphaWords,
-    kScanFields, // the scan counts the fields before, and the search for repeats counts the others
+    kScanFields, // the scan counts the fields before this line, and the search for repeats counts the fields after it
     kRepeatedLines = kScanFields, kRepeatedLineChars, kRepeatedParagraphs, kRepeatedParagraphChars,
     kGrParagraphs, kGrRepeatedParagraphs, kGrRepeatedParagraphChars,
     kGrLines, kGrRepeatedLines, kGrRepeatedLineChars,
-    kQualityFields, // a result has the fields after it if the parameter ngrams is true
+    kQualityFields, // a result has the fields after this line only if the parameter ngrams is true
     kDuplicate5gramChars = kQualityFields, kDuplicate6gramChars, kDuplicate7gramChars,
     kDuplicate8gramChars, kDuplicate9gramChars, kDuplicate10gramChars,
     kQualityAllFields

@@ -1,8 +1,8 @@
 // Ragged batches: rows of any length back to back, and the tiles of bytes into which the work is divided.
 //
-// Kernels divide the batch into tiles of a fixed number of bytes, not into rows. So every block has the same amount of
-// work, whether a tile contains a thousandth of one row or a thousand rows. A tile finds its rows in the offsets table:
-// row r has the bytes from offsets[r] to offsets[r+1] - 1.
+// Kernels divide the batch into tiles of a fixed number of bytes, not into rows. Every block therefore has the same amount of
+// work, whether a tile contains a thousandth of one row or a thousand rows. A tile finds its rows in the offsets table: row r has
+// the bytes from offsets[r] to offsets[r+1] - 1.
 #pragma once
 
 #include "both.cuh"
@@ -17,8 +17,8 @@ MILLRACE_BOTH uint32_t tile_count(uint32_t bytes, uint32_t tile_bytes) {
     return bytes / tile_bytes + (bytes % tile_bytes != 0);
 }
 
-// Returns the row in [low, high] that contains the byte at `position`: the last row that starts at or before it. This
-// row is never empty. It must be in that range.
+// Returns the row in [low, high] that contains the byte at `position`: the last row that starts at or before it. The result is
+// never an empty row. The caller must ensure that the result is in [low, high].
 MILLRACE_BOTH uint32_t row_at(const uint32_t *offsets, uint32_t low, uint32_t high, uint32_t position) {
     while (low < high) {
         uint32_t middle = low + (high - low + 1) / 2;
@@ -45,8 +45,8 @@ MILLRACE_BOTH uint64_t tile_index_bytes(uint32_t bytes, uint32_t tile_bytes) {
     return bytes == 0 ? 0 : (static_cast<uint64_t>(tile_count(bytes, tile_bytes)) + 1) * sizeof(uint32_t);
 }
 
-// A set of positions within a tile. rank returns the number of members at or before a position. First the bits are set
-// (on the GPU with atomicOr), then `before` is computed, and then rank may be called.
+// A set of positions within a tile. rank returns the number of members at or before a position. First, set the bits (on the GPU
+// with atomicOr). Next, compute `before`. Then rank may be called.
 template <uint32_t kPositions>
 struct PositionSet {
     static constexpr uint32_t kWords = kPositions / 32;

@@ -3,7 +3,7 @@
 // A character starts at a row's first byte and at every byte that is not 10xxxxxx, whether or not the row is valid
 // UTF-8. A row of fewer than k characters is one shingle. An empty row has no shingle.
 //
-// A shingle's hash is its MurmurHash3, but at least 1. The seed is `a` of the first permutation (permutation.cuh).
+// A shingle's hash is the maximum of 1 and its MurmurHash3. The seed is `a` of the first permutation (permutation.cuh).
 #pragma once
 
 #include "both.cuh"

@@ -1,5 +1,5 @@
-// The descriptions of the built-in operators. As for any other operator, they determine the parameter block and the
-// size of a result.
+// The descriptions of the built-in operators. They determine the parameter block and the size of a result, as for any other
+// operator.
 #pragma once
 
 #include "../math/quality_fields.cuh"

@@ -1,4 +1,4 @@
-// Compiles operators with NVRTC, without a GPU. NVRTC is opened at run time, so the library works without it.
+// Compiles operators with NVRTC, without a GPU. The library opens NVRTC at run time, so it works without NVRTC.
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -85,8 +85,8 @@ void *search() {
     return nullptr;
 }
 
-// Opens NVRTC's built-in functions. NVRTC opens them by their bare name, which fails outside the loader's path. If they
-// can't be opened here, NVRTC reports that when it compiles.
+// Opens NVRTC's built-in functions. NVRTC opens them by file name alone, which fails outside the loader's path. If they can't be
+// opened here, NVRTC reports an error when it compiles.
 void open_builtins(const Compiler &compiler) {
     char name[64];
     snprintf(name, sizeof name, "libnvrtc-builtins.so.%d.%d", compiler.version / 1000, compiler.version % 1000 / 10);
@@ -167,7 +167,7 @@ int32_t compile_program(const Compiler &compiler, Program program, const millrac
     switch (result) {
     case kCompilation:
         return MILLRACE_OK;
-    case kInvalidOption: // also an architecture that is newer than NVRTC
+    case kInvalidOption: // NVRTC also returns it for an architecture that is newer than NVRTC
         return fail(error, MILLRACE_INVALID, 0, "NVRTC %d.%d refuses an option, or compute capability %u.%u: %s",
                     compiler.version / 1000, compiler.version % 1000 / 10, source->compute / 10, source->compute % 10, compiled->log);
     case kBuiltins:

@@ -155,8 +155,8 @@ bool has_tables(const millrace_description *d) {
     return false;
 }
 
-// Checks the position and the size of a table in a block of `bytes` bytes, whose tables begin at `start`. *end is the
-// end of the previous table, and becomes the end of this table.
+// Checks the position and the size of a table in a block of `bytes` bytes, whose tables begin at `start`. *end is the end of the
+// previous table. The function sets it to the end of this table.
 bool good_table(const millrace_parameter &p, const uint8_t *block, uint64_t start, uint64_t bytes, uint64_t *end) {
     uint32_t place[2];
     memcpy(place, block + p.at, sizeof place);

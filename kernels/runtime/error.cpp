@@ -8,10 +8,10 @@ namespace millrace {
 
 namespace {
 
-// Returns the kind of failure of a CUDA error. Every code that is not listed here is a loss. Toolkits add codes, and an
-// unknown code may come from a lost device. So it is never treated as an invalid argument. The process ends, and the
-// next process checks the device again. internal/device/cuda/testdata/codes.txt lists every code with its kind, and a
-// test compares it with this function.
+// Returns the kind of failure of a CUDA error. Every code that is not listed here is a loss. Toolkits add codes, and an unknown
+// code may come from a lost device. An unknown code is therefore never treated as an invalid argument. The process ends, and the
+// next process checks the device again. internal/device/cuda/testdata/codes.txt lists every code with its kind, and a test
+// compares it with this function.
 int32_t status_of(cudaError_t result) {
     switch (result) {
     case cudaErrorNotReady:

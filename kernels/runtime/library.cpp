@@ -1,6 +1,6 @@
-// Opens a library with a user's operator that has host code. The operator then works like a built-in one. Its host code
-// may contradict its declaration. So the runtime checks parameter blocks before the host code gets them, and takes the
-// size and the layout of results from the declaration.
+// Opens a library with a user's operator that has host code. The operator then works like a built-in one. Its host code may
+// contradict its declaration. The runtime therefore checks parameter blocks before the host code gets them, and derives the size
+// and the layout of results from the declaration.
 #include "library.hpp"
 
 #include <dlfcn.h>
@@ -42,9 +42,9 @@ struct Instance {
 // Prepares the error for a call of the library.
 void clear(millrace_error *error) { error->code = 0, error->message[0] = 0; }
 
-// Returns the status of a call of the library. The message of a failure then begins with the operator's name. A status
-// without a meaning for an operator becomes MILLRACE_INVALID. Code that can't run on this GPU doesn't indicate the
-// state of the device, so its error has the code 0.
+// Returns the status of a call of the library. The operator's name becomes the beginning of a failure's message. A status without
+// a meaning for an operator becomes MILLRACE_INVALID. Code that can't run on this GPU doesn't indicate the state of the device,
+// so its error has the code 0.
 int32_t named(const char *name, int32_t status, millrace_error *error) {
     if (status == MILLRACE_OK) return status;
     if (status == MILLRACE_NOT_READY || status == MILLRACE_NOT_FOUND) status = MILLRACE_INVALID;
@@ -146,7 +146,7 @@ const void *find(void *handle, const char *symbol, uint64_t *bytes) {
     return found;
 }
 
-// Checks the versions. All versions have the members that it reads.
+// Checks the versions. It reads only members that all versions have.
 int32_t check_versions(const char *path, const millrace_library *library, millrace_error *error) {
     if (library->abi_version < MILLRACE_ABI_LEAST) {
         return fail(error, MILLRACE_INVALID, 0,

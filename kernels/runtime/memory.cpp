@@ -12,7 +12,7 @@ void *pointer(uint64_t address) { return reinterpret_cast<void *>(address); }
 int32_t pin(void **memory, size_t bytes, unsigned flags, millrace_error *error) {
     cudaError_t result = cudaHostAlloc(memory, bytes, flags);
     int32_t status = check(error, result, "cudaHostAlloc");
-    // The arguments are valid. So these errors mean that the system doesn't lock that much memory.
+    // The arguments are valid, so these errors mean that the system doesn't lock that much memory.
     if (status == MILLRACE_INVALID || result == cudaErrorOperatingSystem) {
         status = error->status = MILLRACE_OUT_OF_MEMORY;
     }

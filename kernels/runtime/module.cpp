@@ -94,8 +94,8 @@ int32_t needs(const void *self, const millrace_shape *shape, millrace_needs *nee
     return MILLRACE_OK;
 }
 
-// Numbers of threads and records are uint32 in the kernel, whose blocks stride over the records. blocks * threads stays
-// below 2^31, so neither overflows.
+// The kernel uses uint32 for numbers of threads and records. The result limits blocks * threads to less than 2^31, so that
+// neither number overflows when blocks stride over the records.
 uint32_t record_blocks(const millrace_description *d, uint64_t rows) {
     return blocks_for(rows, d->teams, (1u << 31) / d->threads - 1);
 }
@@ -234,7 +234,7 @@ int32_t check_symbol(millrace_error *error, CUresult result, const char *symbol)
     return fail(error, MILLRACE_INVALID, 0, "the image has no %s: compile it from a source with millrace/operator.cuh", symbol);
 }
 
-// Copies the description from the GPU. A fatbin may be compressed, so the description can't be read from its file.
+// Copies the description from the GPU. A fatbin may be compressed, so the description can't always be read from the file.
 int32_t read_description(Module *module, millrace_error *error) {
     CUdeviceptr address = 0;
     size_t bytes = 0;
@@ -255,7 +255,8 @@ int32_t read_description(Module *module, millrace_error *error) {
     return fail(error, MILLRACE_INVALID, 0, "operator %s is host code: build it as a shared library", module->own->name);
 }
 
-// Finds a kernel. The query also loads the kernel's code. Loading at the first launch could wait for running work.
+// Finds a kernel. The query also loads the kernel's code. If the code were loaded at the first launch, the load could wait for
+// running work.
 int32_t find_kernel(const Module *module, const char *symbol, uint32_t threads, CUfunction *kernel, millrace_error *error) {
     if (int32_t s = check_symbol(error, module->driver.function(kernel, module->module, symbol), symbol)) return s;
     int most = 0;

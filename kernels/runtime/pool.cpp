@@ -7,9 +7,9 @@ namespace millrace {
 
 namespace {
 
-// By default, CUDA may serve an allocation with memory that another stream has not freed yet, and make this stream wait
-// for the other. Lanes that should be independent would then silently wait for each other. So this function disables
-// that. Such an allocation then uses other memory or fails at the pool's limit.
+// By default, CUDA may serve an allocation with memory that another stream has not freed yet, and make this stream wait for the
+// other. Lanes that should be independent would then silently wait for each other. This function disables such reuse, so the
+// allocation uses other memory or fails at the pool's limit.
 int32_t configure(cudaMemPool_t pool, uint64_t threshold, millrace_error *error) {
     int off = 0;
     if (int32_t s = check(error, cudaMemPoolSetAttribute(pool, cudaMemPoolReuseAllowInternalDependencies, &off),
@@ -35,8 +35,8 @@ int32_t check_pools(int ordinal, millrace_error *error) {
     return fail(error, MILLRACE_UNAVAILABLE, 0, "this GPU has no memory pools (cudaDevAttrMemoryPoolsSupported is 0)");
 }
 
-// Returns the error for a driver that rejects a pool. Apart from the limit, the properties are always the same. So
-// such a driver is too old, because limits were introduced after pools.
+// Returns the error for a driver that rejects a pool. Apart from the limit, the properties are always the same. Such a driver is
+// therefore too old, because limits were introduced after pools.
 int32_t explain_refusal(uint64_t limit, millrace_error *error) {
     int runtime = 0, driver = 0;
     (void)cudaRuntimeGetVersion(&runtime); // stays 0 on an error, which the message shows
@@ -64,8 +64,8 @@ int32_t make(millrace_pool *pool, uint64_t limit, uint64_t threshold, millrace_e
     return status == MILLRACE_INVALID ? explain_refusal(limit, error) : status;
 }
 
-// Checks that a pool can allocate memory at all. Drivers allocate memory in pieces, so a pool with a limit below one
-// piece can't.
+// Checks that a pool can allocate memory at all. Drivers allocate memory in pieces, so a pool with a limit below one piece can't
+// allocate any.
 int32_t try_pool(millrace_pool *pool, uint64_t limit, millrace_error *error) {
     void *memory = nullptr;
     int32_t status = check(error, cudaMallocFromPoolAsync(&memory, 1, pool->pool, pool->device->probe.stream),
@@ -86,7 +86,7 @@ int32_t pool_create(millrace_device *device, uint64_t limit, uint64_t threshold,
     if (int32_t s = check_pools(device->ordinal, error)) return s;
     millrace_pool *pool = new (std::nothrow) millrace_pool{device, nullptr};
     if (pool == nullptr) return fail(error, MILLRACE_OUT_OF_MEMORY, 0, "no host memory for a pool object");
-    // The first pool is only for the test by try_pool, which would otherwise affect the counters.
+    // try_pool gets a separate pool, because its test affects the counters of the pool.
     int32_t status = limit == 0 ? MILLRACE_OK : make(pool, limit, threshold, error);
     if (status == MILLRACE_OK && limit != 0) {
         status = try_pool(pool, limit, error);

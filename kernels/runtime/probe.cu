@@ -14,8 +14,8 @@ __host__ __device__ inline uint32_t answer_to(uint32_t question) { return questi
 
 __global__ void probe_kernel(const uint32_t *question, uint32_t *answer) { *answer = answer_to(*question); }
 
-// Any CUDA error in the probe's own work indicates a fault of the device, because the arguments are always the same. If
-// there is not enough memory, the question is dropped, and a later call enqueues another question.
+// Any CUDA error in the probe's own work indicates a fault of the device, because the arguments are always the same. If there
+// isn't enough memory, the probe drops the question, and a later call enqueues another question.
 int32_t judge(Probe *probe, int32_t status, millrace_error *error) {
     if (status == MILLRACE_OK || status == MILLRACE_NOT_READY) return status;
     probe->pending = false;

@@ -70,9 +70,8 @@ struct Notification {
     uint32_t next_free;
 };
 
-// A bounded queue of tokens, and an eventfd that becomes readable when a token is queued. A notification reserves an
-// entry from notify until its token is drained. So the queue always has space for the host function, which doesn't
-// allocate.
+// A bounded queue of tokens, and an eventfd that becomes readable when a token is queued. notify reserves an entry, which is free
+// again when the token is drained. The queue therefore always has space for the host function, which doesn't allocate.
 struct Completions {
     pthread_mutex_t mutex;
     int fd;
@@ -136,8 +135,8 @@ extern const OperatorEntry kMix;
 extern const OperatorEntry kCrc32cPersistent; // for `worker bench`; without load, because create loads the kernel
 extern const OperatorEntry kMinhashPersistent;
 
-// Loads one kernel onto the current device. By default, CUDA loads a kernel at its first launch. That may wait for
-// running kernels, even forever if a running kernel waits for this one.
+// Loads one kernel onto the current device. By default, CUDA loads a kernel at its first launch. The load may wait for running
+// kernels, even forever if a running kernel waits for the new one.
 template <class Kernel>
 int32_t load_kernel(Kernel *kernel, const char *name, millrace_error *error) {
     cudaFuncAttributes attributes;
@@ -173,13 +172,13 @@ struct millrace_pool {
 
 namespace millrace {
 
-// Makes the device current for the calling thread. Go moves goroutines between threads, so every function starts with
-// this call. It costs some tens of nanoseconds if nothing changes.
+// Makes the device current for the calling thread. Go moves goroutines between threads, so every function starts with this call.
+// If the device is already current, the call takes some tens of nanoseconds.
 inline int32_t use(const millrace_device *device, millrace_error *error) {
     return check(error, cudaSetDevice(device->ordinal), "cudaSetDevice");
 }
 
-// The functions of the table, one file per topic.
+// The functions of the table. Each topic has its own file.
 int32_t versions(int32_t *runtime, int32_t *driver, millrace_error *error);
 int32_t device_count(int32_t *count, millrace_error *error);
 int32_t device_info(int32_t ordinal, millrace_device_info *info, millrace_error *error);

@@ -1,5 +1,5 @@
-// The positions of the members in version 5 of the ABI. They never change, because a structure grows only at its end. A
-// later version only adds lines.
+// The positions of the members in version 5 of the ABI. They never change, because a structure grows only at its end. Later
+// versions only add lines to this file.
 #include <stddef.h>
 
 #include "include/millrace.h"

@@ -44,12 +44,12 @@ static void check_crc32c() {
         for (uint32_t i = cut; i < length; i++) tail = crc32c_byte(tables.slice, tail, static_cast<uint8_t>(s[i]));
         CHECK_EQUAL(crc32c_shift(tables.power, head, length - cut) ^ tail, words, "%u bytes cut at %u", length, cut);
     }
-    for (uint32_t n : {256u, 65535u, 65536u, 1000003u}) { // shifts that need more than one byte and one word
+    for (uint32_t n : {256u, 65535u, 65536u, 1000003u}) { // shifts whose lengths need two or three bytes
         uint32_t slow = 0x12345678u;
         for (uint32_t i = 0; i < n; i++) slow = crc32c_byte(tables.slice, slow, 0);
         CHECK_EQUAL(crc32c_shift(tables.power, 0x12345678u, n), slow, "shift by %u bytes", n);
     }
-    // 2^24 - 1 bytes and an additional byte, which uses the fourth table.
+    // Appends 2^24 - 1 bytes and then one byte. The sum of 2^24 bytes uses the fourth table.
     uint32_t far = crc32c_byte(tables.slice, crc32c_shift(tables.power, 5, (1u << 24) - 1), 0);
     CHECK_EQUAL(crc32c_shift(tables.power, 5, 1u << 24), far, "shift by 2^24 bytes");
 }
@@ -97,8 +97,8 @@ static void check_permutations() {
     }
 }
 
-// Signatures of k=24, hashes=260, seed=42, computed by an independent program that agrees with the values that cuDF
-// publishes: the first four values and the last.
+// Checks the first four values and the last value of signatures with k=24, hashes=260, seed=42. An independent program, which
+// agrees with cuDF's published values, computed them.
 static void check_signatures() {
     const struct {
         const char *text;

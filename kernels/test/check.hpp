@@ -53,7 +53,7 @@ void check_persistent();
 void check_quality();
 void check_yardstick();
 
-// Slow and simple references. slow_quality returns false for text that isn't UTF-8, with no counters.
+// Slow and simple references. For text that isn't UTF-8, slow_quality returns false and no counters.
 bool slow_quality(const std::string &row, std::map<std::string, uint32_t> *counters);
 uint32_t slow_crc32c(const std::string &row);
 uint32_t slow_murmur3(uint32_t seed, const std::string &bytes);

@@ -3,9 +3,9 @@
 // a fiber yields until the other fibers have reached the same point. A barrier that not all threads reach ends the
 // program.
 //
-// It runs the kernels' own code, so the sanitizers detect mistakes in splitting and merging. Between two barriers the
-// threads run in an order that changes from turn to turn, which reveals some missing barriers. It can't test for other
-// races, speed, or the few lines of PTX.
+// The emulator runs the kernels' own code, so the sanitizers detect mistakes in splitting and merging. The order of the threads
+// between two barriers changes from turn to turn, which reveals some missing barriers. The emulator can't test for other races,
+// for speed, or the few lines of PTX.
 #pragma once
 
 #include <stdint.h>
@@ -78,7 +78,7 @@ struct Fiber {
     std::vector<char> stack;
     State state;
     uint32_t exchanged;
-    std::function<bool()> awaited; // at a team barrier or an mbarrier, returns whether it has opened
+    std::function<bool()> awaited; // set at a team barrier or an mbarrier; returns whether the barrier has opened
 };
 
 inline std::vector<Fiber> fibers; // fibers of all blocks that run at once
@@ -104,7 +104,7 @@ inline void entry() {
     give_way(State::done);
 }
 
-// Resumes fibers [from, to) if all unfinished ones are at the barrier.
+// Resumes fibers [from, to) if all unfinished fibers among them are at the barrier.
 inline bool release(uint32_t from, uint32_t to, State barrier) {
     bool any = false;
     for (uint32_t t = from; t < to; t++) {
@@ -128,8 +128,8 @@ inline bool release_opened(uint32_t from, uint32_t to, State barrier) {
     return any;
 }
 
-// Resumes one warp that waits for an mbarrier. In every other block, it resumes the first warp that can continue, and
-// otherwise the last one. So the warps at the other end fall as far behind as the kernel permits.
+// Resumes one warp that waits for an mbarrier. In every other block, it resumes the first warp that can continue. In the
+// remaining blocks, it resumes the last such warp. The warps at the other end therefore fall as far behind as the kernel permits.
 inline bool release_warp(uint32_t count) {
     for (uint32_t i = 0; i < count; i += 32) {
         uint32_t from = first_block % 2 == 0 ? i : count - 32 - i;

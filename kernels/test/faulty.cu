@@ -1,8 +1,7 @@
-// A kernel library for tests: libmillrace with the additional operator "faulty". It loses the GPU with every batch that
-// has a row beginning with the eight bytes "poison!\n". It never finishes a batch that has a row beginning with
-// "endless\n". Otherwise its result for a row is the length of the row as a uint32. It has no parameters. If the
-// environment variable MILLRACE_TEST_ENDLESS is set, crc32c also never finishes a batch with a row that begins with
-// "endless\n".
+// A kernel library for tests: libmillrace with the additional operator "faulty". Every batch with a row that begins with the
+// eight bytes "poison!\n" makes it lose the GPU. It never finishes a batch with a row that begins with "endless\n". Otherwise,
+// its result for a row is the length of the row as a uint32. It has no parameters. If the environment variable
+// MILLRACE_TEST_ENDLESS is set, crc32c also never finishes a batch with a row that begins with "endless\n".
 #define millrace_api_get built_in_api_get
 #include "../runtime/api.cpp"
 #undef millrace_api_get
@@ -46,7 +45,7 @@ int32_t faulty_create(const millrace_operator *, int32_t ordinal, const void *, 
                       millrace_error *error) {
     if (bytes != 0) return fail(error, MILLRACE_INVALID, 0, "faulty: a parameter block of %zu bytes: give none", bytes);
     if (int32_t s = check(error, cudaSetDevice(ordinal), "cudaSetDevice")) return s;
-    static char nothing; // holds nothing, but an instance needs an address
+    static char nothing; // the address of an instance; it has no contents
     *instance = &nothing;
     return load_kernel(faulty_rows, "loading faulty_rows", error);
 }

@@ -1,7 +1,7 @@
 // The functions of mbarrier.cuh, cluster.cuh and grid.cuh on the host (cuda_on_host.hpp).
 //
-// It ends the program at faults that the hardware wouldn't report: too many arrivals in a phase, or a misaligned bulk
-// copy. A bulk copy is done as late as possible, so that code that doesn't wait for it finds old bytes.
+// The emulation ends the program at faults that the hardware wouldn't report: too many arrivals in a phase, or a misaligned bulk
+// copy. It performs a bulk copy as late as possible, so that code that doesn't wait for the copy reads old bytes.
 #pragma once
 
 #include <string.h>
@@ -75,8 +75,8 @@ inline void bulk_load(void *to, const void *from, uint32_t bytes, uint64_t *barr
     });
 }
 
-// Implements the barriers of teams, with the number of waiting threads and of openings of each barrier. A block leaves
-// the numbers of waiting threads at 0.
+// Implements the barriers of teams. It counts the waiting threads and the openings of each barrier. When a block ends, no threads
+// wait.
 inline void team_barrier(uint32_t barrier, uint32_t threads) {
     static struct { uint32_t standing, opened; } all[16];
     auto &mine = all[barrier];

@@ -105,7 +105,7 @@ static void append_character(Random &random, std::string &text) {
 static std::string text(Random &random, uint32_t bytes) {
     std::string s;
     while (s.size() < bytes) append_character(random, s);
-    s.resize(bytes); // this may cut a character, and the result is valid input too
+    s.resize(bytes); // the cut may be within a character, which is also valid input
     return s;
 }
 
@@ -115,7 +115,7 @@ static std::string ascii(Random &random, uint32_t bytes) {
     return s;
 }
 
-// Returns bytes. One of `rarity` bytes starts a character.
+// Returns random bytes, of which about one in `rarity` starts a character.
 static std::string broken(Random &random, uint32_t bytes, uint32_t rarity) {
     std::string s(bytes, 0);
     for (char &c : s) c = static_cast<char>(random.below(rarity) ? 0x80 | random.below(64) : random.below(128));
@@ -130,7 +130,7 @@ static void run_all(const char *what, const Rows &all, uint32_t lead = 15) {
     run_minhash(what, all, lead, 256, 3, ~0u);
 }
 
-// Returns a row of that many bytes.
+// Returns a row of `bytes` bytes.
 using MakeRow = std::string (*)(Random &random, uint32_t bytes);
 
 static Rows every_length(Random &random, MakeRow row) {
@@ -163,8 +163,8 @@ static Rows edges(Random &random, MakeRow row) {
     return all;
 }
 
-// Whether a tile takes the path for single bytes depends on the bytes up to k after its end. One byte near them doesn't
-// start a character, or starts a row without being the first of a character.
+// Whether a tile takes the path for single bytes depends on the bytes up to k after its end. In each batch, one byte near that
+// position doesn't start a character, or starts a row without being the first byte of a character.
 static void check_around_single_bytes(Random &random) {
     for (uint32_t k : {1u, 24u, 256u}) {
         for (uint32_t after : {0u, k - 1, k, k + 1}) {

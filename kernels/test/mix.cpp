@@ -22,7 +22,7 @@ static std::vector<uint32_t> slow_mix(const std::vector<uint8_t> &bytes, uint32_
     return words;
 }
 
-// Memory at an address with the given remainder modulo 16. It ends with its allocation, so that the sanitizer detects a
+// Memory at an address with the given remainder modulo 16. The memory ends with its allocation, so that the sanitizer detects a
 // read past it.
 struct Placed {
     std::vector<uint8_t> memory;

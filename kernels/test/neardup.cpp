@@ -1,5 +1,5 @@
-// Tests the index of near-duplicates on the host: streams of many kinds in many arrangements of batches, against the
-// rule followed one record after the other.
+// Tests the index of near-duplicates on the host: compares streams of many kinds, in many arrangements of batches, with the
+// reference.
 #include <memory>
 
 #include "cuda_on_host.hpp"
@@ -13,7 +13,7 @@ using namespace millrace;
 
 namespace {
 
-// Executes at once. It counts launches of the kinds that the tests must reach.
+// A queue that executes each call at once. It counts the kinds of launches that the tests must reach.
 struct HostQueue {
     uint32_t settled_together = 0, moves = 0;
 
@@ -35,7 +35,7 @@ struct HostQueue {
 
 HostQueue queue;
 
-// An index with its memory, which is full of noise before.
+// An index with its memory, which is initialized with noise.
 struct HostIndex {
     NeardupShape shape;
     std::vector<uint64_t> memory;

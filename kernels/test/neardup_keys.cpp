@@ -6,11 +6,11 @@
 
 using namespace millrace;
 
-// Known keys of a Python program that follows the definition (internal/operator/neardup). Value i of the signature is
+// Known keys, which a Python program computed from the definition (internal/operator/neardup). Value i of the signature is
 // i*2654435761 + 12345.
 struct KnownKeys {
     uint32_t bands, rows;
-    uint64_t first, last, all; // the exclusive or of all keys
+    uint64_t first, last, all; // XOR of all keys
 };
 
 static const KnownKeys known[] = {

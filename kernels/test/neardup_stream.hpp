@@ -1,5 +1,5 @@
-// Streams of records for tests of the index of near-duplicates, and the rule of internal/operator/neardup followed with
-// maps, one record after the other.
+// Streams of records for tests of the index of near-duplicates, and a reference that follows the rule of
+// internal/operator/neardup with maps.
 #pragma once
 
 #include <string.h>
@@ -14,13 +14,13 @@
 
 namespace millrace {
 
-// A kind of stream: how often, in percent, records share bands with earlier ones.
+// A kind of stream. It determines how often, in percent, records share bands with earlier records.
 struct NeardupMix {
     const char *name;
-    uint32_t near;     // a record copies most bands of one earlier record
-    uint32_t recent;   // maximum distance to that record; 0 is the whole stream
-    uint32_t mosaic;   // a record takes each band from another earlier record
-    bool chain;        // each record shares one band with the record before
+    uint32_t near;     // percentage of records that copy most bands of one earlier record
+    uint32_t recent;   // maximum distance to that earlier record; 0 is the whole stream
+    uint32_t mosaic;   // percentage of records that copy each band from a different earlier record
+    bool chain;        // whether each record shares one band with the previous record
     uint32_t universe; // number of different values of a band; 0 is unlimited
 };
 
@@ -86,7 +86,7 @@ inline NeardupAnswer neardup_answer(const uint8_t *result, uint32_t records, uin
     return answer;
 }
 
-// The rule, with a map per generation.
+// The reference. It has a map for each generation.
 class NeardupReference {
   public:
     NeardupReference(uint32_t bands, uint64_t records) : bands_(bands), limit_(records) {}
@@ -154,7 +154,7 @@ class NeardupReference {
     Map young_, old_;
 };
 
-// The rows of a log in the form that replay takes. They belong to one generation.
+// The rows of a log, in the form that replay needs. They belong to one generation.
 struct NeardupLog {
     std::vector<NeardupPosition> labels, carried;
     std::vector<unsigned long long> keys;
@@ -162,7 +162,7 @@ struct NeardupLog {
     uint32_t carries = 0;
 
     // Adds a record. `number` is its number in its generation of `limit` records. `carries_before` is the number of labels that the
-    // generation's earlier records would have carried over.
+    // generation's earlier records carry over, including labels for which there was no space.
     void add(const NeardupAnswer &answer, const unsigned long long *record_keys, uint64_t number, uint64_t limit, uint64_t carries_before) {
         labels.push_back(answer.row.label);
         for (uint32_t b = 0; b < 64; b++) {

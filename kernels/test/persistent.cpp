@@ -36,7 +36,7 @@ struct Host {
     std::vector<std::string> payloads;
     uint32_t record_words;
     bool forgets;
-    Aligned mailbox = nullptr; // words, and space for the largest payload in whole vectors
+    Aligned mailbox = nullptr; // MailboxWords, and space for the largest payload in whole vectors
     std::vector<uint32_t> record = {};
     std::vector<std::vector<uint32_t>> records = {};
 
@@ -117,7 +117,7 @@ static std::string letters(Random &random, uint32_t bytes) {
     return s;
 }
 
-// Returns payloads of every kind in rotation, so that each payload finds leftovers of another kind.
+// Returns payloads of every kind in rotation, so that memory contains remains of a different kind before each payload.
 static std::vector<std::string> mixed_payloads(Random &random) {
     std::vector<std::string> all = {"", "x", "", letters(random, 1024), letters(random, 20000), "end"};
     for (uint32_t bytes = 7; bytes < 80; bytes += 8) all.push_back(letters(random, bytes));
@@ -135,7 +135,7 @@ void check_persistent() {
     run_minhash(&wide, 5, 300);
     run_minhash(&narrow, 24, 3);
 
-    // An idle kernel ends. After a new launch, it continues with the next payload.
+    // This host leaves the kernel idle, so the kernel ends. After a new launch, the kernel continues with the next payload.
     Host forgetful = {payloads, 1, true};
     uint64_t began = emulator::clock;
     run_crc32c(&forgetful);

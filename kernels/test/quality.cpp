@@ -1,5 +1,5 @@
-// Tests quality on the host: known answers, and texts of pieces that reveal mistakes at the edges of steps, words,
-// lines, paragraphs and segments, compared with a reference.
+// Tests quality on the host: known answers, and generated texts that are compared with a reference. These texts reveal mistakes
+// at the edges of steps, words, lines, paragraphs and segments.
 #include "cuda_on_host.hpp"
 
 #include "../quality_kernels.cuh"
@@ -10,11 +10,11 @@ using namespace millrace;
 
 using Counters = std::map<std::string, uint32_t>;
 
-// How a test divides records, the seed of its hashes, and whether it counts duplicate n-grams.
+// The settings of a test: the division of records, the seed of hashes, and the settings of duplicate n-grams.
 struct Division {
     uint32_t tile, longest_whole, seed;
     bool ngrams;
-    uint32_t shared_words; // maximum number of words of a record for quality_ngrams; quality_long_ngrams takes the others
+    uint32_t shared_words; // maximum number of words of a record for quality_ngrams; quality_long_ngrams processes the other records
     bool large_blocks;     // whether blocks have as many threads as on a GPU; threads are slow fibers here
 };
 
@@ -24,7 +24,7 @@ static const Division divisions[] = {
 
 // The results of a batch: the counters and the statuses of its rows.
 struct QualityResult {
-    uint32_t stride; // counters of a row
+    uint32_t stride; // number of counters of a row
     std::vector<uint32_t> fields;
     std::vector<uint8_t> status;
 };
@@ -61,7 +61,8 @@ static QualityResult run_quality(const Batch &batch, const Division &division) {
     return result;
 }
 
-// Compares the results of a row. `counters` also has counters that the operator lacks. It is empty for a row that isn't UTF-8.
+// Compares the results of a row. `counters` may contain more counters than the operator has. For a row that isn't UTF-8, it is
+// empty.
 static void check_row(const char *what, const std::string &text, const QualityResult &got, uint32_t row, const Counters &counters, const Division &d) {
     CHECK_EQUAL(got.status[row], counters.empty() ? 1u : 0u, "status of %s, row %u of %zu bytes, tiles of %u", what, row, text.size(), d.tile);
     for (uint32_t f = 0; f < got.stride; f++) {
@@ -213,7 +214,7 @@ static void check_ngrams(Random &random) {
         for (uint32_t few : {1u, 2u, 3u, 10u, 22u, most, most}) rows.push_back(gram_text(random, random.below(few == most ? 600 : 120), few));
         check_texts("words", rows, round, {kQualityTile, kQualityWhole, round, true, round % 2 == 0 ? kSharedWords : 40, false});
     }
-    Rows counts; // numbers of words: none, too few, just enough
+    Rows counts; // texts with no words, too few words, and just enough words
     for (uint32_t count = 0; count < 70; count++) counts.push_back(count % 2 == 0 ? gram_text(random, count, 1) : gram_text(random, count, 3));
     check_texts("few words", counts, 0, divisions[0]);
     Rows varied(2); // n-grams that differ in one word, which has the same number of bytes

@@ -107,7 +107,7 @@ static Pieces split(const Text &text, size_t length) {
     return pieces;
 }
 
-// Splits at longest sequences of newlines, if they have at least `least`.
+// Splits at maximal sequences of at least `least` newlines.
 static Pieces split_runs(const Text &text, size_t least) {
     Pieces pieces(1);
     for (size_t i = 0; i < text.size();) {
@@ -177,8 +177,8 @@ static Pieces split_words(const Text &text) {
     return words;
 }
 
-// Counts the characters of duplicate n-grams by the walk that defines them. An n-gram is a string of the numbers of its
-// words. `counted` is the number of its first words that are counted already.
+// Counts the characters of duplicate n-grams with the iteration that defines them. An n-gram is a string of its words' numbers.
+// `counted` is the number of its first words that are already counted.
 static uint32_t duplicate_characters(const Pieces &words, const std::u32string &numbers, size_t n) {
     std::unordered_set<std::u32string> seen;
     size_t counted = 0, total = 0;

@@ -69,7 +69,7 @@ static void check_forms() {
         if (text.find("\n" + form.name + ": ") == std::string::npos) want_text(text, form.name);
         for (const Key &key : form.keys) {
             if (key.fallback.empty()) continue;
-            // Checks the default, because an invalid default would only be detected when it is used.
+            // Checks the default, because otherwise only a request that uses the default would detect an invalid one.
             std::vector<Form> alone = {{form.name, {key}, "", ""}};
             (void)parse(form.name, alone)[key.name];
         }

@@ -17,7 +17,7 @@ type Index struct {
 
 	step     step
 	rows     []row     // memory for the rows of a batch
-	verdicts []Verdict // of the last batch
+	verdicts []Verdict // verdicts of the last batch
 	carried  int       // number of labels that the young generation carried over before the last batch
 	inserts  *Inserts  // memory for the changes that commit and Replay insert
 }

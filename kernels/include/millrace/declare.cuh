@@ -4,8 +4,8 @@
 // additional member. For any other N, Parameters<N> is Parameters<N - 1>. Result and Reasons work in the same way. The
 // last type of each kind belongs to the operator, so all its members are known at compile time.
 //
-// Members of these structs that don't belong to the operator have names like internal_count_. Declared names can't end
-// with an underscore. These names differ so much that a compiler doesn't suggest them for a misspelt name.
+// Members of these structs that don't belong to the operator have names like internal_count_. Declared names can't end with an
+// underscore. Internal names differ so much from them that a compiler doesn't suggest an internal name for a misspelt name.
 #pragma once
 
 #include "millrace/description.h"
@@ -17,15 +17,15 @@ namespace millrace {
 // The properties of parameters and fields.
 constexpr uint32_t shown = MILLRACE_SHOWN;             // parameter: the JSON result contains the value
 constexpr uint32_t hex = MILLRACE_HEX;                 // field: hexadecimal digits in JSON
-constexpr uint32_t bare_column = MILLRACE_BARE_COLUMN; // the only field: its values are the Arrow column without struct
-constexpr uint32_t bare = MILLRACE_BARE_JSON | MILLRACE_BARE_COLUMN; // and its value is the JSON value without object
+constexpr uint32_t bare_column = MILLRACE_BARE_COLUMN; // the only field: its values are the Arrow column, without a struct
+constexpr uint32_t bare = MILLRACE_BARE_JSON | MILLRACE_BARE_COLUMN; // bare_column, and the field's value is the JSON value, without an object
 
 MILLRACE_CONSTEXPR uint32_t flags() { return 0; }
 MILLRACE_CONSTEXPR uint32_t flags(uint32_t given) { return given; }
 
 // ---- types ----
 
-// The type's number in a description; 0 if parameters and fields can't have it.
+// The type's number in a description, or 0 if parameters and fields can't have the type.
 template <class T>
 struct TypeOf { static constexpr uint32_t value = 0; };
 template <> struct TypeOf<uint8_t> { static constexpr uint32_t value = MILLRACE_UINT8; };
@@ -45,7 +45,7 @@ template <> struct TypeOf<bool> { static constexpr uint32_t value = MILLRACE_BOO
 template <class T>
 constexpr bool kIsNumber = TypeOf<T>::value != 0 && TypeOf<T>::value != MILLRACE_BOOL;
 
-// Advice for any other type. The assertions are in the outermost macros, so that a compiler shows one of them.
+// Advice for any other type. The assertions are in the outermost macros, so that the compiler's message shows the assertion.
 #define MILLRACE_TYPES "use uint8_t to uint64_t, int8_t to int64_t, float or double"
 
 MILLRACE_CONSTEXPR uint32_t align(uint32_t at, uint32_t size) { return (at + size - 1) / size * size; }
@@ -54,7 +54,7 @@ MILLRACE_CONSTEXPR uint32_t align(uint32_t at, uint32_t size) { return (at + siz
 template <class T>
 MILLRACE_CONSTEXPR uint64_t bits_of(T value) { return static_cast<uint64_t>(value); } // extends the sign
 
-// Returns the bits of a float64 that is a whole number or a binary fraction, without help from the compiler.
+// Returns the bits of a float64. The function uses only arithmetic, because C++17 has no constant expression that reads the bits.
 MILLRACE_CONSTEXPR uint64_t bits_of(double value) {
     if (value == 0) return 0;
     uint64_t sign = value < 0 ? 1ull << 63 : 0;
@@ -205,7 +205,7 @@ struct NoResult {
     template <class P>
     MILLRACE_DEVICE NoResult(Place &, const P &) {}
 
-    // Rejects the record for a declared reason. The record alone becomes a dead letter.
+    // Rejects the record for a declared reason. Only this record becomes a dead letter.
     template <class Reason>
     MILLRACE_DEVICE void reject(Reason reason) {
         static_assert(IsReason<Reason>::value, "reject takes a name that MILLRACE_REASON declares");
@@ -244,7 +244,7 @@ struct NumberField {
     }
 };
 
-// The size of an array that is the same for all parameters.
+// The size of an array that doesn't depend on the parameters.
 template <uint32_t kSize>
 struct FixedSize {
     static_assert(kSize > 0, "an array has at least one element");
@@ -343,7 +343,8 @@ struct NoPasses;
 
 // ---- the operator ----
 
-// These types have no definition. A declaration before MILLRACE_OPERATOR needs one of them, so it doesn't compile.
+// These types have no definition. A declaration before MILLRACE_OPERATOR needs one of these types, so the declaration doesn't
+// compile.
 template <> struct Parameters<0>;
 template <> struct Result<0>;
 template <> struct Reasons<0>;

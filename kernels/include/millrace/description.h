@@ -10,9 +10,9 @@
  * An operator with passes also has a kernel or function for each pass: millrace_operator_pass_NAME. For a batch,
  * the passes run in order, and then millrace_operator_run.
  *
- * Numbers are little-endian. Each structure can grow at its end in a later version of the contract. So a description
- * contains the sizes of its entries and of the structures that the code was compiled with. The header is plain C11. It
- * compiles with NVRTC, which has no standard headers.
+ * Numbers are little-endian. Each structure can grow at its end in a later version of the contract. A description
+ * therefore contains the sizes of its entries and of the structures that the code was compiled with. The header is
+ * plain C11, and compiles with NVRTC, which has no standard headers.
  */
 #ifndef MILLRACE_DESCRIPTION_H
 #define MILLRACE_DESCRIPTION_H
@@ -109,13 +109,13 @@ typedef struct millrace_parameter {
 /* One result field. A record holds the fields in order of declaration, each aligned to the size of its elements, and
  * is padded to the size of its largest element. For a byte string, the record contains its length, a uint32.
  *
- * A field is optional if it isn't an array and `count_parameter` is a truth value. A result without it is as if it weren't
- * declared. The first field isn't optional. */
+ * A field is optional if it isn't an array and `count_parameter` is a truth value. A result without the field is as if the
+ * operator didn't declare it. The first field can't be optional. */
 typedef struct millrace_field {
     char name[MILLRACE_NAME_BYTES];
     uint32_t type;
     uint32_t flags;
-    uint32_t count;           /* number of elements; 0 if it is the value of the parameter `count_parameter` */
+    uint32_t count;           /* number of elements; 0 if `count_parameter` holds the number */
     uint32_t count_parameter; /* index of a parameter plus 1; 0 means no parameter */
     uint32_t array;           /* 1 for an array (even of one element), 0 for a single value */
     uint32_t most_bytes;      /* maximum length of a byte string: most_bytes + most_per_byte * record bytes */
@@ -177,7 +177,7 @@ typedef struct millrace_batch {
     uint64_t data;    /* bytes of the records, back to back, at any address; nothing beyond `bytes` may be read */
     uint64_t offsets; /* rows + 1 uint32: record i is data[offsets[i]] up to data[offsets[i + 1]] */
     uint64_t result;  /* rows * stride bytes, aligned to 256 */
-    uint64_t status;  /* rows bytes */
+    uint64_t status;  /* `rows` bytes */
     uint64_t strings; /* contents of the byte strings; for each field in turn, slots for all records. The slot of record
                          i starts at most_bytes * i + most_per_byte * offsets[i] */
     uint64_t scratch; /* scratch memory, aligned to 256; all zeros before the first pass */

@@ -3,7 +3,7 @@
 //     #include <millrace/operator.cuh>
 //
 //     MILLRACE_OPERATOR(longest_run, 1)                  // name and version
-//     MILLRACE_PARAM(uint32_t, value, 32, 0, 255)        // type, name, default, least, most: longest_run?value=0
+//     MILLRACE_PARAM(uint32_t, value, 32, 0, 255)        // type, name, default, minimum, maximum: longest_run?value=0
 //     MILLRACE_RESULT(uint32_t, run)                     // JSON {"run":3}, Arrow struct<run: uint32>
 //     MILLRACE_REASON(empty, "the record is empty")
 //
@@ -37,9 +37,9 @@
 //   MILLRACE_RECORD_WARP(record, params, result, team)      32 threads per record
 //   MILLRACE_RECORD_BLOCK(threads, record, params, result, team)
 //
-// A team has lanes. On the CPU it has one lane, so use team.lane() and team.lanes() instead of constants (team.cuh).
-// Only lane 0's numbers and lengths are stored in the result. Every lane may write to arrays and byte strings.
-// Numbers and arrays are zero until the code sets them.
+// A team has lanes. On the CPU it has one lane, so use team.lane() and team.lanes() instead of constants (team.cuh). The result
+// stores only the numbers and lengths that lane 0 has set. Every lane may write to arrays and byte strings. Numbers and arrays
+// are zero until the code sets them.
 //
 // MILLRACE_SHARED(type, name, count) declares an array of a team in the GPU's shared memory. With one thread per
 // record, each thread has its own array.

@@ -19,7 +19,7 @@ public:
           offsets_(reinterpret_cast<const uint32_t *>(batch.offsets)), rows_(batch.rows), block_(block), blocks_(blocks),
           out_of_bounds_(false) {}
 
-    // The number of this block, and the number of blocks in the pass.
+    // block returns the number of this block. blocks returns the number of blocks in the pass.
     MILLRACE_DEVICE uint32_t block() const { return block_; }
     MILLRACE_DEVICE uint32_t blocks() const { return blocks_; }
 
@@ -28,7 +28,7 @@ public:
 
     MILLRACE_DEVICE uint8_t operator[](uint32_t i) const { return all_[i]; }
 
-    // Returns the little-endian number at position `at`, which need not be aligned. It may belong to several records.
+    // Returns the little-endian number at position `at`, which need not be aligned. The number may span several records.
     template <class T>
     MILLRACE_DEVICE T load(uint32_t at) const { return all_.template load<T>(at); }
 
@@ -43,8 +43,8 @@ public:
         return offsets_[row];
     }
 
-    // Returns the number of the record that contains the byte at position `at`. The search is shorter if the caller knows that the record
-    // is from `first` to `end` - 1.
+    // Returns the number of the record that contains the byte at position `at`. The search is shorter if the caller passes a range of
+    // records, from `first` to `end` - 1, that contains the record.
     MILLRACE_DEVICE uint32_t row_of(uint32_t at) const { return row_of(at, 0, rows_); }
     MILLRACE_DEVICE uint32_t row_of(uint32_t at, uint32_t first, uint32_t end) const {
         if (kChecked && (at >= size() || end > rows_)) {
@@ -77,8 +77,8 @@ public:
     MILLRACE_DEVICE RecordWithScratch(const Record &record, S &of, uint32_t row, uint32_t start)
         : Record(record), scratch(of), row_(row), start_(start) {}
 
-    // Returns the number of the record in the batch, or the position of its first byte in the batch. Use them only to
-    // find the output of passes in scratch memory. A result that depends on them is wrong.
+    // row returns the number of the record in the batch. start returns the position of its first byte in the batch. Use these
+    // values only to find the output of passes in scratch memory. A result that depends on them is wrong.
     MILLRACE_DEVICE uint32_t row() const { return row_; }
     MILLRACE_DEVICE uint32_t start() const { return start_; }
 
@@ -134,7 +134,8 @@ MILLRACE_CONSTEXPR millrace_pass describe_pass(const char *name, uint32_t thread
     return p;
 }
 
-// Returns the first word of scratch memory. It isn't 0 after a pass has accessed something outside its bounds.
+// Returns the address of the first word of scratch memory. The word isn't 0 after a pass has accessed something outside its
+// bounds.
 MILLRACE_DEVICE uint32_t *fault_word(const millrace_batch &batch) { return reinterpret_cast<uint32_t *>(batch.scratch); }
 
 // Runs one block of a pass.

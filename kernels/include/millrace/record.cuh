@@ -26,7 +26,7 @@ enum class Reading { anywhere, in_order };
 // The bytes of one record. A read outside of the record returns 0 and fails the record.
 class Record {
 public:
-    // The record is in a batch with the bytes from `begin` to `end` - 1. Nothing else is read.
+    // The record is in a batch at the addresses from `begin` to `end` - 1. The record reads no other addresses.
     MILLRACE_DEVICE Record(const uint8_t *data, uint32_t size, [[maybe_unused]] const uint8_t *begin,
                            [[maybe_unused]] const uint8_t *end, [[maybe_unused]] Reading reading)
         : data_(data), size_(size), out_of_bounds_(false)
@@ -71,8 +71,8 @@ public:
 #endif
     }
 
-    // Returns the address of the first byte, at any alignment, for code that checks its accesses itself. The code must
-    // not read outside the record's bytes.
+    // Returns the address of the first byte, for code that checks its accesses itself. The address may have any alignment. The
+    // code must not read outside the record's bytes.
     MILLRACE_DEVICE const uint8_t *data() const { return data_; }
 
     MILLRACE_DEVICE bool out_of_bounds_occurred() const { return out_of_bounds_; }
@@ -137,8 +137,8 @@ private:
 #endif
 };
 
-// An array in the result. It is in device memory, so after team.sync(), each lane of a team sees the other lanes'
-// writes. An access outside of the array fails the record.
+// An array in the result. The array is in device memory, so after team.sync(), each lane of a team sees the other lanes' writes.
+// An access outside of the array fails the record.
 template <class T>
 class Array {
 public:
@@ -164,7 +164,7 @@ private:
     bool out_of_bounds_;
 };
 
-// A byte string in the result. It is empty at first. A string that exceeds its capacity fails the record.
+// A byte string in the result. The string is empty at first. If it exceeds its capacity, the record fails.
 //
 // One lane builds a string with push. If all lanes write, each lane calls resize with the same size, and then sets its
 // share of the bytes. Every byte must be set.

@@ -70,8 +70,8 @@ struct SharedOf {
     }
 };
 
-// An array in shared memory for each thread. Elements with the same index are neighbors. So threads of a warp never
-// wait for the same bank, whichever elements they access.
+// An array in shared memory for each thread. The threads' elements with the same index are neighbors, so threads of a warp never
+// wait for the same bank.
 template <class T, uint32_t kCount, uint32_t kTeams>
 class SharedOf<T, kCount, kTeams, 1> {
 public:
@@ -116,7 +116,7 @@ MILLRACE_DEVICE void run_record(const millrace_batch &batch, const P &params, ui
     if (kChecked && S::internal_count_ > 0 && *fault_word(batch) != 0) code = MILLRACE_BATCH_OUT_OF_BOUNDS; // for all lanes
     place.restart();
     if (code != MILLRACE_DONE && R::internal_arrays_) {
-        team.sync(); // all writes of lanes to an array precede the zeros
+        team.sync(); // all lanes write their array elements before the zeros are written
         R::internal_clear_(place, params, team);
         place.restart();
     }

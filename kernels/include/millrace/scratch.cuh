@@ -47,7 +47,7 @@ struct Atomic {
 
 #else
 
-// Blocks of a pass run on several cores at once.
+// Blocks of a pass run on several cores at once, so the CPU needs atomic changes, too.
 struct Atomic {
     template <class T>
     static T add(T *at, T value) { return __atomic_fetch_add(at, value, __ATOMIC_RELAXED); }
@@ -77,9 +77,9 @@ private:
 // An array in scratch memory. Its elements are zero before the first pass. An access outside of the array reads zero or
 // writes nothing. It fails the record whose code makes the access, or all records of the batch if a pass makes it.
 //
-// All blocks and lanes of a pass share the array. If several of them may change one element, use the atomic functions,
-// and let the next pass read the element. The atomic functions return the previous value, which depends on the order of
-// blocks and lanes. Results must not depend on it.
+// All blocks and lanes of a pass share the array. If several of them may change one element, use the atomic functions, and let
+// the next pass read the element. The atomic functions return the previous value, which depends on the order of blocks and lanes.
+// Results must not depend on that value.
 template <class T>
 class ScratchArray {
 public:

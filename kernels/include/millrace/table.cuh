@@ -5,8 +5,8 @@
 
 namespace millrace {
 
-// The contents of a file. A read outside of the table returns 0. It fails the record whose code makes the read, or all
-// records of the batch if a pass makes it.
+// The contents of a file. A read outside of the table returns 0. Such a read fails the record whose code makes it, or the whole
+// batch if a pass makes it.
 class Table {
 public:
     MILLRACE_DEVICE Table(const uint8_t *data, uint32_t size) : data_(data), size_(size), out_of_bounds_(false) {}
@@ -32,7 +32,7 @@ public:
         return load_any(reinterpret_cast<const T *>(data_ + at));
     }
 
-    // Returns the address of the first byte, a multiple of 16 on a GPU, for code that checks its accesses itself.
+    // Returns the address of the first byte, for code that checks its accesses itself. On a GPU, the address is a multiple of 16.
     MILLRACE_DEVICE const uint8_t *data() const { return data_; }
 
     MILLRACE_DEVICE bool out_of_bounds_occurred() const { return out_of_bounds_; }

@@ -2,9 +2,9 @@
 //
 //     for (uint32_t i = team.lane(); i < record.size(); i += team.lanes()) ...
 //
-// On the CPU every team has one lane. So the result must not depend on the number of lanes. The functions that combine
-// the lanes' values accept only integers, because a sum of floating-point numbers depends on the order of its terms.
-// All lanes must call these functions, and sync, the same number of times.
+// On the CPU, every team has one lane, so the result must not depend on the number of lanes. The functions that combine the
+// lanes' values accept only integers, because a sum of floating-point numbers depends on the order of its terms. All lanes must
+// call these functions, and sync, the same number of times.
 #pragma once
 
 #include "millrace/platform.cuh"
@@ -28,7 +28,7 @@ struct OneLane {
     // Waits for all lanes, and makes the writes of each lane visible to all lanes.
     MILLRACE_DEVICE void sync() const {}
 
-    // Return the sum, the minimum or the maximum of the lanes' values in every lane.
+    // These functions return the sum, the minimum or the maximum of the lanes' values in every lane.
     template <class T>
     MILLRACE_DEVICE T sum(T value) const { return checked(value); }
     template <class T>
@@ -118,7 +118,7 @@ struct WarpTeam {
     MILLRACE_DEVICE bool all(bool value) const { return __all_sync(kAllLanes, value); }
 };
 
-// All threads of a block: whole warps.
+// All threads of a block. The block consists of whole warps.
 template <uint32_t kThreads>
 struct BlockTeam {
     static_assert(kThreads % 32 == 0 && kThreads >= 32 && kThreads <= 1024, "give a multiple of 32 threads, at most 1024");

@@ -1,8 +1,8 @@
 // Reads a record that one thread reads from start to end, in words of 16 bytes instead of single bytes.
 //
-// For a GPU thread, a load of 1 byte costs the same as a load of 16. So a window keeps the word that contains the last
-// position. Word k has the bytes of the record from 16 * k on, at any alignment. It is cut out of two aligned pieces of
-// the batch. So threads that are at the same position load at the same time.
+// For a GPU thread, a load of 1 byte costs the same as a load of 16. A window therefore keeps the word that contains the last
+// position. Word k has the 16 bytes of the record from 16 * k on. The window cuts it out of two aligned pieces of the batch, so
+// the record may start at any address. Threads that are at the same position load at the same time.
 #pragma once
 
 #include "millrace/platform.cuh"
@@ -27,10 +27,10 @@ MILLRACE_DEVICE Bytes16 load_aligned(const Bytes16 *from) {
 #endif
 }
 
-// Returns the lower half of high:low, shifted right by `bits` bits, less than 64.
+// Returns the lower half of high:low, shifted right by `bits` bits. `bits` is less than 64.
 MILLRACE_DEVICE uint64_t shift_right(uint64_t low, uint64_t high, uint32_t bits) { return low >> bits | high << 1 << (63 - bits); }
 
-// Returns the 16 bytes that start `bytes` bytes, less than 16, after the start of `first`.
+// Returns the 16 bytes that start `bytes` bytes after the start of `first`. `bytes` is less than 16.
 MILLRACE_DEVICE Bytes16 join(const Bytes16 &first, const Bytes16 &second, uint32_t bytes) {
     bool half = bytes >= 8;
     uint64_t a = half ? first.high : first.low, b = half ? second.low : first.high, c = half ? second.high : second.low;
@@ -82,7 +82,7 @@ public:
     }
 
 private:
-    // Returns an aligned piece of the batch, or zeros if it is after the record.
+    // Returns an aligned piece of the batch, or zeros if the piece is after the record.
     MILLRACE_DEVICE Bytes16 piece(uint32_t k) const { return k < pieces_ ? load_aligned(start_ + k) : Bytes16(); }
 
     uint32_t skew_;          // bytes from start_ to the record

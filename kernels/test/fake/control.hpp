@@ -1,6 +1,5 @@
-// The settings of the fake runtime. It maps the file whose path is in MILLRACE_FAKE_CUDA. The file begins with
-// eight bytes that change with every change of the file. Words of the form name=value follow, separated by spaces,
-// up to a zero byte:
+// The settings of the fake runtime. It maps the file whose path is in MILLRACE_FAKE_CUDA. The file begins with eight bytes that
+// differ after every change to the file. Words of the form name=value follow, separated by spaces, up to a zero byte:
 //
 //   call=cudaMemcpyAsync   the function that fails; none by default
 //   code=700               the code that it returns
@@ -18,7 +17,7 @@
 //   trace=/path            appends a line for each launch of a loaded kernel to that file
 //   tell=1                 report the first failure on standard error
 //
-// Every change of the file resets the call counter.
+// Every change to the file resets the call counter.
 #pragma once
 
 #include <stddef.h>
@@ -30,8 +29,8 @@ struct FakeSettings {
     int compute[8];
 };
 
-// Enters a CUDA function. Returns the code with which the function must fail, or 0. It also returns the current
-// settings.
+// Every fake CUDA function calls fake_enter first. It returns the code with which the function must fail, or 0. It also sets
+// *settings to the current settings.
 int fake_enter(const char *function, FakeSettings *settings = nullptr);
 
 // Waits forever if work no longer ends.

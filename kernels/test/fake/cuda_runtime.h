@@ -1,6 +1,6 @@
-// Emulates the parts of the CUDA runtime that kernels/runtime needs to run on the host, for tests of the handling
-// of CUDA errors. Streams do their work immediately, in host memory, and a kernel is a function that is called
-// once. See control.hpp for the failures that can be injected. The emulation can't test order, overlap or speed.
+// Emulates the parts of the CUDA runtime that kernels/runtime needs to run on the host, for tests of the handling of CUDA errors.
+// Streams do their work immediately, in host memory, and a kernel is a function that is called once. See control.hpp for the
+// failures that can be injected. The emulation can't test order, overlap or speed.
 #pragma once
 
 #include <stddef.h>

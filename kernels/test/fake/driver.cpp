@@ -59,8 +59,8 @@ size_t size_of(const char *elf) {
     return header->e_shoff + header->e_shentsize * header->e_shnum;
 }
 
-// Opens a copy of a library. Each copy's descriptor stays open, so no two libraries have the same path. The loader
-// opens each path only once.
+// Opens a copy of a library. The loader opens each path only once. Each copy's descriptor stays open, so no two libraries have
+// the same path.
 void *open_copy(const char *elf, int *copy) {
     if (memcmp(elf, ELFMAG, SELFMAG) != 0 || reinterpret_cast<const ElfW(Ehdr) *>(elf)->e_machine == kCuda) return nullptr;
     int fd = *copy = memfd_create("fake-module", MFD_CLOEXEC);

@@ -1,4 +1,4 @@
-// The index of near-duplicates of the fake library. It is the real one, with kernels that run on fibers.
+// The index of near-duplicates in the fake library. It is the real index, but its kernels run on fibers.
 #include <pthread.h>
 
 #include "../../runtime/runtime.hpp"

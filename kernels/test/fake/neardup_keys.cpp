@@ -1,5 +1,5 @@
 // neardup of the fake library: the keys of near-duplicates for every row of a batch. The host computes them with the math of the kernels,
-// so the real index (neardup.cpp) gives real verdicts.
+// so the index (neardup.cpp) gives real verdicts.
 #include <string.h>
 
 #include <new>

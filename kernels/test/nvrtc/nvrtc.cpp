@@ -2,7 +2,7 @@
 //
 //   nvrtc LIBRARY FILE.cu INCLUDE_FOLDER ARCHITECTURE OUTPUT    LIBRARY is libnvrtc.so; sm_90 gives a cubin
 //
-// It prints the compiler's errors unchanged. Then its exit status is 1.
+// If the compiler reports errors, it prints them unchanged, and its exit status is 1.
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,8 +33,8 @@ static void check(nvrtcResult result, const char *call) {
     exit(2);
 }
 
-// Opens NVRTC, and before that its built-in functions. NVRTC opens these functions by their bare name, which fails
-// outside the loader's path.
+// Opens NVRTC, and before that its built-in functions. NVRTC opens these functions by file name alone, which fails outside the
+// loader's path.
 static void open_library(const std::string &path) {
     std::string folder = path.substr(0, path.rfind('/') + 1);
     (void)dlopen((folder + "libnvrtc-builtins.so").c_str(), RTLD_NOW | RTLD_GLOBAL);

@@ -53,7 +53,7 @@ private:
     size_t length_;
 };
 
-// Memory for results, with noise in it and around it.
+// Memory for results. The memory and its surroundings are initialized with noise.
 class Noisy {
 public:
     Noisy(uint64_t bytes, uint8_t noise) : bytes_(bytes), noise_(noise), memory_(bytes + 2 * kMargin + 256, static_cast<char>(noise)) {
@@ -109,8 +109,8 @@ static std::vector<uint32_t> length_positions(const Library &library, const std:
     return positions;
 }
 
-// Runs the passes in order. With `split`, the last blocks of each pass run first. Libraries for lanes have a separate
-// function.
+// Runs the passes in order. With `split`, the last blocks of each pass run first. Libraries for lanes have a separate function
+// for this.
 void Library::run_passes(const millrace_batch &batch, const std::string &block, bool split) const {
     using Pass = void (*)(const millrace_batch *, const void *, uint32_t blocks, uint32_t first, uint32_t end);
     using InLanes = void (*)(void *, const millrace_batch *, const void *, uint32_t blocks, uint32_t threads);

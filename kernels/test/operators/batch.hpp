@@ -24,10 +24,10 @@ public:
     const millrace_description &description() const { return *description_; }
     const millrace_field &field(uint32_t i) const;
 
-    // Computes a batch. A read outside the batch ends the program. In every other call, the batch begins after a page
-    // that can't be read, and otherwise it ends before such a page. Results, statuses and strings are `noise` at first.
-    // The bytes around them are `noise` too and must not change. The same is true of the bytes around the scratch
-    // memory. `tables` has the contents of the tables, each with its end at a multiple of 16.
+    // Computes a batch. A read outside the batch ends the program. In every other call, the batch begins after an inaccessible
+    // page. In the remaining calls, it ends before such a page. Results, statuses and strings are `noise` at first. The bytes
+    // around them are `noise` too and must not change. The same is true of the bytes around the scratch memory. `tables` contains
+    // the tables, each padded to a multiple of 16.
     std::vector<Answer> run(const Rows &rows, const std::string &block, uint32_t stride, uint8_t noise, bool split,
                             const std::string &tables = "") const;
 

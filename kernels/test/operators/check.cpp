@@ -226,7 +226,7 @@ static Answer tally(const std::string &row) {
     return a;
 }
 
-// The words of keywords. Some are parts of other words, one is a phrase, one occurs twice, and lines end in both ways.
+// The words of keywords. Some words are parts of other words, one is a phrase, and one occurs twice. Lines end with LF or CRLF.
 static const std::vector<std::string> lines = {"a", "", "ab", "abc", "z r", "RLWt", "abc", "x\ry", "\xff\x01", "tsbabc", "rr"};
 
 static std::string lower(std::string s) {

@@ -63,8 +63,8 @@ void check_hash(const char *what, size_t bytes, const Answer &got, const std::st
 void check_blake3(const std::string &folder) {
     Rows rows;
     for (const Vector &v : kVectors) rows.push_back(counting(v.bytes));
-    // These records exceed the bytes that a block hashes at once, with all kinds of ends. The code for one lane, which
-    // is compared, keeps only a path.
+    // These records exceed the bytes that a block hashes at once, with all kinds of ends. The test compares the results with
+    // those of one lane, whose code keeps only a path of the tree.
     for (uint32_t bytes : {128u << 10, (128u << 10) + 1, 129u << 10, 256u << 10, (256u << 10) + 1, 300'000u, (1u << 20) - 1, (1u << 20) + 3000}) {
         rows.push_back(counting(bytes));
     }

@@ -8,7 +8,7 @@ MILLRACE_TABLE(swaps, 64)
 MILLRACE_RESULT(uint64_t, weight)
 MILLRACE_RESULT(uint32_t, letters)
 MILLRACE_RESULT(uint32_t, seen)                 // bit b: a byte with the low 5 bits b
-MILLRACE_RESULT(int32_t, least)                 // least and most of byte - 128, at most 0 and at least 0
+MILLRACE_RESULT(int32_t, least)                 // minimum (at most 0) and maximum (at least 0) of byte - 128
 MILLRACE_RESULT(int64_t, most)
 MILLRACE_RESULT(uint32_t, last)                 // position of the last zero byte plus 1
 MILLRACE_RESULT_BYTES(swapped, 0, 1)
@@ -32,7 +32,7 @@ MILLRACE_PASS(prepare, 32, millrace::blocks(3), batch, params, scratch, team) {
     if (team.lane() == 0) scratch.letters.exchange(0, 0);
 }
 
-// One block has 100 bytes, and the lanes divide them.
+// One block processes 100 bytes, and the lanes divide them.
 MILLRACE_PASS(bytes, 64, millrace::per_bytes(100), batch, params, scratch, team) {
     MILLRACE_SHARED(uint32_t, rows, 2);
     uint32_t from = batch.block() * 100, end = min(from + 100, batch.size());

@@ -92,7 +92,7 @@ void run_kernel(uint32_t blocks, uint32_t threads, void (*kernel)(millrace_batch
 
 // Computes records `first` to `end` - 1, with fewer blocks than records, so that blocks process several records.
 extern "C" void millrace_operator_run(const millrace_batch *batch, const void *block, uint32_t first, uint32_t end) {
-    if (first != 0 || end != batch->rows) abort(); // positions of byte strings depend on the whole batch
+    if (first != 0 || end != batch->rows) abort(); // the positions of byte strings depend on the whole batch
     run_kernel(3, millrace_operator_description.head.threads, millrace_operator_kernel, *batch, block);
 }
 

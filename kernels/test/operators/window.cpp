@@ -31,7 +31,7 @@ void check_window(const Case &c, const uint8_t *memory) {
     const uint8_t *data = memory + c.skip + c.before;
     Window window(data, c.size, begin, end);
     bool inside = c.before >= Window::kBytes && c.after >= Window::kBytes;
-    for (uint32_t pass = 0; pass < 3; pass++) { // forward, backward, in jumps over words
+    for (uint32_t pass = 0; pass < 3; pass++) { // forward, backward, and in jumps over words
         for (uint32_t n = 0; n < c.size; n++) {
             uint32_t i = pass == 0 ? n : pass == 1 ? c.size - 1 - n : n * 37 % c.size;
             bool loaded = window.at(i);

@@ -1,4 +1,4 @@
-// overwrite.cu: writes before its array through a pointer. So the first record of a batch writes before the result.
+// overwrite.cu: writes before its array through a pointer. The first record of a batch therefore writes before the result.
 #include <millrace/operator.cuh>
 
 MILLRACE_OPERATOR(overwrite, 1)
