@@ -78,7 +78,7 @@ __device__ inline void produce(const MinhashWork &work, SpecializedShared *share
         clear_rows<ProducerTeam>(state);
         mbarrier_wait(&shared->loaded[slot], parity);
         bulk_fence();
-        ProducerTeam::sync(); // all threads know the next tile, and no thread reads the previous tile's bytes any more
+        ProducerTeam::sync(); // all threads know the next tile, and no thread still reads the previous tile's bytes
         uint32_t next = shared->next_tile;
         if (next < work.tiles) begin_load(tile_input(work, next), &shared->bytes[other], &shared->loaded[other]);
         hash_tile<ProducerTeam>(tile_input(work, tile), &shared->bytes[slot], state);

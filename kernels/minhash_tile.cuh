@@ -166,8 +166,8 @@ __device__ inline void list_segments(const TileInput &in, TileState *state) {
     }
 }
 
-// Divides the tile's characters among the team's warps, and calls part(segment, first, limit) for the shingles of each
-// segment that start with this warp's characters, from first to limit - 1. All lanes of a warp make the same calls.
+// Divides the tile's characters among the team's warps. For each segment, it calls part(segment, first, limit) for the shingles
+// that start with this warp's characters, from first to limit - 1. All lanes of a warp make the same calls.
 template <class Team, class Part>
 __device__ inline void for_each_part(const TileBytes &tile, const TileState *state, Part part) {
     constexpr uint32_t kWarps = Team::kThreads / 32, kUnit = 4; // hashes are read four at a time

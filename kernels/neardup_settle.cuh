@@ -55,7 +55,7 @@ __device__ inline void neardup_settle_together(const NeardupStep &s, uint32_t wa
     uint32_t first = blockIdx.x * blockDim.x + threadIdx.x;
     for (uint32_t round = 0;; round++) {
         if (neardup_round(s, waiting, first, gridDim.x * blockDim.x, round % period == 0)) changed[round % 3] = 1;
-        if (first == 0) changed[(round + 1) % 3] = 0; // all threads have read the former value, which was that of round - 2
+        if (first == 0) changed[(round + 1) % 3] = 0; // all threads have read the previous value, which belonged to round - 2
         grid_wait();
         if (changed[round % 3] == 0) return;
     }

@@ -41,7 +41,7 @@ constexpr uint32_t kMailboxPause = 100;
 
 // The memory that a persistent kernel uses.
 struct PersistentMemory {
-    MailboxWords *mailbox; // pinned, with the payload behind it
+    MailboxWords *mailbox; // pinned; the payload follows it
     uint32_t *record;      // pinned: the last payload's record
     uint8_t *payload;      // on the device: a copy of the payload, rounded up to whole vectors
     uint32_t *offsets;     // on the device: the table of a batch that has the payload as its only row
@@ -108,7 +108,7 @@ __device__ void serve_mailbox(const PersistentMemory &memory, uint32_t record_wo
         __syncthreads();
         for (uint32_t i = threadIdx.x; i < record_words; i += blockDim.x) memory.record[i] = memory.result[i];
         __threadfence_system();
-        __syncthreads(); // the whole record is written, and no thread reads request any more
+        __syncthreads(); // the whole record is written, and no thread still reads request
         if (threadIdx.x == 0) store_release_system(&memory.mailbox->finished, served);
     }
 }

@@ -2,10 +2,10 @@
 // begins at a smaller position.
 //
 // A block processes one record. It lists the words. It then assigns a class to each word, and later to each n-gram: the position
-// of the first equal word or n-gram. Two n-grams are equal if their parts are: two words for n = 2, two 2-grams for n = 4, and
-// otherwise the first and the last n-1 words. The pair of the parts' classes is therefore an exact key, and only n-grams of two
-// repeated parts need a place in the table. In most texts, few n-grams remain after n = 4. If all words are equal, the table has
-// only one entry, so the time is proportional to the length of these texts, too.
+// of the first equal word or n-gram. Two n-grams are equal if their parts are equal. The parts are two words for n = 2, two
+// 2-grams for n = 4, and otherwise the first and the last n-1 words. The pair of the parts' classes is therefore an exact key,
+// and only n-grams of two repeated parts need a place in the table. In most texts, few n-grams remain after n = 4. If all words
+// are equal, the table has only one entry, so the time is proportional to the length of these texts, too.
 //
 // Curator iterates over the n-grams. For each n-gram that it has seen before, it adds the characters of the words that aren't counted yet,
 // and one space between two counted words. The sum doesn't need this iteration: each word that a seen n-gram covers counts once, with one

@@ -72,8 +72,8 @@ public:
         : tally(), wide(), paragraphs(), text_(text), classes_(classes), beginning_(quality_beginnings.slots[lane_id()]), word_(),
           lines_{{0, kNowhere, kNowhere}, {0, kNowhere, kNowhere}}, urls_(), byte_(0), pair_(0), quad_(0) {}
 
-    // Scans from a position that is the start of the record or follows a newline. The scan ends at the record's end, or where the
-    // next segment begins: at the first byte from `limit` on that follows a newline and isn't a newline.
+    // Scans from a position that is the start of the record or follows a newline. The scan ends at the record's end or at the
+    // next segment. The next segment begins at the first byte from `limit` on that follows a newline and isn't a newline.
     __device__ void run(uint32_t from, uint32_t limit) {
         uint32_t to = text_.end, steps = 0;
         bool whole = true; // up to the end of the record

@@ -66,7 +66,7 @@ func valueOf(text []byte) any {
 	d.UseNumber()
 	var value any
 	if err := d.Decode(&value); err != nil {
-		return types.NewErr("%v", err) // frame has already validated the record
+		return types.NewErr("%v", err) // package frame has already validated the record
 	}
 	return withNumbers(value)
 }

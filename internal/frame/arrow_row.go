@@ -29,7 +29,7 @@ type rowCopy struct {
 	body  []byte
 	limit int // maximum size of the buffers of the new batch
 
-	node, buffer, variadic int // indices of the next node, buffer and number of data buffers in the batch
+	node, buffer, variadic int // indices of the next node, buffer and variadic count in the batch
 
 	out newBatch
 }

@@ -86,7 +86,8 @@ func TestTakeServesInOrder(t *testing.T) {
 	})
 }
 
-// TestTakeAcceptsAnySinglePayload shows that a payload larger than the whole budget gets memory once no other payload holds memory.
+// TestTakeAcceptsAnySinglePayload checks that a payload larger than the whole budget gets memory once no other payload holds
+// memory.
 func TestTakeAcceptsAnySinglePayload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := budget(t, 100, false)
@@ -107,12 +108,12 @@ func TestTakeAcceptsAnySinglePayload(t *testing.T) {
 		b.Give(1000, 0)
 		synctest.Wait()
 		if len(next) != 1 {
-			t.Error("the next payload did not follow")
+			t.Error("the next payload didn't get memory")
 		}
 	})
 }
 
-// TestTakeEndsWithItsContext shows that a waiter that stops waiting takes nothing and no longer blocks later waiters.
+// TestTakeEndsWithItsContext checks that a waiter that stops waiting takes nothing and no longer blocks later waiters.
 func TestTakeEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := budget(t, 100, false)
@@ -205,8 +206,8 @@ func TestABatchAwaitsRoom(t *testing.T) {
 	})
 }
 
-// TestAFrameAwaitsMemory shows that while messages exceed the memory, the next frame waits until a submitted batch returns memory. The
-// remaining records of a frame in memory do not wait.
+// TestAFrameAwaitsMemory checks that the next frame waits while messages exceed the memory, until a submitted batch releases memory.
+// The remaining records of a frame in memory don't wait.
 func TestAFrameAwaitsMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := budget(t, 100, true)
@@ -246,8 +247,8 @@ func TestAFrameAwaitsMemory(t *testing.T) {
 	})
 }
 
-// TestFramesExceedTheMemoryOneAtATime shows that only one batcher of a pipeline begins a batch with a frame that exceeds the memory. The
-// next batcher waits until that frame's memory is returned, even while no batch is submitted.
+// TestFramesExceedTheMemoryOneAtATime checks that only one batcher of a pipeline begins a batch with a frame that exceeds the memory.
+// The next batcher waits until that frame's memory is released, even while no batch is submitted.
 func TestFramesExceedTheMemoryOneAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := budget(t, 1, true)

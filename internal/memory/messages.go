@@ -38,8 +38,8 @@ const (
 	// usualHeaders is the assumed size of a payload's subjects and headers.
 	usualHeaders = 1024
 
-	// FrameBytes is the memory of a frame besides its index and its results, in bytes: its state in the delivery, and bookkeeping until its
-	// batches complete. The measured values are up to 0.5 KiB.
+	// FrameBytes is the memory of a frame in addition to its index and its results, in bytes. It covers the frame's state in the delivery,
+	// and bookkeeping until its batches complete. The measured values are up to 0.5 KiB.
 	FrameBytes = 768
 
 	// receiptBytes is the memory of a receipt.

@@ -16,7 +16,7 @@ import (
 
 // documents generates an endless list of documents. They are texts of the corpus with added parts that the counters of quality treat
 // specially. The same seed gives the same documents on every machine. Most have 60 to 900 bytes. 1 in 100 is empty, 1 in 25 has up to 40
-// bytes, 1 in 1,000 has 1 to 20 KB, 1 in 20,000 is longer, and 1 in 1,000 isn't valid UTF-8.
+// bytes, 1 in 1,000 has 1 to 20 KB, and 1 in 20,000 is longer. 1 in 1,000 isn't valid UTF-8.
 type documents struct {
 	seed       uint64
 	vocabulary *corpus.Vocabulary

@@ -11,9 +11,9 @@ import (
 
 const minhashName = "minhash"
 
-// minhashReference is the reference of the operator minhash: permuted MinHash over character shingles (Broder, "On the
-// Resemblance and Containment of Documents", 1997), as NeMo Curator's fuzzy deduplication computes it with cuDF. The share of
-// equal entries in two signatures estimates the Jaccard similarity of the two payloads' sets of shingles.
+// minhashReference is the reference of the operator minhash: permuted MinHash over character shingles, as NeMo Curator's fuzzy
+// deduplication computes it with cuDF. MinHash is from Broder, "On the Resemblance and Containment of Documents", 1997. The share
+// of equal entries in two signatures estimates the Jaccard similarity of the two payloads' sets of shingles.
 //
 // A character starts at byte 0 and at every byte that is not a UTF-8 continuation byte (10xxxxxx), also in invalid UTF-8. A
 // shingle is k consecutive characters. A payload with fewer than k characters is one shingle, and an empty payload has no

@@ -96,7 +96,7 @@ func (h *Health) Live() error {
 			continue
 		}
 		if w.Bound > 0 && w.Age > w.Bound {
-			failures = append(failures, fmt.Errorf("%s: %d batches in hand, the oldest on the device for %v, longer than its bound of %v",
+			failures = append(failures, fmt.Errorf("%s: %d batches in flight, the oldest on the device for %v, longer than its bound of %v",
 				w.Name, w.InHand, w.Age.Round(time.Millisecond), w.Bound))
 			continue
 		}
@@ -109,7 +109,7 @@ func (h *Health) Live() error {
 			last = w.Progress
 		}
 		if idle := now.Sub(last); w.AckWait > 0 && idle > w.AckWait {
-			failures = append(failures, fmt.Errorf("%s: %d batches in hand and no progress for %v, longer than AckWait (%v)",
+			failures = append(failures, fmt.Errorf("%s: %d batches in flight and no progress for %v, longer than AckWait (%v)",
 				w.Name, w.InHand, idle.Round(time.Millisecond), w.AckWait))
 		}
 	}

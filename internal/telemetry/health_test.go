@@ -116,7 +116,7 @@ func TestAStallIsNotLiveUntilItMovesOn(t *testing.T) {
 	answers(t, h, "", "")
 	p.work[1].Progress = p.now // the progress of the other pipeline must not hide the stall
 	p.now = p.now.Add(ms)
-	answers(t, h, "a: 2 batches in hand and no progress for 30.001s", "no progress")
+	answers(t, h, "a: 2 batches in flight and no progress for 30.001s", "no progress")
 	p.work[0].Progress = p.now
 	answers(t, h, "", "")
 }
@@ -206,7 +206,7 @@ func TestADeviceThatHangsIsNotLive(t *testing.T) {
 	}
 	answers(t, h, "", "")
 	p.work[1].Age += ms
-	const says = "GPU-1: 3 batches in hand, the oldest on the device for 10.001s, longer than its bound of 10s"
+	const says = "GPU-1: 3 batches in flight, the oldest on the device for 10.001s, longer than its bound of 10s"
 	answers(t, h, says, says)
 	if text := h.Live().Error(); strings.Contains(text, "GPU-2") {
 		t.Errorf("%q blames a device that works", text)

@@ -1,6 +1,6 @@
-// The declarations of the built-in operators. They use the functions behind the macros of millrace/declare.cuh, because
-// the macros declare only one operator per library. internal/operator/compiled has the same declarations for the
-// worker, which rejects a library with other declarations.
+// The declarations of the built-in operators. They use the functions that the macros of millrace/declare.cuh use, because the
+// macros declare only one operator per library. internal/operator/compiled has the same declarations for the worker, which
+// rejects a library with other declarations.
 #include "builtin.hpp"
 
 #include <stddef.h>

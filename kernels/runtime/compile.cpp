@@ -72,7 +72,7 @@ void *open_in(const char *folder, const char *name, int flags) {
     return dlopen(path, flags);
 }
 
-// Opens NVRTC beside this library, or else on the system's search path.
+// Opens NVRTC in the folder of this library, or else on the system's search path.
 void *search() {
     char folder[1024];
     folder_of(reinterpret_cast<const void *>(compiler_open), folder, sizeof folder);

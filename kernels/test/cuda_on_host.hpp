@@ -128,8 +128,8 @@ inline bool release_opened(uint32_t from, uint32_t to, State barrier) {
     return any;
 }
 
-// Resumes one warp that waits for an mbarrier. In every other block, it resumes the first warp that can continue. In the
-// remaining blocks, it resumes the last such warp. The warps at the other end therefore fall as far behind as the kernel permits.
+// Resumes one warp that waits for an mbarrier. In every other block, it resumes the first warp that can continue, and in the
+// remaining blocks the last one. The warps at the other end therefore fall as far behind as the kernel permits.
 inline bool release_warp(uint32_t count) {
     for (uint32_t i = 0; i < count; i += 32) {
         uint32_t from = first_block % 2 == 0 ? i : count - 32 - i;

@@ -68,8 +68,8 @@ func TestContradictions(t *testing.T) {
 		entry  []byte
 		want   string
 	}{
-		{nil, nil, "no entry"},
-		{nil, patched(0, 'm'), "no entry"},
+		{nil, nil, "isn't an entry"},
+		{nil, patched(0, 'm'), "isn't an entry"},
 		{nil, patched(4, 2), "version 2"},
 		{nil, patched(6, 0), "bands is 0"},
 		{nil, patched(31, 0x80), "generation"},
@@ -84,8 +84,8 @@ func TestContradictions(t *testing.T) {
 		{begin[:1], entryOf(header(func(h *Header) { h.First, h.Previous, h.Last = 1, Position{Sequence: 5, Record: 0xFFFF}, three }), other), "without gaps"},
 
 		{nil, entryOf(same, with(func(r *row) { r.position.Sequence, r.label.Sequence = 6, 6 })), "out of order"},
-		{nil, entryOf(header(func(h *Header) { h.Last = two }), good), "does not end"},
-		{nil, entryOf(same, good, other), "does not end"},
+		{nil, entryOf(header(func(h *Header) { h.Last = two }), good), "doesn't end"},
+		{nil, entryOf(same, good, other), "doesn't end"},
 		{nil, append(entryOf(same, good), 0, 0, 0, 0, 0, 0, 0, 0), "record 0 of generation 0"},
 		{nil, raw(255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1), "too large"},
 		{nil, raw(5), "truncated"},
@@ -98,7 +98,7 @@ func TestContradictions(t *testing.T) {
 		{nil, entryOf(same, with(func(r *row) { r.label = two })), "out of order"},
 		{nil, entryOf(same, with(func(r *row) { r.label.Sequence = math.MaxUint64 - 9 })), "too large"},
 		{nil, entryOf(same, with(func(r *row) { r.inserted = 8 })), "contradict"},
-		{nil, entryOf(same, with(func(r *row) { r.inserted = 3 })), "does not end"},
+		{nil, entryOf(same, with(func(r *row) { r.inserted = 3 })), "doesn't end"},
 		{nil, entryOf(same, with(func(r *row) { r.keys = r.keys[:2*KeyBytes] })), "truncated"},
 		{nil, entryOf(same, with(func(r *row) { r.keys = keys(1, 1, 1)[KeyBytes:]; r.inserted = 5 })), "contradict"},
 		{nil, entryOf(same, with(func(r *row) { r.keys = make([]byte, 3*KeyBytes) })), "contradict"},

@@ -19,9 +19,9 @@ var environment = []string{
 	"CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS",
 }
 
-// Hash returns a hash of everything that a build depends on. It includes the source files and the files beside them, the kernels and
-// their headers, the options, and the compilers with their environment variables. A missing compiler also changes the hash. If an option
-// is the path of a file, the hash includes the file. Paths are relative to the repository.
+// Hash returns a hash of everything that a build depends on. It includes the source files with all files in their folders, the kernels
+// and their headers, the options, and the compilers with their environment variables. A missing compiler also changes the hash. If an
+// option is the path of a file, the hash includes the file. Paths are relative to the repository.
 func Hash(sources, options []string, compilers ...string) (string, error) {
 	h := sha256.New()
 	common, err := ofRepository()

@@ -1,4 +1,4 @@
-// other.cu: declares an operator with another name than that of its file.
+// other.cu: declares an operator whose name differs from the file's name.
 #include <millrace/operator.cuh>
 
 MILLRACE_OPERATOR(another, 1)
