@@ -100,8 +100,7 @@ class NeardupIndex {
     // Clears the memory. begin must be the first call.
     int32_t begin(Queue &queue) { return queue.clear(reinterpret_cast<void *>(address_), memory_.end - address_); }
 
-    // Returns the number of records of the young generation, without the records of the last batch that begin the next
-    // generation.
+    // Returns the number of records of the young generation, without the records of the last batch that begin the next generation.
     uint64_t filled() const { return filled_; }
     bool undoable() const { return undoable_; }
 

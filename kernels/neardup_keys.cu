@@ -1,5 +1,4 @@
-// neardup: the keys of near-duplicates for every row of a ragged batch. millrace_neardup (neardup.cu) then decides on the
-// records.
+// neardup: the keys of near-duplicates for every row of a ragged batch. millrace_neardup (neardup.cu) then decides on the records.
 //
 // runtime/builtin.cpp declares the operator. minhash writes signatures to scratch, and a second kernel computes their keys.
 // Scratch contains the signatures, and then the scratch of minhash.

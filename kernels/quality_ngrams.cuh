@@ -97,8 +97,7 @@ private:
 
     static constexpr uint32_t kAhead = 4;
 
-    // Returns the index of the first of the 32 words that the warp processes first. The warp's next words are kThreads words
-    // later.
+    // Returns the index of the first of the 32 words that the warp processes first. The warp's next words are kThreads words later.
     static __device__ uint32_t first_of_warp() { return threadIdx.x / 32 * 32; }
 
     __device__ void clear() const {

@@ -20,8 +20,7 @@ func (f *keptFields) size() int64 {
 	return int64(cap(f.values) + 4*cap(f.ends) + cap(f.validity) + 8*(cap(f.starts)+cap(f.nulls)))
 }
 
-// gather collects the values of the kept fields, and returns their total length. It panics if the values of all fields have 2
-// GiB or more.
+// gather collects the values of the kept fields, and returns their total length. It panics if the values of all fields have 2 GiB or more.
 func (f *keptFields) gather(kept []string, rows Rows) (bytes int) {
 	n := len(rows.Lengths)
 	for k := range kept {

@@ -223,8 +223,7 @@ func (c Column) binaries() (n int) {
 // isVariable reports whether the field's bytes follow the record, which contains their length.
 func (f Field) isVariable() bool { return f.Type == BinaryType || f.Type == PositionsType }
 
-// isWhole reports whether the field is the column's only content. The records then serve as an Arrow buffer without a
-// copy.
+// isWhole reports whether the field is the column's only content. The records then serve as an Arrow buffer without a copy.
 func (c Column) isWhole(f Field) bool { return f.Type < BinaryType && f.bytes() == c.Width }
 
 // maxFields returns the maximum number of bytes of the column's fields in a stream with the given number of rows.
@@ -245,8 +244,7 @@ func (c Column) maxFields(rows int) (limit int) {
 	return limit
 }
 
-// maxGathered returns the maximum number of bytes of memory for the gathered values of the given number of rows,
-// without byte strings.
+// maxGathered returns the maximum number of bytes of memory for the gathered values of the given number of rows, without byte strings.
 func (c Column) maxGathered(rows int) (limit int) {
 	for _, f := range c.Fields {
 		if !c.isWhole(f) {
@@ -259,8 +257,7 @@ func (c Column) maxGathered(rows int) (limit int) {
 	return limit
 }
 
-// maxValues returns the maximum number of bytes of the field's values in a stream with the given number of rows,
-// without byte strings.
+// maxValues returns the maximum number of bytes of the field's values in a stream with the given number of rows, without byte strings.
 func (f Field) maxValues(rows int) int {
 	switch f.Type {
 	case BinaryType:

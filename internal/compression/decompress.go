@@ -152,8 +152,7 @@ func (t *TooLargeError) Unwrap() error { return ErrTooLarge }
 // InvalidError reports that a body isn't valid in its encoding.
 type InvalidError struct {
 	Encoding Encoding
-	// Offset is a position in the compressed body: the position of the fault, or of the block, chunk or frame that contains the
-	// fault.
+	// Offset is a position in the compressed body: the position of the fault, or of the block, chunk or frame that contains the fault.
 	Offset int64
 	Err    error
 }

@@ -85,8 +85,7 @@ func cutSkippable(src []byte) ([]byte, error) {
 	return src[skippableHeader+n:], nil
 }
 
-// declaredLZ4 returns the size that the first frame declares. To find later frames, it would have to read the headers of all
-// blocks.
+// declaredLZ4 returns the size that the first frame declares. To find later frames, it would have to read the headers of all blocks.
 func declaredLZ4(src []byte) (int64, bool) {
 	if len(src) < 4 || binary.LittleEndian.Uint32(src) != lz4Magic {
 		return 0, false

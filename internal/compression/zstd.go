@@ -84,8 +84,7 @@ func (z *zstdFrame) walkBlocks(src []byte) error {
 	return nil
 }
 
-// declaredZstd returns the sum of the sizes of all frames. It returns false if a frame is invalid or doesn't declare
-// its size.
+// declaredZstd returns the sum of the sizes of all frames. It returns false if a frame is invalid or doesn't declare its size.
 func declaredZstd(src []byte) (size int64, known bool) {
 	for len(src) > 0 {
 		f, _, err := walkZstd(src)

@@ -2,8 +2,7 @@
 // reveal bugs in the handling of ragged batches, UTF-8 boundaries and split rows. The same seed gives the same bytes on
 // every machine and with every Go version, so another device can reproduce a failure.
 //
-// Packages demo, devkit and textframes, and many tests, use it. Start reading with Vocabulary for the text and Sets for
-// the payloads.
+// Packages demo, devkit and textframes, and many tests, use it. Start reading with Vocabulary for the text and Sets for the payloads.
 package corpus
 
 import (

@@ -159,8 +159,7 @@ func TestAppendUTF8IsValid(t *testing.T) {
 	}
 }
 
-// TestRecordsAreReproducible checks that a seed always gives the same record, and that another seed gives another
-// record.
+// TestRecordsAreReproducible checks that a seed always gives the same record, and that another seed gives another record.
 func TestRecordsAreReproducible(t *testing.T) {
 	a, b := NewVocabulary(1), NewVocabulary(1)
 	first := a.Append(nil, Seed(5, 0), 400)

@@ -57,9 +57,8 @@ func OneByte() [][]byte {
 	return payloads
 }
 
-// PageBoundaries returns payloads that end within one byte of a multiple of 4 KiB or 64 KiB from the start of the
-// batch. It also returns payloads whose length is within one byte of 4 KiB or 64 KiB. Payloads of 1 to 3 bytes lie
-// between them.
+// PageBoundaries returns payloads that end within one byte of a multiple of 4 KiB or 64 KiB from the start of the batch. It also returns
+// payloads whose length is within one byte of 4 KiB or 64 KiB. Payloads of 1 to 3 bytes lie between them.
 func PageBoundaries(seed uint64) [][]byte {
 	g := &Random{State: seed}
 	var payloads [][]byte
@@ -92,9 +91,8 @@ func lengths(generate func(seed uint64, n int) []byte, seed uint64, longest int)
 	return payloads
 }
 
-// LongAmongShort returns one long text in the middle of short texts. long is the size of the long text in bytes. short
-// is the number of short texts, which have 0 to 63 bytes each. On a device that doesn't split rows, a batch of these
-// payloads leaves most cores idle.
+// LongAmongShort returns one long text in the middle of short texts. long is the size of the long text in bytes. short is the number of
+// short texts, which have 0 to 63 bytes each. On a device that doesn't split rows, a batch of these payloads leaves most cores idle.
 func LongAmongShort(seed uint64, long, short int) [][]byte {
 	g := &Random{State: seed}
 	var payloads [][]byte
@@ -202,9 +200,8 @@ func RepeatedWords(seed uint64) [][]byte {
 	return append(payloads, text(3, 10_000), text(8, 6000))
 }
 
-// LongCharacters returns payloads whose characters contain long runs of continuation bytes. The runs' lengths are close
-// to the powers of two where devices split rows. A shingle then spans several pieces, and no character starts in some
-// pieces.
+// LongCharacters returns payloads whose characters contain long runs of continuation bytes. The runs' lengths are close to the powers of
+// two where devices split rows. A shingle then spans several pieces, and no character starts in some pieces.
 func LongCharacters(seed uint64) [][]byte {
 	g := &Random{State: seed}
 	var payloads [][]byte

@@ -223,8 +223,7 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// TestPreset checks that the preset makes the same decisions as the filters of the client package, which agree with Curator's
-// filters.
+// TestPreset checks that the preset makes the same decisions as the filters of the client package, which agree with Curator's filters.
 func TestPreset(t *testing.T) {
 	for spec, conditions := range map[string]int{"quality": 19, "quality?ngrams=true": 25} {
 		t.Run(spec, func(t *testing.T) {

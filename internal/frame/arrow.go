@@ -163,8 +163,7 @@ func (s *arrowStream) metadata(m *arrowMessage) error {
 	return nil
 }
 
-// handle processes a message. It reads the schema from the first message, and records or dictionaries from later
-// messages.
+// handle processes a message. It reads the schema from the first message, and records or dictionaries from later messages.
 func (s *arrowStream) handle(m *arrowMessage, column string) error {
 	switch {
 	case m.kind == headerSchema && !s.hasColumn:

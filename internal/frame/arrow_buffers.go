@@ -100,8 +100,7 @@ func (f *Frame) loadArrowBuffers(m *arrowMessage, body []byte, first, count int,
 	return f.inflateArrowBuffers(codec, body)
 }
 
-// inflateArrowBuffers decompresses f.arrow.buffers into the slab. It first checks their declared lengths against the limit of the
-// frame.
+// inflateArrowBuffers decompresses f.arrow.buffers into the slab. It first checks their declared lengths against the limit of the frame.
 func (f *Frame) inflateArrowBuffers(codec uint8, body []byte) ([]byte, error) {
 	a, total := &f.arrow, 0
 	for i := range a.buffers {
@@ -152,8 +151,7 @@ func (a *arrowBuffer) inflatedSize(body []byte) (int64, error) {
 	return size, nil
 }
 
-// inflate decompresses a buffer, appends it to the slab, and makes b refer to the slab. The slab must have enough
-// capacity.
+// inflate decompresses a buffer, appends it to the slab, and makes b refer to the slab. The slab must have enough capacity.
 func (a *arrowMemory) inflate(b *arrowBuffer, codec uint8, body []byte) error {
 	if b.length == 0 {
 		b.pos, b.inflated = len(a.slab), true

@@ -47,8 +47,7 @@ func (f *Frame) addArrowColumn(typ arrowType, base []byte, rows int, nulls int64
 
 func (a *arrowBuffer) bytes(base []byte) []byte { return base[a.pos : a.pos+a.length] }
 
-// presence returns the buffer that marks the nulls of a column, or nil if all rows have a value. Bit i is 1 if row i has a
-// value.
+// presence returns the buffer that marks the nulls of a column, or nil if all rows have a value. Bit i is 1 if row i has a value.
 func (f *Frame) presence(base []byte, rows int, nulls int64) ([]byte, error) {
 	b := &f.arrow.buffers[0]
 	switch {

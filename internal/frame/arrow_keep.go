@@ -55,8 +55,7 @@ func (a *arrowColumn) isKept() bool {
 	return a.typ == typeUtf8 || a.typ == typeLargeUtf8 || a.typ == typeUtf8View
 }
 
-// numberOf returns the description of a column's numbers. The slots are those of the tables Int and FloatingPoint in Arrow's
-// Schema.fbs.
+// numberOf returns the description of a column's numbers. The slots are those of the tables Int and FloatingPoint in Arrow's Schema.fbs.
 func numberOf(field *flatbuffers.Table, typ arrowType) arrowNumber {
 	const bitWidth, isSigned, precision = 4, 6, 4
 	details, ok := tableIn(field, fieldType)
@@ -82,8 +81,7 @@ func numberOf(field *flatbuffers.Table, typ arrowType) arrowNumber {
 	return arrowNumber{}
 }
 
-// addNumbers adds the values of a column with numbers or booleans. The record of a boolean is the byte that contains
-// its bit.
+// addNumbers adds the values of a column with numbers or booleans. The record of a boolean is the byte that contains its bit.
 func (f *Frame) addNumbers(n arrowNumber, base []byte, rows int, nulls int64) error {
 	present, err := f.presence(base, rows, nulls)
 	if err != nil {

@@ -67,8 +67,7 @@ type arrowColumn struct {
 	number     arrowNumber // describes the values of a column with numbers or booleans
 }
 
-// arrowDictionary describes the dictionary of a column. Each row of the column is an index into the values, which are in
-// separate messages.
+// arrowDictionary describes the dictionary of a column. Each row of the column is an index into the values, which are in separate messages.
 type arrowDictionary struct {
 	id    int64
 	width int // bytes of an index; 0 if the column has no dictionary

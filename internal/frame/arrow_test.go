@@ -165,8 +165,7 @@ func TestAnArrowStreamWithoutRows(t *testing.T) {
 	}
 }
 
-// TestTheColumnLiesBehindColumnsOfAllLayouts places the column after columns of all layouts, so that the indexes of its buffers
-// vary.
+// TestTheColumnLiesBehindColumnsOfAllLayouts places the column after columns of all layouts, so that the indexes of its buffers vary.
 func TestTheColumnLiesBehindColumnsOfAllLayouts(t *testing.T) {
 	var fields []field
 	structure := arrow.StructOf(arrow.Field{Name: "a", Type: arrow.ListOf(arrow.BinaryTypes.String)},
@@ -228,8 +227,7 @@ func TestTheColumnIsNamedOrTheOnlyOne(t *testing.T) {
 	}
 }
 
-// TestANameStaysWithinItsSchema: a name that exceeds the schema must not expose the memory after it, such as another
-// message.
+// TestANameStaysWithinItsSchema: a name that exceeds the schema must not expose the memory after it, such as another message.
 func TestANameStaysWithinItsSchema(t *testing.T) {
 	body := stream(t, []field{{"text", arrow.BinaryTypes.String, nil}})
 	name := bytes.LastIndex(body, []byte("\x04\x00\x00\x00text"))

@@ -132,8 +132,7 @@ func (f *Frame) endSegment(base []byte, packed bool) {
 	f.segments = append(f.segments, segment{base: base, end: len(f.starts), packed: packed})
 }
 
-// setStatus sets the status of record i. All earlier records without a status become OK. No later record may have a
-// status.
+// setStatus sets the status of record i. All earlier records without a status become OK. No later record may have a status.
 func (f *Frame) setStatus(i int, s Status) {
 	for len(f.statuses) < i {
 		f.statuses = append(f.statuses, record.OK)
@@ -141,8 +140,7 @@ func (f *Frame) setStatus(i int, s Status) {
 	f.statuses = append(f.statuses, s)
 }
 
-// padStatuses sets the status OK for all records after the last record with a status. It does nothing if no record has
-// a status.
+// padStatuses sets the status OK for all records after the last record with a status. It does nothing if no record has a status.
 func (f *Frame) padStatuses() {
 	for n := len(f.statuses); n > 0 && n < len(f.starts); n++ {
 		f.statuses = append(f.statuses, record.OK)
@@ -166,8 +164,7 @@ func (f *Frame) Exclude(i int, s Status) {
 // isFull reports whether the frame has reached its limit of records.
 func (f *Frame) isFull() bool { return len(f.starts) >= f.limits.records }
 
-// tooMany returns the error for a frame that has more records than its limit. offset is the position of the first record
-// beyond the limit.
+// tooMany returns the error for a frame that has more records than its limit. offset is the position of the first record beyond the limit.
 func (f *Frame) tooMany(offset int) error {
 	return tooLarge(offset, "the frame has more than %d records: send smaller frames, or raise MILLRACE_FRAME_RECORDS",
 		f.limits.records)

@@ -160,9 +160,8 @@ func (s *Splitter) limits() limits {
 	return l
 }
 
-// Open validates body and indexes its records in f. It discards the previous contents of f and reuses the memory. Only
-// the framing Auto uses contentType. The frame refers to body until the next Open or Reset, and body must not change
-// until then.
+// Open validates body and indexes its records in f. It discards the previous contents of f and reuses the memory. Only the framing Auto
+// uses contentType. The frame refers to body until the next Open or Reset, and body must not change until then.
 //
 // The values of Field are copied into memory of the frame. Blank lines aren't records if the splitter selects members.
 //

@@ -229,8 +229,7 @@ func (f *Frame) KeptBytes() (bytes int64) {
 	return bytes
 }
 
-// Fault describes why record i has the status InvalidJSON. It scans the record again. It returns an empty text for any other
-// record.
+// Fault describes why record i has the status InvalidJSON. It scans the record again. It returns an empty text for any other record.
 func (f *Frame) Fault(i int) string {
 	m := &f.members
 	if !m.on || f.Status(i) != record.InvalidJSON {

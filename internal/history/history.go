@@ -1,6 +1,5 @@
-// Package history runs models over random histories. A model draws every choice from its history, so that a text can describe the
-// history. Run shortens a failing history and prints its text. If MILLRACE_MODEL_HISTORY contains such a text, Run repeats that
-// history.
+// Package history runs models over random histories. A model draws every choice from its history, so that a text can describe the history.
+// Run shortens a failing history and prints its text. If MILLRACE_MODEL_HISTORY contains such a text, Run repeats that history.
 //
 // Only tests use the package. Start reading at Run. The file shrink.go makes failing histories shorter.
 package history
@@ -31,9 +30,8 @@ type History struct {
 // New returns the history that is generated from seed. It has no choices yet.
 func New(seed uint64) *History { return &History{Seed: seed, random: rand.NewPCG(seed, 11)} }
 
-// Uint64 draws a choice of 16 bits and returns it in the highest and in the lowest bits. rand.Rand therefore derives smaller
-// numbers from smaller choices. The bits between are constant. They are not 0, because rand.Rand rejects 0 repeatedly for most
-// bounds.
+// Uint64 draws a choice of 16 bits and returns it in the highest and in the lowest bits. rand.Rand therefore derives smaller numbers from
+// smaller choices. The bits between are constant. They are not 0, because rand.Rand rejects 0 repeatedly for most bounds.
 func (h *History) Uint64() uint64 {
 	if h.drawn == len(h.choices) {
 		h.choices = append(h.choices, h.further())
@@ -158,12 +156,10 @@ func least(t *testing.T) (budget time.Duration, steps int) {
 	return budget, 0
 }
 
-// Replays reports whether Run replays a single history, because MILLRACE_MODEL_HISTORY is set. A model can then log a
-// trace.
+// Replays reports whether Run replays a single history, because MILLRACE_MODEL_HISTORY is set. A model can then log a trace.
 func Replays() bool { return os.Getenv(variableHistory) != "" }
 
-// named returns the history with the given text. A text without a colon is the name of a file that contains the
-// history's text.
+// named returns the history with the given text. A text without a colon is the name of a file that contains the history's text.
 func named(t *testing.T, text string) *History {
 	t.Helper()
 	if !strings.Contains(text, ":") {

@@ -40,8 +40,7 @@ func TestAHistoryIsItsText(t *testing.T) {
 	}
 }
 
-// TestShrinkFindsTheShortestHistory uses a model that fails because of only two of hundreds of choices, and only if they are
-// large enough.
+// TestShrinkFindsTheShortestHistory uses a model that fails because of only two of hundreds of choices, and only if they are large enough.
 func TestShrinkFindsTheShortestHistory(t *testing.T) {
 	t.Parallel()
 	fails := func(h *History) bool {

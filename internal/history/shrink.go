@@ -16,8 +16,7 @@ const (
 	// shrinkFor is the maximum time for making a failing history shorter.
 	shrinkFor = time.Minute
 
-	// attemptFor is the maximum duration of one run of a shorter history. A run that takes longer does not count as a
-	// failure.
+	// attemptFor is the maximum duration of one run of a shorter history. A run that takes longer does not count as a failure.
 	attemptFor = 10 * time.Second
 )
 

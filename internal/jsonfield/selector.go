@@ -18,8 +18,7 @@ import (
 // MaxPaths is the largest number of paths of a Selector.
 const MaxPaths = 32
 
-// Selector finds the members with the given paths in a record. It is safe for concurrent use. The zero Selector only
-// validates records.
+// Selector finds the members with the given paths in a record. It is safe for concurrent use. The zero Selector only validates records.
 //
 // A path is the name of a member of the record, which must be an object. A path with dots, such as a.b, is the member a.b of
 // the record. If the record doesn't have that member, the path is the member b of the record's member a.

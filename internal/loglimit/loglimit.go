@@ -1,7 +1,6 @@
-// Package loglimit limits the size of a log, so repeated errors neither fill a disk nor hide other messages. Handler
-// limits the repetitions of a message. In each interval, it passes the first 10 records of a message. If it drops
-// further records, it logs their number at the end of the interval. TruncateAttr limits the length of a text. The
-// command cmd/worker applies both to all its logs.
+// Package loglimit limits the size of a log, so repeated errors neither fill a disk nor hide other messages. Handler limits the repetitions
+// of a message. In each interval, it passes the first 10 records of a message. If it drops further records, it logs their number at the end
+// of the interval. TruncateAttr limits the length of a text. The command cmd/worker applies both to all its logs.
 //
 // Start reading at Handler.Handle.
 package loglimit
@@ -19,8 +18,7 @@ const (
 	burst    = 10 // maximum number of records of a message that pass in each interval
 	interval = 10 * time.Second
 
-	// maxMessages is the maximum number of messages that have their own limit in an interval. Further messages share
-	// one limit per level.
+	// maxMessages is the maximum number of messages that have their own limit in an interval. Further messages share one limit per level.
 	maxMessages = 256
 )
 
@@ -51,8 +49,7 @@ type limits struct {
 	closed bool
 }
 
-// message identifies the records that share a limit. A message without a text represents all messages beyond
-// maxMessages.
+// message identifies the records that share a limit. A message without a text represents all messages beyond maxMessages.
 type message struct {
 	level slog.Level
 	text  string

@@ -149,8 +149,7 @@ func TestAttributesAreKept(t *testing.T) {
 	})
 }
 
-// TestMessagesAreBounded logs many different messages, for example with a number in their text. Neither the memory nor
-// the log may grow.
+// TestMessagesAreBounded logs many different messages, for example with a number in their text. Neither the memory nor the log may grow.
 func TestMessagesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()

@@ -111,8 +111,7 @@ func (b *Budget) Take(ctx context.Context, bytes int64) bool {
 	return false
 }
 
-// Add takes memory without waiting, even beyond the limit. It also counts submitted, the payload bytes of a submitted
-// batch.
+// Add takes memory without waiting, even beyond the limit. It also counts submitted, the payload bytes of a submitted batch.
 func (b *Budget) Add(bytes, submitted int64) {
 	b.mu.Lock()
 	b.used += bytes

@@ -9,8 +9,7 @@ import (
 	"millrace/internal/frame"
 )
 
-// budget returns a budget that limits messages and submitted batches to limit bytes each. frames reports whether messages may be
-// frames.
+// budget returns a budget that limits messages and submitted batches to limit bytes each. frames reports whether messages may be frames.
 func budget(t *testing.T, limit int64, frames bool) *Budget {
 	t.Helper()
 	w := worker(t)
@@ -86,8 +85,7 @@ func TestTakeServesInOrder(t *testing.T) {
 	})
 }
 
-// TestTakeAcceptsAnySinglePayload checks that a payload larger than the whole budget gets memory once no other payload holds
-// memory.
+// TestTakeAcceptsAnySinglePayload checks that a payload larger than the whole budget gets memory once no other payload holds memory.
 func TestTakeAcceptsAnySinglePayload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := budget(t, 100, false)

@@ -11,8 +11,7 @@ import (
 // result is complemented. The checksum of an empty payload is 0.
 const crc32cName = "crc32c"
 
-// castagnoli is the bit-reversed polynomial of CRC-32C (RFC 3720, section 12.1): bit 31 is the coefficient of x^0, and
-// x^32 is omitted.
+// castagnoli is the bit-reversed polynomial of CRC-32C (RFC 3720, section 12.1): bit 31 is the coefficient of x^0, and x^32 is omitted.
 const castagnoli = 0x82F63B78
 
 // crc32cReference appends the checksum of payload. It divides bit by bit, as in the definition.

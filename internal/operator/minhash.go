@@ -66,9 +66,8 @@ func (m minhashReference) sign(signature []uint32, payload []byte) {
 	m.lower(signature, hashes)
 }
 
-// lower lowers each entry of a signature to the minimum of the permuted hashes. It computes four independent minima, of every fourth
-// hash each, so the processor doesn't wait for one comparison before the next. A comparison with <= becomes a conditional move, unlike
-// min.
+// lower lowers each entry of a signature to the minimum of the permuted hashes. It computes four independent minima, of every fourth hash
+// each, so the processor doesn't wait for one comparison before the next. A comparison with <= becomes a conditional move, unlike min.
 func (m minhashReference) lower(signature, hashes []uint32) {
 	for i, least := range signature {
 		a, b := m.a[i], m.b[i]

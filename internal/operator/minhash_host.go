@@ -40,9 +40,8 @@ type minhashKernel struct {
 // stride returns the length of a signature in bytes.
 func (m minhashKernel) stride() int { return 4 * len(m.a) }
 
-// Needs requests scratch for one hash per byte, because at most one shingle starts at each byte. It also requests scratch for one
-// signature per piece. This scratch holds the signature of the piece's first part if that part continues a row from an earlier
-// piece.
+// Needs requests scratch for one hash per byte, because at most one shingle starts at each byte. It also requests scratch for one signature
+// per piece. This scratch holds the signature of the piece's first part if that part continues a row from an earlier piece.
 func (m minhashKernel) Needs(s device.Shape) device.Needs {
 	n := device.Needs{Scratch: 4 * s.Bytes, Result: s.Rows * m.stride()}
 	if pieces := pieceCount(s.Rows, s.Bytes, m.pieceUnits); pieces > 1 {

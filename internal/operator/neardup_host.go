@@ -11,8 +11,7 @@ import (
 // neardupRows is the number of rows whose keys one core computes at a time.
 const neardupRows = 64
 
-// neardupHost is the host kernel of neardup. It writes signatures to scratch with minhash's host kernel, and then computes their
-// keys.
+// neardupHost is the host kernel of neardup. It writes signatures to scratch with minhash's host kernel, and then computes their keys.
 type neardupHost struct{ description *compiled.Description }
 
 func (neardupHost) Name() string { return neardupName }

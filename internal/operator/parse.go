@@ -24,10 +24,9 @@ type Source interface {
 	Bind(query string) (Operator, error)
 }
 
-// Parse parses one operator: its name, optionally followed by a question mark and parameters, as in
-// "minhash?k=24&hashes=128&seed=42". Parameters may be in any order, each at most once. Missing parameters have their defaults.
-// The operator is a built-in operator or one of sources. The names of sources must differ from built-in names. The error contains
-// every problem of the spec and the permitted values.
+// Parse parses one operator: its name, optionally followed by a question mark and parameters, as in "minhash?k=24&hashes=128&seed=42".
+// Parameters may be in any order, each at most once. Missing parameters have their defaults. The operator is a built-in operator or one of
+// sources. The names of sources must differ from built-in names. The error contains every problem of the spec and the permitted values.
 func Parse(spec string, sources ...Source) (Operator, error) {
 	name, query, hasQuery := strings.Cut(spec, "?")
 	for _, s := range slices.Concat(builtIns, sources) {

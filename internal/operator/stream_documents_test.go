@@ -118,8 +118,7 @@ func (d *documentDevice) compute(text []byte, offsets []uint32) ([]blockResult, 
 	return results, nil
 }
 
-// run submits a batch and returns it when it is complete. If a goroutine receives the batch of another goroutine, it passes the
-// batch on.
+// run submits a batch and returns it when it is complete. If a goroutine receives the batch of another goroutine, it passes the batch on.
 func (d *documentDevice) run(b *streams.Batch) (*streams.Batch, error) {
 	mine := make(chan *streams.Batch, 1)
 	b.Owner = mine

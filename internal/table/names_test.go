@@ -12,8 +12,7 @@ import (
 	"millrace/internal/record"
 )
 
-// TestNoOperatorDoublesANameOfResults checks that an operator can't have the name of another key of a JSON result, or of another
-// column.
+// TestNoOperatorDoublesANameOfResults checks that an operator can't have the name of another key of a JSON result, or of another column.
 func TestNoOperatorDoublesANameOfResults(t *testing.T) {
 	table := keptTable(t, []string{"id"}, rows{{`"a1"`}, {"7"}}, []record.Status{record.OK, record.NoField}).Select([]uint32{0, 1})
 	names := map[string]bool{}

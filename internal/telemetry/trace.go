@@ -152,9 +152,8 @@ func (b bar) events(process, thread int, offset time.Duration) []traceEvent {
 	return events
 }
 
-// A trace viewer draws one track per thread. If two events on a track overlap, the viewer shows one event as part of the other.
-// Overlapping work is therefore drawn in additional rows of the track. An example is a lane's next batch that fills while the
-// previous batch computes.
+// A trace viewer draws one track per thread. If two events on a track overlap, the viewer shows one event as part of the other. Overlapping
+// work is therefore drawn in additional rows of the track. An example is a lane's next batch that fills while the previous batch computes.
 
 // bar is one rectangle on a track.
 type bar struct {

@@ -36,9 +36,8 @@ type parameterValues struct {
 	tables []table // values of the parameters of type Table, in order
 }
 
-// Bind returns the operator with parameters from a query such as "bits=5&seed=1", in any order, each at most once. Parameters that
-// aren't in the query have their defaults. A table is a file in Folder and has no default. The error names every problem and the
-// permitted values.
+// Bind returns the operator with parameters from a query such as "bits=5&seed=1", in any order, each at most once. Parameters that aren't
+// in the query have their defaults. A table is a file in Folder and has no default. The error names every problem and the permitted values.
 func (d *Description) Bind(query string) (*Operator, error) {
 	values, err := d.parse(query)
 	if err != nil {
@@ -171,8 +170,7 @@ func (d *Description) parse(query string) (parameterValues, error) {
 	return values, errors.Join(errs...)
 }
 
-// split returns the text for each parameter in a query, keyed by the parameter's index. It also returns all errors
-// about names.
+// split returns the text for each parameter in a query, keyed by the parameter's index. It also returns all errors about names.
 func (d *Description) split(query string) (texts map[int]string, errs []error) {
 	if query == "" {
 		return nil, nil
@@ -316,8 +314,7 @@ func (o *Operator) Block() []byte {
 	return o.block[:o.description.blockBytes():o.description.blockBytes()]
 }
 
-// Tables returns the contents of the tables, in the format that follows the parameter block. The caller must not change
-// them.
+// Tables returns the contents of the tables, in the format that follows the parameter block. The caller must not change them.
 func (o *Operator) Tables() []byte {
 	if at := o.description.tablesAt(); at >= 0 {
 		return o.block[at:]

@@ -15,9 +15,8 @@ import (
 // layoutAlign is the alignment of the parts of a result, in bytes.
 const layoutAlign = 256
 
-// Layout has the positions of the parts of a batch's result. The records come first. One status byte per record follows if
-// HasStatuses returns true, and then the slots of the byte strings. Each part starts at a multiple of 256. A result with only
-// records has no padding.
+// Layout has the positions of the parts of a batch's result. The records come first. One status byte per record follows if HasStatuses
+// returns true, and then the slots of the byte strings. Each part starts at a multiple of 256. A result with only records has no padding.
 type Layout struct {
 	Status  int // position of the statuses
 	Strings int // position of the slots
@@ -92,8 +91,7 @@ func (o *Operator) Text(i int, value []byte) []byte {
 	return text
 }
 
-// MaxStrings returns the maximum total length of a record's byte strings, which is limit + perByte times the length of
-// the payload.
+// MaxStrings returns the maximum total length of a record's byte strings, which is limit + perByte times the length of the payload.
 func (o *Operator) MaxStrings() (limit, perByte int) {
 	for _, f := range o.fields {
 		limit += f.MaxBytes
@@ -187,12 +185,10 @@ func (f Field) slot(offsets []uint32, i int) int {
 	return f.MaxBytes + f.MaxPerByte*int(offsets[i+1]-offsets[i])
 }
 
-// IsUndeclared reports whether a reason from Refusal or Overlong means that the operator returned a result that it doesn't
-// declare.
+// IsUndeclared reports whether a reason from Refusal or Overlong means that the operator returned a result that it doesn't declare.
 func IsUndeclared(reason string) bool { return strings.HasPrefix(reason, undeclared) }
 
-// IsOutOfBounds reports whether a reason from Refusal means that the operator accessed a byte outside the record or its
-// result.
+// IsOutOfBounds reports whether a reason from Refusal means that the operator accessed a byte outside the record or its result.
 func IsOutOfBounds(reason string) bool { return reason == outOfBounds }
 
 // Check checks the result that the operator's code wrote for a batch with the given offsets. Every status must be declared, or be the

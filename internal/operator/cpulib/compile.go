@@ -46,9 +46,8 @@ func findCompiler() (string, error) {
 // flags are the compiler's flags for a library. With -ffp-contract=off, floating-point results are the same as on a GPU.
 var flags = []string{"-std=c++17", "-O3", "-Wall", "-Wextra", "-fPIC", "-shared", "-fvisibility=hidden", "-ffp-contract=off"}
 
-// Compile compiles the source file of an operator and returns its description. On success, it writes the library to output. It
-// replaces an existing file atomically, so processes that use the old file keep it. The operator's name must be the file's name
-// without the suffix.
+// Compile compiles the source file of an operator and returns its description. On success, it writes the library to output. It replaces an
+// existing file atomically, so processes that use the old file keep it. The operator's name must be the file's name without the suffix.
 //
 // The error is a *CompileError if the compiler fails, and ErrNoCompiler if there is no compiler.
 func Compile(ctx context.Context, source, output string) (*compiled.Description, error) {

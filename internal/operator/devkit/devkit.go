@@ -31,8 +31,7 @@ type GPU interface {
 	// Open opens the GPU. It returns an error if there is no usable GPU.
 	Open() (device.Device, error)
 
-	// Compiler returns the version of the compiler, or an error if there is no compiler. A machine without a GPU may
-	// have a compiler.
+	// Compiler returns the version of the compiler, or an error if there is no compiler. A machine without a GPU may have a compiler.
 	Compiler() (version string, err error)
 }
 
@@ -52,8 +51,7 @@ type Trial struct {
 	Brief bool      // see Subject.Brief; it also omits the throughput
 	Apart bool      // see Subject.Apart
 
-	// Before is called before the code runs on a device. If the code ends this process, another process can report the finding in
-	// crash.
+	// Before is called before the code runs on a device. If the code ends this process, another process can report the finding in crash.
 	Before func(device string, crash Finding)
 }
 

@@ -10,9 +10,8 @@ import (
 	"millrace/internal/device"
 )
 
-// The parts of a batch in memory are the records, the offsets, scratch and the result, with a guard before, between and after them. A
-// guard contains noise. If code reads a guard, its result changes with the noise. If code writes to a guard, the suite detects the
-// changed noise.
+// The parts of a batch in memory are the records, the offsets, scratch and the result, with a guard before, between and after them. A guard
+// contains noise. If code reads a guard, its result changes with the noise. If code writes to a guard, the suite detects the changed noise.
 
 const (
 	guardBytes = 4096

@@ -18,8 +18,7 @@ import (
 	"millrace/internal/operator/compiled"
 )
 
-// batchesFor returns the batches for a finding: the batch that the text names, or all batches without records of a
-// megabyte.
+// batchesFor returns the batches for a finding: the batch that the text names, or all batches without records of a megabyte.
 func batchesFor(text string) (batches []corpus.Set) {
 	_, named, _ := strings.Cut(text, `batch "`)
 	named, _, _ = strings.Cut(named, `"`)
@@ -232,8 +231,7 @@ func TestFaultOfAGPUIsFound(t *testing.T) {
 	fakecuda.Set(t, "")
 }
 
-// TestLargeBoundsAreDivided: the suite divides a batch whose results need too much memory, and reports the untested
-// part.
+// TestLargeBoundsAreDivided: the suite divides a batch whose results need too much memory, and reports the untested part.
 func TestLargeBoundsAreDivided(t *testing.T) {
 	l := library(t, "kernels/test/operators/wrong/wide.cu")
 	r := runner(t, Subject{Device: onHost(t, l), Operator: bind(t, l.Description(), ""), Brief: true})

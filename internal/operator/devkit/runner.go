@@ -145,8 +145,7 @@ func (r *Runner) Compute(ctx context.Context, batch string, rows [][]byte) ([]An
 	return r.run(ctx, rows, contents{poison: 0xa5})
 }
 
-// RunSingly computes each record alone and drops the results. With Subject.Before, it finds a record that makes the code end the
-// process.
+// RunSingly computes each record alone and drops the results. With Subject.Before, it finds a record that makes the code end the process.
 func (r *Runner) RunSingly(ctx context.Context, batches []corpus.Set) error {
 	for _, set := range batches {
 		for i, data := range set.Payloads {

@@ -62,8 +62,7 @@ func TestWrongSamplesAreNamed(t *testing.T) {
 	}
 }
 
-// TestTheTutorialsOperatorGivesItsResults: the operator in docs/operators.md returns the page's expected results for
-// its samples.
+// TestTheTutorialsOperatorGivesItsResults: the operator in docs/operators.md returns the page's expected results for its samples.
 func TestTheTutorialsOperatorGivesItsResults(t *testing.T) {
 	page, err := os.ReadFile(root + "docs/operators.md")
 	if err != nil {
@@ -95,8 +94,7 @@ func TestTheTutorialsOperatorGivesItsResults(t *testing.T) {
 // withoutSamples maps examples without samples to the tests that check their results.
 var withoutSamples = map[string]string{"entropy.cu": "tests of package cpulib", "keywords.cu": "tests of package userops"}
 
-// TestExamplesGiveTheExpectedResults checks the samples of every example. Package conformance runs the suite on the
-// examples.
+// TestExamplesGiveTheExpectedResults checks the samples of every example. Package conformance runs the suite on the examples.
 func TestExamplesGiveTheExpectedResults(t *testing.T) {
 	sources, err := filepath.Glob("../../../examples/operators/*/*.cu")
 	if err != nil || len(sources) < 2 {

@@ -77,9 +77,8 @@ func permitted(source string) []Kind {
 	return nil
 }
 
-// withMegabytes lists an operator of each form, one with byte strings, and one with passes. For other operators, the suite is
-// brief: it tests fewer single records, and omits records of a megabyte. The division of such records among threads depends only
-// on the form.
+// withMegabytes lists an operator of each form, one with byte strings, and one with passes. For other operators, the suite is brief: it
+// tests fewer single records, and omits records of a megabyte. The division of such records among threads depends only on the form.
 var withMegabytes = []string{"entropy.cu", "redact.cu", "simhash.cu", "blake3.cu", "tally.cu"}
 
 // TestOperatorsOfOnesOwnConform: the suite passes on the host device, and on the simulated device with the same bytes.

@@ -75,9 +75,8 @@ func TestDocuments(t *testing.T) {
 	}
 }
 
-// TestDocumentsOfSmallGenerations compares the verdicts on texts with the edges of Curator's workflow between documents that are
-// close enough to each other in the stream. A copy may have any earlier document as its source, so many copies are too far from their
-// source.
+// TestDocumentsOfSmallGenerations compares the verdicts on texts with the edges of Curator's workflow between documents that are close
+// enough to each other in the stream. A copy may have any earlier document as its source, so many copies are too far from their source.
 func TestDocumentsOfSmallGenerations(t *testing.T) {
 	n := min(documentCount(t), 200_000) // the comparison keeps all values of bands in a map
 	documents := corpus.NearDuplicates{Seed: 3, Share: 0.3, Text: corpus.TextsOf(3, 500)}

@@ -35,8 +35,7 @@ func TestKnownKeys(t *testing.T) {
 	}
 }
 
-// TestKeysMix flips each bit of random signatures. Each bit of the key above the band bits must change in about half of the
-// cases.
+// TestKeysMix flips each bit of random signatures. Each bit of the key above the band bits must change in about half of the cases.
 func TestKeysMix(t *testing.T) {
 	p := Parameters{Bands: 2, Rows: 3}
 	const samples, low = 4000, 2

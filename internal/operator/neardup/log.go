@@ -117,8 +117,7 @@ func (c *progress) appendLog(entries [][]byte, rowOf func(i int) *row, first, en
 	return entries, nil
 }
 
-// appendEntries appends the entries of the records [from, to), which belong to one generation. s is the state before these
-// records.
+// appendEntries appends the entries of the records [from, to), which belong to one generation. s is the state before these records.
 func (p Parameters) appendEntries(entries [][]byte, s state, rowOf func(i int) *row, from, to, limit int) [][]byte {
 	h := Header{
 		Parameters: p, Generation: s.applied / uint64(p.Records), First: int(s.applied % uint64(p.Records)),

@@ -231,8 +231,7 @@ func TestLargestRow(t *testing.T) {
 	}
 }
 
-// FuzzReplay replays any bytes as the second entry of a log. After a success, the index continues to work. After an error, it is
-// unusable.
+// FuzzReplay replays any bytes as the second entry of a log. After a success, the index continues to work. After an error, it is unusable.
 func FuzzReplay(f *testing.F) {
 	p := Parameters{Bands: 3, Rows: 2, K: 24, Seed: 42, Records: 8}
 	s := newStream(rand.New(rand.NewPCG(3, 4)), p, mix{near: 0.4, mosaic: 0.5}, 40)

@@ -9,7 +9,7 @@
 //  2. The record's label is the least label of its hits, or its own position if it has no hit.
 //  3. Insert the keys that were absent, with the record's label. The label of a key never changes.
 //
-// The verdict on a record with hits is its label, number of hits, and the other labels of the hits.
+// The verdict on a record with hits is its label, the number of hits, and the other labels of the hits.
 //
 // # Generations
 //
@@ -102,7 +102,7 @@ func ParseBlock(block []byte, records int) (p Parameters, err error) {
 // Verdict is the index's decision on a record. If DuplicateOf is the zero Position, the record has no hits.
 type Verdict struct {
 	DuplicateOf Position   // least label of the hits
-	Bands       int        // the number of hits
+	Bands       int        // number of hits
 	Also        []Position // other labels of the hits, each once, in ascending order
 }
 

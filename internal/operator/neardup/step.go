@@ -140,8 +140,7 @@ func (s *step) hit(r, b int) (label Position, depends, ok bool) {
 	return s.rows[first].label, true, first != r
 }
 
-// guess sets a record's label to the least label of its hits that is already known, or to its position. settle lowers it if
-// necessary.
+// guess sets a record's label to the least label of its hits that is already known, or to its position. settle lowers it if necessary.
 func (s *step) guess(r int) {
 	waits := false
 	least := s.rows[r].position

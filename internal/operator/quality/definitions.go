@@ -26,8 +26,7 @@ var LineEnds = []rune{
 	0x000A, 0x000B, 0x000C, 0x000D, 0x001C, 0x001D, 0x001E, 0x0085, 0x2028, 0x2029,
 }
 
-// Sets of ASCII characters. In a URL, characters of URLChars and escapes (% with two characters of Hex) may follow http:// or
-// https://.
+// Sets of ASCII characters. In a URL, characters of URLChars and escapes (% with two characters of Hex) may follow http:// or https://.
 const (
 	Digits   = "0123456789"
 	Letters  = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"

@@ -35,8 +35,7 @@ type nGrams struct {
 	collisions   int     // number of times that a slot contained another element
 }
 
-// isRepeated is the bit in a number that marks n-grams that occur more than once. The other bits are the position of the first such
-// n-gram.
+// isRepeated is the bit in a number that marks n-grams that occur more than once. The other bits are the position of the first such n-gram.
 const isRepeated = 1 << 31
 
 // numbers are 32-bit numbers in memory.

@@ -152,8 +152,7 @@ func (s *Source) readCompiled(path, suffix string) error {
 	return s.describe(d, path)
 }
 
-// describe stores the description of a compiled file. It returns an error if the description differs from an earlier file's
-// description.
+// describe stores the description of a compiled file. It returns an error if the description differs from an earlier file's description.
 func (s *Source) describe(d *compiled.Description, path string) error {
 	d.Folder = s.folder // folder of the files of tables
 	if s.description == nil {

@@ -134,8 +134,7 @@ MILLRACE_CONSTEXPR millrace_pass describe_pass(const char *name, uint32_t thread
     return p;
 }
 
-// Returns the address of the first word of scratch memory. The word isn't 0 after a pass has accessed something outside its
-// bounds.
+// Returns the address of the first word of scratch memory. The word isn't 0 after a pass has accessed something outside its bounds.
 MILLRACE_DEVICE uint32_t *fault_word(const millrace_batch &batch) { return reinterpret_cast<uint32_t *>(batch.scratch); }
 
 // Runs one block of a pass.
