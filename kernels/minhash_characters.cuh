@@ -9,7 +9,7 @@
 
 namespace millrace {
 
-// Returns the sum of the values of the threads before this one, and the sum over all threads in *total.
+// Returns the sum of the values of the threads before this thread. Sets *total to the sum over all threads.
 template <class Team>
 __device__ inline uint32_t team_scan(uint32_t value, uint32_t *warp_totals, uint32_t *total) {
     uint32_t lane = Team::rank() % 32, warp = Team::rank() / 32, sum = warp_scan(value);

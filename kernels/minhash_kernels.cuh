@@ -82,9 +82,9 @@ static __global__ void __launch_bounds__(kMinhashThreads, kMinhashBlocks) minhas
     minhash_tile(work, blockIdx.x, &tile, &state);
 }
 
-// Fills in the tile index, sets the tile counter to 0, and initializes every row's values. An empty row gets its final values.
-// Any other row gets the minimum of no values. Thread number `first` of `stride` threads calls it, in whole warps. Each warp
-// initializes one row at a time.
+// Fills in the tile index, sets the tile counter to 0, and initializes every row's values. It sets the values of an empty row to
+// their final values, and the values of any other row to the minimum of no values. Thread number `first` of `stride` threads
+// calls it, in whole warps. Each warp initializes one row at a time.
 __device__ inline void minhash_begin(const uint32_t *offsets, uint32_t rows, uint32_t bytes, uint32_t entries,
                                      uint32_t hashes, uint32_t *index, uint32_t *taken, uint32_t *result,
                                      uint32_t first, uint32_t stride) {

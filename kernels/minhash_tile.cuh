@@ -122,7 +122,7 @@ __device__ inline void mark_rows(const TileInput &in, TileState *state) {
     }
 }
 
-// Returns the sum of the values of the warp's lanes up to this one.
+// Returns the sum of the values of the warp's lanes up to and including this lane.
 __device__ inline uint32_t warp_scan(uint32_t value) {
     for (uint32_t distance = 1; distance < 32; distance *= 2) {
         uint32_t before = __shfl_up_sync(0xffffffffu, value, distance);

@@ -25,7 +25,7 @@ constexpr uint32_t kLowerCase = 0x20202020, kHttp = four_bytes("http"), kCook = 
 // Maps the beginnings to different numbers below 32. The factor was found by trial.
 MILLRACE_BOTH constexpr uint32_t beginning_slot(uint32_t word) { return word * 0xa6cecc1bu >> 27; }
 
-// The phrases, one after the other. The last one is the lorem phrase.
+// The phrases, back to back. The last phrase is the lorem phrase.
 struct QualityPhrases {
     static constexpr uint32_t kCount = kPolicies + 1, kMostText = 1024;
     uint16_t starts[kCount + 1];

@@ -106,8 +106,8 @@ private:
         }
     }
 
-    // Hashes the bytes from a position up to the first position for which ends(position) is true, or to the end of the text.
-    // *visible becomes true if one of them is visible ASCII.
+    // Hashes the bytes from a position up to the first position for which ends(position) is true, or to the end of the text. The
+    // function sets *visible to true if one of these bytes is visible ASCII.
     template <class Ends>
     __device__ QualityPiece hash_until(uint32_t from, bool *visible, Ends ends) {
         uint32_t ahead[kAhead]; // the bytes of the next steps, so that their loads overlap

@@ -14,7 +14,7 @@ var (
 	other   = Column{Name: "sha", Spec: "sha?n=3", Kind: Bytes, Width: 3}
 )
 
-// someRows returns n random rows. One row in failing isn't OK; 0 means that all rows are OK.
+// someRows returns n random rows. One row in failing isn't OK. If failing is 0, all rows are OK.
 func someRows(columns []Column, n, failing int) Rows {
 	r := rand.New(rand.NewPCG(1, uint64(n)))
 	rows := Rows{Lengths: make([]uint64, n), Statuses: make([]record.Status, n)}

@@ -20,7 +20,7 @@ func FuzzGzip(f *testing.F)   { fuzz(f, Gzip) }
 func FuzzLZ4(f *testing.F)    { fuzz(f, LZ4) }
 func FuzzSnappy(f *testing.F) { fuzz(f, Snappy) }
 
-// fuzz checks that a body gives at most limit bytes or an error of a known kind. The outcome must be the same after
+// fuzz checks that decompression returns at most limit bytes, or an error of a known kind. The outcome must be the same after
 // another body, and the library's reader must agree with each accepted body.
 func fuzz(f *testing.F, e Encoding) {
 	const limit = 256 << 10

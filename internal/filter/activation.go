@@ -95,7 +95,7 @@ func withNumbers(value any) any {
 	return value
 }
 
-// noEstimator implements cost.Estimator. It knows no sizes.
+// noEstimator implements cost.Estimator. It estimates no sizes.
 type noEstimator struct{}
 
 func (noEstimator) EstimateSize(cost.AstNode) *cost.SizeEstimate { return nil }

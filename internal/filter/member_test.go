@@ -10,7 +10,7 @@ import (
 	"millrace/internal/operator"
 )
 
-// TestMembersAreReadAsByCEL compares decisions and errors with those of CEL's own programs.
+// TestMembersAreReadAsByCEL compares decisions and errors with the results of CEL's own programs.
 func TestMembersAreReadAsByCEL(t *testing.T) {
 	c := newCounters(t)
 	for _, expression := range []string{

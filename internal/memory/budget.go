@@ -264,8 +264,8 @@ func (t *Turn) Await(ctx context.Context, over <-chan struct{}) error {
 	}
 }
 
-// take takes the turn and returns nil. If it must wait, it returns a channel that is closed when memory is released or a turn ends. full
-// reports whether it waits for submitted batches.
+// take gives the turn to the batcher and returns nil. If the batcher must wait, take returns a channel that is closed when memory is
+// released or a turn ends. full reports whether it waits for submitted batches.
 func (t *Turn) take() (released <-chan struct{}, full bool) {
 	b := t.budget
 	b.mu.Lock()

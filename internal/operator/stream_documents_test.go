@@ -144,8 +144,8 @@ func (r *blockResult) add(op operator.Operator, results []byte, rows int) {
 	}
 }
 
-// openDocumentDevices opens the device for every document, and the devices for some documents. The latter are the same device with
-// small batches, and a device for each variant of the host's minhash.
+// openDocumentDevices opens the device for every document, and the devices for some documents. The devices for some documents are
+// the same device with small batches, and a device for each variant of the host's minhash.
 func openDocumentDevices(r documentRequest) (every *documentDevice, some []*documentDevice, err error) {
 	add := func(suffix string, specs []string, dev device.Device, failed error) *documentDevice {
 		if failed != nil {

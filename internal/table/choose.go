@@ -7,8 +7,8 @@ import (
 
 // Ask appends the records on which stateful operators decide, in order. These records are OK, and pass all conditions of the filter f that
 // don't depend on stateful operators. f may be nil. Ask adds the number of records that each condition left out to leftOut. It adds the
-// number of null records to the last element. A record on which the filter fails gets the status FilterError. With a filter, Keep must have
-// been called.
+// number of null records to the last element. If the filter fails on a record, the record's status becomes FilterError. With a filter, Keep
+// must have been called.
 func (t *Table) Ask(f *filter.Filter, asked []uint32, leftOut []int) []uint32 {
 	row := t.newRow()
 	for i := range t.Records() {

@@ -138,7 +138,7 @@ func TestPayloadsHeldBackMakeItUnready(t *testing.T) {
 	answers(t, h, "", "")
 }
 
-// TestIdleTimeIsNoStall: a batch that arrives after an hour without work gets a full AckWait.
+// TestIdleTimeIsNoStall: a batch that arrives after an hour without work has a full AckWait.
 func TestIdleTimeIsNoStall(t *testing.T) {
 	var p patient
 	h := p.health()

@@ -131,7 +131,7 @@ func (m *Metrics) AddOperators(names []string) {
 	}
 }
 
-// OperatorFault implements ingest.Observer. It ignores a fault of an earlier process if it already knows a fault of the
+// OperatorFault implements ingest.Observer. It ignores a fault of an earlier process if it has already recorded a fault with the
 // same time.
 func (m *Metrics) OperatorFault(f inflight.OperatorFault) {
 	o := &m.operators

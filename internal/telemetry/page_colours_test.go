@@ -100,8 +100,8 @@ func TestPageContrast(t *testing.T) {
 	}
 }
 
-// visions are the matrices of Machado, Oliveira and Fernandes (2009), in linear sRGB, for people who lack one kind of
-// cone.
+// visions are the matrices of Machado, Oliveira and Fernandes (2009), in linear sRGB, for people without one of the three kinds
+// of cones.
 var visions = map[string][3][3]float64{
 	"normal":       {{1, 0, 0}, {0, 1, 0}, {0, 0, 1}},
 	"protanopia":   {{0.152286, 1.052583, -0.204868}, {0.114503, 0.786281, 0.099216}, {-0.003882, -0.048116, 1.051998}},

@@ -22,7 +22,7 @@ import (
 	"millrace/internal/tracing"
 )
 
-// batch returns the record of a batch whose stages take a millisecond each, one after the other, from one second on.
+// batch returns the record of a batch. Its stages start at one second, follow each other, and take a millisecond each.
 func batch() *inflight.Record {
 	r := &inflight.Record{Record: streams.Record{
 		Device: "host", Batch: 7, Lane: 1, Payloads: 300, Bytes: 1000, ResultBytes: 24, Closed: streams.ClosedByLinger,

@@ -10,8 +10,8 @@ namespace yardstick {
 // splitmix64 (Steele, Lea, Flood 2014): returns the next value of a generator.
 uint64_t next_random(uint64_t *state);
 
-// Random words drawn from a table of 4096 random words. The CPU mixes only the table, which gives the result for every word of
-// every batch. Batches of any size can therefore be checked completely.
+// Random words drawn from a table of 4096 random words. The CPU mixes only the table, whose results contain the result for every
+// word of every batch. Batches of any size can therefore be checked completely.
 class Input {
 public:
     // Different seeds give different batches. `rounds` must be the number of rounds that mix runs.

@@ -51,7 +51,7 @@ template <uint32_t kPositions>
 struct PositionSet {
     static constexpr uint32_t kWords = kPositions / 32;
     uint32_t bits[kWords];
-    uint32_t before[kWords]; // number of members in the words before this one
+    uint32_t before[kWords]; // number of members in the words before this word
 
     MILLRACE_BOTH bool has(uint32_t position) const { return bits[position / 32] >> (position % 32) & 1; }
 

@@ -86,7 +86,7 @@ int32_t pool_create(millrace_device *device, uint64_t limit, uint64_t threshold,
     if (int32_t s = check_pools(device->ordinal, error)) return s;
     millrace_pool *pool = new (std::nothrow) millrace_pool{device, nullptr};
     if (pool == nullptr) return fail(error, MILLRACE_OUT_OF_MEMORY, 0, "no host memory for a pool object");
-    // try_pool gets a separate pool, because its test affects the counters of the pool.
+    // try_pool uses a separate pool, because its test affects the pool's counters.
     int32_t status = limit == 0 ? MILLRACE_OK : make(pool, limit, threshold, error);
     if (status == MILLRACE_OK && limit != 0) {
         status = try_pool(pool, limit, error);

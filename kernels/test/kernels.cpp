@@ -163,8 +163,8 @@ static Rows edges(Random &random, MakeRow row) {
     return all;
 }
 
-// Whether a tile takes the path for single bytes depends on the bytes up to k after its end. In each batch, one byte near that
-// position doesn't start a character, or starts a row without being the first byte of a character.
+// The bytes up to k after a tile's end also determine whether the tile takes the path for single-byte characters. In each batch,
+// one byte near that position doesn't start a character, or starts a row without being the first byte of a character.
 static void check_around_single_bytes(Random &random) {
     for (uint32_t k : {1u, 24u, 256u}) {
         for (uint32_t after : {0u, k - 1, k, k + 1}) {

@@ -1,4 +1,4 @@
-// Tests persistent kernels on the host: payloads go through a mailbox one after the other.
+// Tests persistent kernels on the host: payloads pass through a mailbox, one at a time.
 #include <string.h>
 
 #include <algorithm>

@@ -122,7 +122,7 @@ func TestErrorsOfTheCompilerAreNotKept(t *testing.T) {
 	want(t, c, key(), "image", false)
 }
 
-// TestWithoutACacheEachStartCompiles covers a missing folder name and an unwritable folder. Image reports the latter.
+// TestWithoutACacheEachStartCompiles covers a missing folder name and an unwritable folder. Image reports an unwritable folder.
 func TestWithoutACacheEachStartCompiles(t *testing.T) {
 	t.Parallel()
 	for range 2 {

@@ -78,7 +78,8 @@ func (d *Description) readTable(p Parameter, text string) (table, error) {
 	return t, nil
 }
 
-// sizeText returns a file's size as text. If n exceeds limit, the text says only that, because readInside stops after limit+1 bytes.
+// sizeText returns a file's size as text. If n exceeds limit, the text is "more than" the limit, because readInside stops after
+// limit+1 bytes.
 func sizeText(n, limit int) string {
 	if n > limit {
 		return fmt.Sprintf("more than %d bytes", limit)

@@ -10,7 +10,7 @@ import (
 // edgeCounts are numbers of edges between documents.
 type edgeCounts struct {
 	Named  int // edges that verdicts name
-	Far    int // those of them that lead to documents in neither generation
+	Far    int // named edges that lead to documents in neither generation
 	Seen   int // neighbors in a bucket of Curator's workflow that are in the same or successive generations
 	Unseen int // neighbors that are farther apart
 }
@@ -19,7 +19,7 @@ type edgeCounts struct {
 // generations of the index are smaller than the corpus. It returns an error if, among the documents up to some document,
 //
 //   - verdicts don't connect two neighbors in the same generation or in successive ones. Documents that are at most
-//     p.Records apart are always in such generations;
+//     p.Records apart are always in such generations.
 //   - a verdict names a document to which no edges between such neighbors lead.
 //
 // It compares the values of bands, not keys.

@@ -120,8 +120,8 @@ func (s *tablesState) checkBands(keys []byte) error {
 	return nil
 }
 
-// ofBands returns the bits in which the lowest byte of any key differs from its band. Comparing four keys per step takes a third
-// of the time.
+// ofBands returns the bits in which the lowest byte of any key differs from its band. It compares four keys per step, which takes
+// a third of the time.
 func (s *tablesState) ofBands(keys []byte) (differ byte) {
 	const step = 4 * KeyBytes
 	bands := s.bands

@@ -8,8 +8,8 @@ import (
 	client "millrace/client/quality"
 )
 
-// Reference returns the counters of a text, with those of n-grams if hasNGrams is true. It returns false and zeros if the text isn't valid
-// UTF-8. Reference splits the text as Python's str type does, and then computes one counter after the other.
+// Reference returns the counters of a text. If hasNGrams is true, they include the counters of n-grams. It returns false and zeros if the
+// text isn't valid UTF-8. Reference splits the text as Python's str type does, and then computes one counter after the other.
 func Reference(text []byte, hasNGrams bool) (c Counters, ok bool) {
 	if !utf8.Valid(text) {
 		return c, false

@@ -30,7 +30,7 @@ INNER void NAME(hash_block)(const uint8_t *text, size_t size, uint32_t seed, uin
     if (rest > 0) hash ^= SCRAMBLE(WORDS(text) & ((1u << 8 * rest) - 1));
     hash ^= (uint32_t)size;
     FINISH(hash);
-    hash -= (VECTOR)(hash == 0); // a comparison that is true gives -1
+    hash -= (VECTOR)(hash == 0); // a true comparison has the value -1
     NAME(store)(hashes, hash);
 }
 

@@ -49,7 +49,7 @@ func (o *Operator) Fault(reason string) string {
 
 // AppendReference implements operator.Operator. It runs the library on a batch of only this payload. If the operator refuses the
 // payload, the record is zeros. If the description doesn't permit the code's output, AppendReference appends it without byte strings
-// that exceed their limits. It panics if the library can't be opened; Kernels reports that earlier.
+// that exceed their limits. It panics if the library can't be opened. Kernels reports this error earlier.
 func (o *Operator) AppendReference(dst, payload []byte) []byte {
 	kernel := o.kernel()
 	offsets := []uint32{0, uint32(len(payload))}

@@ -4,7 +4,7 @@
 
 #include "millrace/description.h"
 
-// Tests define MILLRACE_GPU and the CUDA functions themselves, to run the code for a GPU on the CPU.
+// To run the code for a GPU on the CPU, tests define MILLRACE_GPU and their own CUDA functions.
 #if defined(__CUDACC__) && !defined(MILLRACE_GPU)
 #define MILLRACE_GPU
 #endif

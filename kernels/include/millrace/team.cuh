@@ -36,7 +36,7 @@ struct OneLane {
     template <class T>
     MILLRACE_DEVICE T max(T value) const { return checked(value); }
 
-    // Returns the sum of the values of the lanes before this one.
+    // Returns the sum of the values of the lanes before this lane.
     template <class T>
     MILLRACE_DEVICE T before(T value) const { return checked(value), T(); }
 
@@ -82,7 +82,7 @@ MILLRACE_DEVICE T combine_warp(T value) {
     return value;
 }
 
-// Returns the sum of the values of the warp's threads up to this one.
+// Returns the sum of the values of the warp's threads up to and including this thread.
 template <class T>
 MILLRACE_DEVICE T sum_up_to(T value) {
     static_assert(IsInteger<T>::value, "teams combine only integers: a sum of floats depends on the number of lanes");

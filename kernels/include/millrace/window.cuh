@@ -1,4 +1,4 @@
-// Reads a record that one thread reads from start to end, in words of 16 bytes instead of single bytes.
+// Reads a record in words of 16 bytes instead of single bytes, for one thread that reads from start to end.
 //
 // For a GPU thread, a load of 1 byte costs the same as a load of 16. A window therefore keeps the word that contains the last
 // position. Word k has the 16 bytes of the record from 16 * k on. The window cuts it out of two aligned pieces of the batch, so

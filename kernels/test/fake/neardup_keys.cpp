@@ -1,5 +1,5 @@
-// neardup of the fake library: the keys of near-duplicates for every row of a batch. The host computes them with the math of the kernels,
-// so the index (neardup.cpp) gives real verdicts.
+// neardup of the fake library: the keys of near-duplicates for every row of a batch. The host computes the keys with the arithmetic of
+// the kernels, so the verdicts of the index (neardup.cpp) are real.
 #include <string.h>
 
 #include <new>
