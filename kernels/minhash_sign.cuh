@@ -65,7 +65,7 @@ __device__ inline void sign_columns(const MinhashWork &work, const uint32_t *has
     for (int j = 0; j < kEach; j++) sink.put(part, number + 32 * j, least[j]);
 }
 
-// Processes permutations base to base + 3. Permutations that don't exist are skipped. Each lane processes a 32nd of the hashes.
+// Processes up to four permutations, from `base` on. Each lane processes a 32nd of the hashes.
 template <class Sink>
 __device__ inline void sign_few(const MinhashWork &work, const uint32_t *hashes, const SegmentPart &part, uint32_t base,
                                 const Sink &sink) {

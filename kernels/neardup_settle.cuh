@@ -9,7 +9,7 @@
 // than log2 of the length:
 //
 //   - A pointer to the nearest record that it depends on doubles its reach in each round. When it has reached the end, it
-//     starts again, because what it passed may have improved since.
+//     starts again, because the records that it passed may have improved since.
 //   - A record also follows the winner of its winner.
 #pragma once
 
