@@ -42,7 +42,7 @@ const (
 	FullPerSlot = 2
 
 	// Queued is the maximum number of a consumer's deliveries that wait between the pull and the batchers.
-	Queued = 256
+	Queued = 4096
 
 	// connectionBytes is the memory for a connection's read and write buffers. There is no reconnect buffer.
 	connectionBytes = 1 * mib

@@ -116,15 +116,11 @@ func (m *millrace) close() error {
 
 func (m *millrace) batches() int64 { return m.ended.Load() }
 
-// batchCounter counts the batches of all pipelines.
+// batchCounter counts the batches of results, of which each partition stores its own.
 type batchCounter struct{ atomic.Int64 }
 
 // BatchDone implements inflight.RecordObserver.
-func (b *batchCounter) BatchDone(r *inflight.Record) {
-	if r.Part == 0 {
-		b.Add(1)
-	}
-}
+func (b *batchCounter) BatchDone(*inflight.Record) { b.Add(1) }
 
 // tally is an observer that signals the end of a worker's load.
 type tally struct {

@@ -99,10 +99,17 @@ func (q *Queue) append(d *Delivery) bool {
 
 // schedule makes a packer visit the queue if it has deliveries that may be packed. The caller holds q.mu.
 func (q *Queue) schedule() {
-	if q.feed != nil && !q.scheduled && q.first < len(q.waiting) && (q.groups < q.size || q.held > 0) {
+	if q.feed != nil && !q.scheduled && q.first < len(q.waiting) && (q.mayBegin() || q.held > 0) {
 		q.scheduled = true
 		q.feed.ready <- q // the channel has space for every queue
 	}
+}
+
+// mayBegin reports whether a new group of the queue may begin. Results that are stored in order wait for the groups before them, so a group
+// that begins while the window is full would only be smaller. The caller holds q.mu.
+func (q *Queue) mayBegin() bool {
+	isLong := len(q.waiting)-q.first >= q.limit/2 || q.bytes >= queueBytes/2
+	return q.groups < q.size && (isLong || q.window == nil || q.window.all == nil || !q.window.IsFull())
 }
 
 // begin begins a packer's visit to a queue that was in feed.ready. It returns false if the queue was detached.
@@ -117,14 +124,14 @@ func (q *Queue) begin(feed *Feed) bool {
 	return true
 }
 
-// take removes the first delivery. If there is none, the queue's share is used up, or the queue may begin no further group, take ends the
+// take removes the first delivery. If there is none, the queue's share is used up, or no new group may begin, take ends the
 // visit and returns false. alone reports whether no other queue waits for the packer. joins reports whether the packer's batch has a group
 // of the queue.
 func (q *Queue) take(alone, joins bool) (d Delivery, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch {
-	case q.feed == nil || q.first == len(q.waiting) || !joins && q.groups >= q.size:
+	case q.feed == nil || q.first == len(q.waiting) || !joins && !q.mayBegin():
 		q.share = 0
 		q.leave(false)
 		return d, false
