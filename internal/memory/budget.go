@@ -11,9 +11,9 @@ import (
 // Budget counts the memory of a worker's messages. It bounds three amounts, in bytes:
 //
 //   - The memory of all deliveries, frames and receipts, from the pull to the acknowledgement. The reader waits for the memory of each
-//     delivery before a batcher receives it (Take). Waiters are served in order, so small payloads don't starve a large one. A payload that
+//     delivery before a packer receives it (Take). Waiters are served in order, so small payloads don't starve a large one. A payload that
 //     costs more than the whole budget is served when no other memory is in use.
-//   - The payloads of submitted batches. A batcher waits until there is room (Turn.Await), which bounds the number of large batches in
+//   - The payloads of submitted batches. A packer waits until there is room (Turn.Await), which bounds the number of large batches in
 //     flight. A batch may exceed the limit.
 //   - The buffers that are kept for reuse (Keep). A buffer that would exceed the limit is dropped.
 //
@@ -229,20 +229,20 @@ func (b *Budget) DropFrame(f *Frame) {
 	f.Bytes = 0
 }
 
-// Turn lets a batcher begin a batch, with a frame that may exceed the limit. Each pipeline gives its turn to one batcher at a time.
+// Turn lets a packer begin a batch, with a frame that may exceed the limit. Each pipeline gives its turn to one packer at a time.
 type Turn struct {
-	MidFrame atomic.Bool // whether the batcher's next batch begins with the rest of a frame
+	MidFrame atomic.Bool // whether the packer's next batch begins with the rest of a frame
 
 	budget   *Budget
 	pipeline any
 }
 
-// NewTurn returns the Turn of one of the batchers of a pipeline. The budget uses pipeline only as a key.
+// NewTurn returns the Turn of one of the packers of a pipeline. The budget uses pipeline only as a key.
 func (b *Budget) NewTurn(pipeline any) *Turn { return &Turn{budget: b, pipeline: pipeline} }
 
-// Await waits until one more batch may be submitted. If messages may be frames, Await also waits until no other batcher of the
+// Await waits until one more batch may be submitted. If messages may be frames, Await also waits until no other packer of the
 // pipeline has the turn and messages use at most the memory limit. It doesn't wait for memory if no batch in flight will release
-// memory, or if the batcher has packed a part of the frame. Await returns ctx's error if ctx ends. When over is closed, it stops
+// memory, or if the packer has packed a part of the frame. Await returns ctx's error if ctx ends. When over is closed, it stops
 // waiting for submitted batches. It needn't stop waiting for the turn, because the batches of an ended pipeline release their memory.
 func (t *Turn) Await(ctx context.Context, over <-chan struct{}) error {
 	for {
@@ -264,7 +264,7 @@ func (t *Turn) Await(ctx context.Context, over <-chan struct{}) error {
 	}
 }
 
-// take gives the turn to the batcher and returns nil. If the batcher must wait, take returns a channel that is closed when memory is
+// take gives the turn to the packer and returns nil. If the packer must wait, take returns a channel that is closed when memory is
 // released or a turn ends. full reports whether it waits for submitted batches.
 func (t *Turn) take() (released <-chan struct{}, full bool) {
 	b := t.budget
@@ -286,7 +286,7 @@ func (t *Turn) take() (released <-chan struct{}, full bool) {
 	return b.released, full
 }
 
-// End ends the turn, if the batcher has it. opened is the frame that the batch begins with. It may be nil.
+// End ends the turn, if the packer has it. opened is the frame that the batch begins with. It may be nil.
 func (t *Turn) End(opened *Frame) {
 	b := t.budget
 	if !b.splits {

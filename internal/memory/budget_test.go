@@ -191,12 +191,12 @@ func TestABatchAwaitsRoom(t *testing.T) {
 		b.Give(0, 150)
 		synctest.Wait()
 		if len(first)+len(second) != 0 {
-			t.Error("a batcher continued beyond the limit")
+			t.Error("a packer continued beyond the limit")
 		}
 		b.Give(0, 1)
 		synctest.Wait()
 		if len(first) != 1 || len(second) != 1 {
-			t.Error("a batcher still waits below the limit")
+			t.Error("a packer still waits below the limit")
 		}
 		if m := b.Memory(); m.Submitted != 99 {
 			t.Errorf("%d bytes are submitted, want 99", m.Submitted)
@@ -245,8 +245,8 @@ func TestAFrameAwaitsMemory(t *testing.T) {
 	})
 }
 
-// TestFramesExceedTheMemoryOneAtATime checks that only one batcher of a pipeline begins a batch with a frame that exceeds the memory.
-// The next batcher waits until that frame's memory is released, even while no batch is submitted.
+// TestFramesExceedTheMemoryOneAtATime checks that only one packer of a pipeline begins a batch with a frame that exceeds the memory.
+// The next packer waits until that frame's memory is released, even while no batch is submitted.
 func TestFramesExceedTheMemoryOneAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := budget(t, 1, true)
@@ -258,7 +258,7 @@ func TestFramesExceedTheMemoryOneAtATime(t *testing.T) {
 		other.End(nil)
 		reserved := awaiting(t.Context(), second, nil)
 		if len(reserved) != 0 {
-			t.Error("a second batch may begin with a frame while the first batcher has not opened its frame")
+			t.Error("a second batch may begin with a frame while the first packer has not opened its frame")
 		}
 		f := &Frame{}
 		if b.TakeFrame(f, 10, false) || !b.TakeFrame(f, 10, true) {

@@ -41,7 +41,7 @@ const (
 	// FullPerSlot is the number of full batches per slot that fit into memory: one on the device and one being published.
 	FullPerSlot = 2
 
-	// Queued is the maximum number of a consumer's deliveries that wait between the pull and the batchers.
+	// Queued is the maximum number of a consumer's deliveries that wait between the pull and the packers.
 	Queued = 4096
 
 	// connectionBytes is the memory for a connection's read and write buffers. There is no reconnect buffer.

@@ -1,6 +1,6 @@
 // Package inflight tracks each delivery of a worker from the pull to its acknowledgement.
 //
-// A Delivery is one delivery of an input message. Deliveries wait in a Queue, and a Batcher packs them into batches of
+// A Delivery is one delivery of an input message. Deliveries wait in a Queue, and a Packer packs those of many queues into batches of
 // a pipeline. A Batch keeps its deliveries until all of them are settled. A Frame is a message of many records, which
 // an Unpacker splits. A Pool bounds the number and memory of deliveries, and keeps them alive at the server. A
 // Window decides when a partly filled batch is submitted.

@@ -24,7 +24,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// The model of settling passes random frames and plain messages through the real pool, batchers, pipeline and Writer. Batches and
+// The model of settling passes random frames and plain messages through the real pool, packers, pipeline and Writer. Batches and
 // publishes fail at random, and deliveries are given back, until every message has ended. A history reproduces the inputs and
 // settings of a run. It does not reproduce the order of events, because goroutines run freely.
 
