@@ -32,11 +32,16 @@ func (w *leaseWorker) serve(q *inflight.Queue, d batchDevice) (stop func()) {
 	feed := inflight.NewFeed()
 	packer := w.pool.NewPacker(w.device.pipe, feed, 0)
 	feed.Attach(q)
-	ctx, end := context.WithCancel(context.Background())
+	life, end := context.WithCancel(context.Background())
+	ctx, endPacking := context.WithCancel(w.drain)
 	var packing sync.WaitGroup
-	packing.Go(func() { _ = packAll(ctx, packer, d) })
+	packing.Go(func() {
+		_ = packAll(ctx, packer, d)
+		packer.Leave(life)
+	})
 	return func() {
 		q.Detach()
+		endPacking()
 		end()
 		packing.Wait()
 	}
