@@ -14,8 +14,8 @@
 // The loop has 405 instructions for 64 shingles. Each of a lane's four permutations takes an IMAD for each shingle, and a VIMNMX3
 // for two. Each of an SM's four schedulers issues an instruction per clock, and has 16 lanes of the FMA-heavy pipe, which
 // processes IMAD. An IMAD of a warp therefore occupies the pipe for 2 clocks. The total is 8.8 clocks of that pipe and 7.9 of the
-// scheduler. An H100 SXM has 132 * 4 schedulers at 1.755 GHz (boost 1.98): 132 * 4 * 1.755e9 / 8.8 = 105e9 shingles per second,
-// so 105 GB/s. The schedulers also issue the rest of a tile's instructions: staging, finding rows, merging minima. With 260
+// scheduler. An H100 SXM has 132 * 4 schedulers at 1.755 GHz (boost 1.98 GHz). So the limit is 132 * 4 * 1.755e9 / 8.8 = 105e9
+// shingles per second, which is 105 GB/s. The schedulers also issue the rest of a tile's instructions: staging, finding rows, merging minima. With 260
 // permutations, the limit is 54 GB/s: the loop runs twice, and the last four permutations need one IMAD per lane for each
 // permutation and 32 shingles.
 #pragma once

@@ -1,4 +1,4 @@
-// The kinds of kernels for minhash, the device features that each requires, and their launches.
+// This file defines the kinds of kernels for minhash, and which features of a device each kind requires. It launches these kernels.
 #pragma once
 
 #include "minhash_cluster.cuh"

@@ -177,7 +177,7 @@ func (d *Demo) totals(p *Profile, pipes []streams.Stats, batchBytes int) [][]str
 	if d.Verified() == d.o.Payloads {
 		rows = append(rows, d.rates(working)...)
 	} else {
-		working = time.Since(d.started) // the worker may have continued after Run
+		working = time.Since(d.started) // the worker may have processed payloads after Run returned
 		rows = append(rows, []string{"payloads verified", console.Count(int64(d.Verified())) + " of " + console.Count(int64(d.o.Payloads))},
 			[]string{"until it ended", console.Time(working)})
 	}

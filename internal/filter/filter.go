@@ -65,7 +65,7 @@ type Row struct {
 	Values      [][]byte // value of each operator; see operator.Value
 	Kept        func(field int) []byte
 
-	variables *variables                  // of the filter that has decided last
+	variables *variables                  // variables of the filter that evaluated the row last
 	frame     *interpreter.ExecutionFrame // frame in which CEL evaluates that filter's conditions for the row
 	fields    ref.Val                     // value of the variable fields, or nil if no condition has used it yet
 }

@@ -38,7 +38,7 @@ type variables struct {
 	advice    string                                 // advice for an expression with an absent field
 }
 
-// result is an operator and the way in which its values are read. A stateful operator has only a name.
+// result is an operator and the way in which its values are read. For a stateful operator, only name is set.
 type result struct {
 	name string
 	*compiled.Operator

@@ -161,8 +161,8 @@ func TestDeleteMarkersAreNoInputs(t *testing.T) {
 	})
 }
 
-// TestExclusiveOnAStreamWithInterest shows that the stream removes every input once it is processed. Its retention
-// can be changed while workers run.
+// TestExclusiveOnAStreamWithInterest shows that the stream removes every input once it is processed. The stream's
+// retention can be changed while workers run.
 func TestExclusiveOnAStreamWithInterest(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -83,7 +83,7 @@ func TestMinhashMatchesCuDF(t *testing.T) {
 	}
 }
 
-// TestHashOfZeroCountsAsOne: the murmur3 hash of this word with the first factor of seed 621 is 0.
+// TestHashOfZeroCountsAsOne checks that minhash replaces a hash of 0 by 1. With the first factor of seed 621, the murmur3 hash of word is 0.
 func TestHashOfZeroCountsAsOne(t *testing.T) {
 	const word = "ku~y"
 	a, b := coefficients(621, 4)

@@ -85,7 +85,7 @@ func TestStagesOfSeveralSlots(t *testing.T) {
 	}
 }
 
-// A slot lists all work that ran in it, however short the work is.
+// TestFractions checks that a slot lists all work that ran in it, even work that is shorter than the slot.
 func TestFractions(t *testing.T) {
 	c, err := plan.Textbook{Batches: 2, Stages: [3]float64{0.5, 0.25, 1.5}}.Run(context.Background())
 	got := printed(t, c, err)

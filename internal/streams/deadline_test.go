@@ -62,8 +62,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// A single payload can be as large as a batch of many payloads. It then occupies one unit of the device for as long as
-// the batch occupies the whole device.
+// TestALongPayloadHasMoreTime checks the deadline of a single payload that is as large as a batch of many payloads. The payload occupies one
+// unit of the device for as long as the batch would occupy the whole device.
 func TestALongPayloadHasMoreTime(t *testing.T) {
 	const units = 16
 	many := workOf(1<<20, 512, 2<<10, units)

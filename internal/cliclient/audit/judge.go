@@ -244,7 +244,7 @@ func (j *judge) compareWaiting() {
 			j.markMissing(w.first, w.last, neglected)
 			j.waits -= w.last - w.first + 1
 		}
-		j.report.Counts[Missing] += j.waits // inputs without a finding, beyond the limit
+		j.report.Counts[Missing] += j.waits // the inputs that wait and have no finding of their own, because there are too many
 	default:
 		j.report.Pending += pending
 		j.report.add(j.waits-pending, Finding{Missing, j.waiting[0].first, j.waiting[len(j.waiting)-1].last, fmt.Sprintf(

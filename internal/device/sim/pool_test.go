@@ -127,7 +127,7 @@ func TestPoolMakesRoom(t *testing.T) {
 	r.ok(p.Free(s, first))
 	r.ok(p.Free(s, second))
 	stats(r, p, device.PoolStats{Reserved: 4 * mib, UsedHigh: 4 * mib, ReservedHigh: 4 * mib})
-	r.ok(p.Free(s, take(r, p, s, 4*mib))) // no two chunks contain 4 MiB in a row
+	r.ok(p.Free(s, take(r, p, s, 4*mib))) // no chunk has 4 MiB, so the pool replaces both
 	stats(r, p, device.PoolStats{Reserved: 4 * mib, UsedHigh: 4 * mib, ReservedHigh: 4 * mib})
 }
 

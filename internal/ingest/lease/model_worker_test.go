@@ -59,7 +59,7 @@ type modelLease struct {
 	n          int
 	repaired   bool   // whether it has repaired an over-acknowledged consumer
 	owner      string // owner in the last consumer info
-	annotated  uint64 // annotated last delivery in the last consumer info before it began
+	annotated  uint64 // last delivery according to the annotation that the lease read before it began
 	floor      uint64 // acknowledgement floor in the same info
 	holds      bool   // whether it has begun; before that, other goroutines write no annotations
 	knowsOther bool   // whether another client's pin was in the last consumer info

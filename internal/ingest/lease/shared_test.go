@@ -80,7 +80,7 @@ func TestWhatIsNotProcessedHoldsNoMemory(t *testing.T) {
 	}
 }
 
-// TestBacklogCountsWhatIsUnderWay shows that delivered and unacknowledged messages are reported in addition to
+// TestBacklogCountsWhatIsUnderWay shows that the worker reports the number of delivered, unacknowledged messages besides the number of
 // waiting messages. An autoscaler needs both.
 func TestBacklogCountsWhatIsUnderWay(t *testing.T) {
 	t.Parallel()

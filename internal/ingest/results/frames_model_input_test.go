@@ -56,7 +56,7 @@ func (m *model) newInput(sequence uint64) *modelInput {
 	for i := range n {
 		text := corpus.Text(m.random.Uint64(), m.random.IntN(maximum))
 		if n <= 10 && m.random.IntN(6) == 0 {
-			text = bytes.Repeat([]byte{'x'}, modelMaxBytes) // fits a message when compressed, unlike the record
+			text = bytes.Repeat([]byte{'x'}, modelMaxBytes) // the record fits into a message only when it is compressed
 		}
 		r := slices.Concat(fmt.Appendf(nil, "%d/%d/", sequence, i), text)
 		in.records = append(in.records, r)

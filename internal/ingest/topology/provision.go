@@ -55,7 +55,7 @@ func checkInput(ctx context.Context, js jetstream.JetStream, l Topology) error {
 	return nil
 }
 
-// streamInfo returns nil if the stream doesn't exist.
+// streamInfo returns the state of a stream, or nil if the stream doesn't exist.
 func streamInfo(ctx context.Context, js jetstream.JetStream, name string) (*jetstream.StreamInfo, error) {
 	s, err := js.Stream(ctx, name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {

@@ -40,7 +40,8 @@ func TestStoredFilters(t *testing.T) {
 	}
 }
 
-// TestFiltersOfPartitions shows that a filter matches stored subjects only with a number that the transform can produce.
+// TestFiltersOfPartitions shows that a filter matches a stored subject only if the subject begins with a number that the transform
+// can produce.
 func TestFiltersOfPartitions(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -134,8 +134,8 @@ func (d *Description) checkForm() error {
 	return fmt.Errorf("form %d with %d threads for %d records", d.Form, d.Threads, d.Teams)
 }
 
-// each calls add for each entry in data. It returns an error if there are more than maximum entries, if an entry is smaller than minimum,
-// or if the entries extend past the end of data. what names the entries in errors.
+// each calls add for each entry in data. It returns an error if there are more than maximum entries. It also returns an error if
+// an entry is smaller than minimum, or the entries extend past the end of data. what names the entries in errors.
 func (e entries) each(data []byte, what string, minimum, maximum uint32, add func(entry []byte) error) error {
 	end := uint64(e.At) + uint64(e.Count)*uint64(e.Size)
 	if e.Count > maximum || e.Size < minimum || end > uint64(len(data)) {
