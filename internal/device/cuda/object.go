@@ -19,7 +19,7 @@ import (
 type object struct {
 	d     *gpu
 	what  string        // kind and name, such as "stream lane-0"
-	leak  func() string // returns the object's description for a LeakError; nil if the object belongs to the device
+	leak  func() string // returns the object's description for a LeakError, or "" if the object belongs to the device
 	stage int           // objects with a lower stage are freed first
 	await func() error  // waits for the object's work; nil if it has none
 	free  func() error  // frees the object without checking whether the device is closed

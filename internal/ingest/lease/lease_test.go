@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/device"
@@ -56,6 +57,32 @@ func (r *rig) awaitSettled(upTo uint64) {
 		info, err := consumer.Info(r.Ctx())
 		return err == nil && info.AckFloor.Stream == upTo && info.NumAckPending == 0
 	})
+}
+
+// TestABatchHasInputsOfManyPartitions holds the device while the inputs of eight partitions arrive. They are then computed in few batches,
+// and each partition stores its own results.
+func TestABatchHasInputsOfManyPartitions(t *testing.T) {
+	t.Parallel()
+	const partitions, n = 8, 400
+	r := newRig(t, partitions)
+	pipe, open := r.heldPipeline(1024)
+	r.Publish(0, n, func(i int) *nats.Msg { return &nats.Msg{Subject: fmt.Sprintf("ingest.many.%d", i), Data: document(i)} })
+	worker := r.run(pipe)
+	t.Cleanup(open) // runs before the worker is awaited
+	for p := range partitions {
+		consumer := r.consumer(p)
+		r.Until("the partition's inputs are delivered", func() bool {
+			info, err := consumer.Info(r.Ctx())
+			return err == nil && info.NumPending == 0
+		})
+	}
+	open()
+	r.events.awaitStored(t, n)
+	worker.drain()
+	r.wantAll(n, document)
+	if r.events.parts < partitions/2 {
+		t.Errorf("a batch has inputs of at most %d partitions, want %d", r.events.parts, partitions/2)
+	}
 }
 
 // TestAnIdleWorkerLeavesABusyOwnerAlone makes an idle second worker check a partition while its owner's device is

@@ -150,7 +150,7 @@ func (r *rig) options(nc *nats.Conn, pipe *streams.Pipeline) Options {
 	}))(r)
 	pool := natstest.Must(inflight.NewPool(pipes, memory.Worker{Messages: memory.Messages{Format: operator.JSON, Operators: r.ops}, MaxPayload: nc.MaxPayload()}))(r)
 	judge := quarantine.NewJudge(pipes, r.topology.MaxDeliver, &inflight.Progress{}, log)
-	devices := NewDevices(DeviceOptions{Pipes: pipes, Pool: pool, Judge: judge, Linger: time.Millisecond, Spread: r.topology.Exclusive})
+	devices := NewDevices(DeviceOptions{Pipes: pipes, Pool: pool, Judge: judge, Linger: time.Millisecond, Spread: r.topology.Exclusive, Records: r.events})
 	return Options{
 		Topology: r.topology, Devices: devices, Pipes: pipes, Conns: conns, JS: r.JetStream(nc),
 		Size: func(c jetstream.Consumer) pull.Size { return pull.NewSize(c.CachedInfo().Config) },
@@ -252,6 +252,7 @@ type events struct {
 	mu                      sync.Mutex
 	outcomes                [inflight.NumOutcomes]int
 	redeliveries, restarts  int
+	parts                   int // maximum number of groups in a batch
 	backlog, unacknowledged uint64
 	changed                 chan struct{}
 }
@@ -278,6 +279,8 @@ func (e *events) outcome(o inflight.Outcome) int {
 	defer e.mu.Unlock()
 	return e.outcomes[o]
 }
+
+func (e *events) BatchDone(r *inflight.Record) { e.note(func() { e.parts = max(e.parts, r.Part+1) }) }
 
 func (e *events) Frame(inflight.FrameStats) {}
 
