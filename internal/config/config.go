@@ -95,7 +95,7 @@ type Config struct {
 	Lanes         int           `split_words:"true" default:"4" min:"1" max:"64" desc:"the number of lanes per device: streams in flight"`
 	BatchBytes    Size          `split_words:"true" default:"4MiB" min:"4KiB" max:"1GiB" desc:"a batch closes when it has this size"`
 	BatchPayloads int           `split_words:"true" default:"8192" min:"1" max:"1048576" desc:"a batch closes when it has this many payloads"`
-	Linger        time.Duration `split_words:"true" default:"2ms" min:"0s" max:"1m" desc:"a batch closes when its oldest payload has waited this long, or up to 100ms longer while the server stores other batches"`
+	Linger        time.Duration `split_words:"true" default:"2ms" min:"0s" max:"1m" desc:"a batch closes when its oldest payload has waited this long, or up to 100ms longer while the server stores other batches. With exclusive delivery, payloads also wait while results of their partition are being stored"`
 	ScratchLimit  Size          `split_words:"true" default:"1GiB" min:"2MiB" max:"1024GiB" desc:"the largest size of each device's scratch pool"`
 	MemoryLimit   Size          `split_words:"true" default:"0" min:"0" max:"1048576GiB" desc:"the memory limit of the process; 0: its cgroup's limit, or half of the machine's memory; see docs/operations.md"`
 

@@ -93,7 +93,7 @@ type StateStats struct {
 	Records    uint64  // number of records in both generations
 	Generation uint64  // number of the young generation, from 0
 	Load       float64 // records of the young generation as a share of StateSize.Records, 0 to 1
-	Decided    uint64  // number of records that Apply decided since creation; Undo doesn't decrease it, and records that replace undone records don't increase it
+	Decided    uint64  // number of records that Apply has decided since creation; records that replace undone records don't count again
 	Hits       uint64  // number of decided records that depend on an earlier record
 }
 

@@ -169,8 +169,8 @@ func (r *rig) wantBombs(bomb []byte, n int) {
 	}
 }
 
-// TestLoadInputRetried retries one input, with shared delivery, while publishers store inputs at full speed. The input
-// holds the floor, so nothing is removed, but no publisher is refused. Afterwards every input is removed. The full form
+// TestLoadInputRetried retries one input, with shared delivery, while publishers store inputs at full speed. The floor
+// can't pass this input, so the workers remove no inputs. The server must still accept every publish. Afterwards every input is removed. The full form
 // retries the input for 5 minutes, the maximum with default settings, and the stream has room for that
 // (docs/streams.md).
 func TestLoadInputRetried(t *testing.T) {

@@ -65,7 +65,8 @@ func (r *rig) wantLostDevice(w *worker) {
 	}
 }
 
-// TestStateLosesAnIdleDevice checks that a worker with a single input exits if its state loses the device. No later batch would show the loss.
+// TestStateLosesAnIdleDevice checks that a worker with a single input exits if its state loses the device. The
+// worker gets no later batch whose failure could report the loss.
 func TestStateLosesAnIdleDevice(t *testing.T) {
 	need(t)
 	t.Parallel()

@@ -222,8 +222,8 @@ func TestALostEndOfTheResultStreamIsReported(t *testing.T) {
 	}
 }
 
-// leaveWork publishes inputs from first to end-1, and stops a worker once n of all inputs have results, while it holds
-// others.
+// leaveWork publishes the inputs from first to end-1 and runs a worker. It stops the worker once n results are stored in total. The worker
+// then holds other inputs.
 func (r *rig) leaveWork(first, end, n int) {
 	r.Helper()
 	r.publishFrom(first, end, document)

@@ -264,6 +264,12 @@ func (t *Turn) Await(ctx context.Context, over <-chan struct{}) error {
 	}
 }
 
+// Try is like Await, but doesn't wait. It reports whether the packer has the turn.
+func (t *Turn) Try() bool {
+	released, _ := t.take()
+	return released == nil
+}
+
 // take gives the turn to the packer and returns nil. If the packer must wait, take returns a channel that is closed when memory is
 // released or a turn ends. full reports whether it waits for submitted batches.
 func (t *Turn) take() (released <-chan struct{}, full bool) {

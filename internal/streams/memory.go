@@ -53,7 +53,7 @@ func newSlab(dev device.Device, l layout) (*slab, error) {
 // layout has no such buffer or if the slab is closed.
 func (s *slab) in(i int) device.HostBuffer { return s.cut(i, 0, s.layout.InBytes) }
 
-// out returns result buffer i, with layout.OutBytes bytes. The rules of in apply.
+// out returns result buffer i, with layout.OutBytes bytes. It panics in the same cases as in.
 func (s *slab) out(i int) device.HostBuffer {
 	return s.cut(i, s.layout.Buffers*roundUp(s.layout.InBytes), s.layout.OutBytes)
 }

@@ -21,7 +21,7 @@ type loop struct {
 	faults []Fault
 	counts counts
 	trace  []Span
-	holds  int // number of calls of Hold that were not released
+	holds  int // number of calls of Hold without a release
 
 	now      time.Duration
 	queued   int                // number of operations not yet carried out, plus late completions

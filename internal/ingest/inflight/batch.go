@@ -341,10 +341,11 @@ func (g *Batch) Payloads(yield func(Payload) bool) {
 	}
 }
 
-// Complete sets Record and Err of the group with index part in a batch that has left the device. Then it calls OnComplete and closes
-// Completed. The group may be recycled at any time afterwards.
-func (g *Batch) Complete(record streams.Record, part int, err error) {
-	g.Record, g.Err = Record{Record: record, Part: part, Messages: g.Messages(), Ended: len(g.Items)}, err
+// Complete sets Record and Err of a group in a batch that has left the device. Then it calls OnComplete and closes Completed. The group may
+// be recycled at any time afterwards.
+func (g *Batch) Complete(record Record, err error) {
+	g.Record, g.Err = record, err
+	g.Record.Messages, g.Record.Ended = g.Messages(), len(g.Items)
 	onComplete, completed := g.OnComplete, g.Completed // the owner may reuse g after the next line
 	if onComplete != nil {
 		onComplete()

@@ -95,6 +95,7 @@ type Record struct {
 	// Part is the index of the group in the batch. A batch with inputs of several leases has a Record for each lease. They differ in the
 	// fields below.
 	Part     int
+	Parts    int // number of groups in the batch
 	Messages int // messages with rows in the batch
 	Ended    int // messages that end in the batch; their results are published with the batch
 

@@ -33,6 +33,7 @@ func (f *Feed) Attach(q *Queue) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.feed, q.scheduled = f, false
+	q.leaving.Store(false)
 	q.schedule()
 }
 
@@ -131,7 +132,7 @@ func (p *Packed) Complete(record streams.Record, err error) {
 		p.OnLeave()
 	}
 	for i, g := range p.Groups {
-		g.Complete(record, i, err)
+		g.Complete(Record{Record: record, Part: i, Parts: len(p.Groups)}, err)
 	}
 }
 
@@ -145,9 +146,10 @@ func (p *Packed) any(holds func(*Window) bool) bool {
 	return false
 }
 
-func (p *Packed) hasClosed() bool {
+// hasLeaving reports whether a lease waits for the end of its groups.
+func (p *Packed) hasLeaving() bool {
 	for _, g := range p.Groups {
-		if g.queue.closed.Load() {
+		if g.queue.leaving.Load() {
 			return true
 		}
 	}
@@ -159,11 +161,11 @@ func (p *Packed) hasClosed() bool {
 // be frames, for the pipeline's turn to open a frame. Next returns nil if ctx ends first, and the error of a pipeline that has ended. ctx must end
 // when the pipeline ends.
 func (f *Packer) Next(ctx context.Context, messages int) (*Packed, error) {
-	if err := f.Pipe.Reserve(ctx); err != nil {
-		if ctx.Err() != nil {
-			err = nil
+	if err := f.Pipe.Reserve(ctx); err != nil || ctx.Err() != nil {
+		if err == nil {
+			f.Pipe.Unreserve()
 		}
-		return nil, err
+		return nil, f.Pipe.Err()
 	}
 	f.packing.Lock()
 	defer f.packing.Unlock()
@@ -172,7 +174,14 @@ func (f *Packer) Next(ctx context.Context, messages int) (*Packed, error) {
 		f.Pipe.Unreserve()
 		return nil, f.Pipe.Err()
 	}
-	_ = f.turn.Await(ctx, f.Pipe.Over()) // if ctx ends, the delivery is packed all the same
+	if !f.turn.Try() {
+		f.Pipe.Unreserve() // others may need the batch to release the memory
+		if !f.awaitTurn(ctx, q) || f.Pipe.Reserve(ctx) != nil {
+			f.turn.End(nil)
+			f.drop(q, d, carried)
+			return nil, f.Pipe.Err()
+		}
+	}
 	b, err := f.Pipe.Take()
 	if err != nil {
 		f.turn.End(nil)
@@ -219,6 +228,18 @@ func (f *Packer) awaitFirst(ctx context.Context) (q *Queue, d Delivery, carried 
 			return nil, d, false
 		}
 	}
+}
+
+// awaitTurn waits for the pipeline's turn to begin a batch with a delivery of q. It returns false if ctx ends first, or if q is detached and
+// the delivery isn't the rest of a frame.
+func (f *Packer) awaitTurn(ctx context.Context, q *Queue) bool {
+	if !f.turn.MidFrame.Load() {
+		attached, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer q.onDetach(cancel)()
+		ctx = attached
+	}
+	return f.turn.Await(ctx, f.Pipe.Over()) == nil
 }
 
 // packFirst packs the first delivery of a batch. It returns false if the delivery is a frame that doesn't fit. Its other records are then
@@ -329,12 +350,12 @@ func (f *Packer) fill(p *Packed) streams.CloseReason {
 		if isOver(short) {
 			return streams.ClosedByBytes // the next payload waits for memory that this batch may hold
 		}
+		if p.hasLeaving() {
+			return streams.ClosedByDrain
+		}
 		if !lingering {
 			f.timer.Reset(max(f.linger-b.Oldest(), 0))
 			lingering = true
-			if p.hasClosed() {
-				return streams.ClosedByDrain
-			}
 		}
 		select {
 		case q := <-f.feed.ready:
@@ -343,10 +364,7 @@ func (f *Packer) fill(p *Packed) streams.CloseReason {
 			}
 		case <-b.Idle(): // check again
 		case <-short:
-		case <-f.freed:
-			if p.hasClosed() {
-				return streams.ClosedByDrain
-			}
+		case <-f.freed: // check again
 		case <-f.timer.C:
 			if overdue {
 				return streams.ClosedByLinger

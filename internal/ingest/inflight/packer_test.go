@@ -1,6 +1,7 @@
 package inflight
 
 import (
+	"context"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -462,4 +463,75 @@ func TestAStalledQueueHoldsUpNoOther(t *testing.T) {
 	if p, err := f.Next(t.Context(), 0); err != nil || p.find(stalled) == nil {
 		t.Errorf("the queue that can store again isn't served: %v", err)
 	}
+}
+
+// TestDetachWaitsForNoLinger detaches a queue whose delivery is in an open batch, before and after the queue is closed. The packer then
+// closes the batch at once.
+func TestDetachWaitsForNoLinger(t *testing.T) {
+	for _, closeFirst := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			pipe := testPipeline(t, hostDevice(t), streams.Options{Lanes: 1})
+			window := NewWindow(1)
+			for range 4 { // keeps the batch open
+				window.Enter()
+				window.StartPublish()
+			}
+			f, q := testPacker(t, plenty(t, pipe), pipe, time.Minute, window)
+			packed := make(chan *Packed)
+			go func() {
+				p, _ := f.Next(t.Context(), 0)
+				packed <- p
+			}()
+			q.Put(t.Context(), Delivery{Msg: &paperMsg{data: make([]byte, 10)}, Received: time.Now()})
+			time.Sleep(time.Millisecond)
+			start := time.Now()
+			if closeFirst {
+				q.Close()
+			}
+			go q.Detach()
+			p := <-packed
+			if took := time.Since(start); took > 0 || p.why != streams.ClosedByDrain {
+				t.Errorf("the batch closed by %v after %v", p.why, took)
+			}
+			p.Batch.Release()
+			q.Close()
+		})
+	}
+}
+
+// TestAPackerThatWaitsForMemoryHoldsNoBatch shows that a failed batch can be computed again while packers wait for its memory. Once its
+// queue is detached, the packer gives the delivery back.
+func TestAPackerThatWaitsForMemoryHoldsNoBatch(t *testing.T) {
+	t.Parallel()
+	pipe := testPipeline(t, hostDevice(t), streams.Options{Lanes: 1, BatchPayloads: 4})
+	pool := linePool(t, pipe)
+	f, q := testPacker(t, pool, pipe, time.Millisecond, NewWindow(1))
+	pool.Add(pool.Limit+1, 1) // a frame in a submitted batch exceeds the limit
+	ctx, end := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if p, err := f.Next(ctx, 0); p != nil || err != nil {
+			t.Errorf("a batch was packed without memory: %v", err)
+		}
+	}()
+	q.Put(t.Context(), Delivery{Msg: &paperMsg{data: []byte("x")}, Received: time.Now()})
+	q.wait(t.Context(), func() bool { return q.first == len(q.waiting) })
+	var batches []*streams.Batch
+	for range pipe.Slots() {
+		b, err := pool.Acquire(t.Context(), pipe)
+		if err != nil {
+			t.Fatal(err)
+		}
+		batches = append(batches, b)
+	}
+	q.Detach()
+	if n := len(q.owner.(*testOwner).unread); n != 1 {
+		t.Errorf("%d deliveries were given back, want 1", n)
+	}
+	for _, b := range batches {
+		b.Release()
+	}
+	end()
+	<-ended
 }

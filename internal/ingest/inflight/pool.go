@@ -294,7 +294,7 @@ const (
 	// time compared with storing.
 	batchesInOrder = 2
 
-	// WindowWait is the maximum time that a batch waits beyond the linger. Without this bound, batches would wait while
+	// WindowWait is the maximum time that an open batch waits beyond the linger. Without this bound, batches would wait while
 	// the server can't store results.
 	WindowWait = 100 * time.Millisecond
 )

@@ -32,18 +32,21 @@ type Queue struct {
 	limit  int // maximum number of waiting deliveries
 	size   int // maximum number of groups
 	closed atomic.Bool
-	space  chan struct{} // signalled when a delivery has left the queue
+	// leaving is set when the queue is closed or detached. Batches with its deliveries then wait for no others.
+	leaving atomic.Bool
+	space   chan struct{} // signalled when a delivery has left the queue
 
 	mu        sync.Mutex
 	waiting   []Delivery // the deliveries from first on wait
 	first     int
-	bytes     int64 // bytes of the waiting deliveries, including headers
-	feed      *Feed // nil while no packer takes deliveries
-	scheduled bool  // whether feed.ready has the queue, or a packer visits it
-	visited   bool  // whether a packer visits the queue
-	share     int64 // bytes that the packer may still take in this round
-	groups    int   // groups that are not recycled yet
-	held      int   // groups in batches that are being filled, and deliveries that didn't fit into the last batch
+	bytes     int64  // bytes of the waiting deliveries, including headers
+	feed      *Feed  // nil while no packer takes deliveries
+	scheduled bool   // whether feed.ready has the queue, or a packer visits it
+	visited   bool   // whether a packer visits the queue
+	share     int64  // bytes that the packer may still take in this round
+	groups    int    // groups that are not recycled yet
+	held      int    // groups in batches that are being filled, and deliveries that didn't fit into the last batch
+	detach    func() // called by Detach; may be nil
 	changed   chan struct{}
 }
 
@@ -87,8 +90,9 @@ func (q *Queue) append(d *Delivery) bool {
 		return false
 	}
 	if q.first > 0 && len(q.waiting) == cap(q.waiting) {
-		q.waiting = q.waiting[:copy(q.waiting, q.waiting[q.first:])]
-		q.first = 0
+		n := copy(q.waiting, q.waiting[q.first:])
+		clear(q.waiting[n:]) // release the messages
+		q.waiting, q.first = q.waiting[:n], 0
 	}
 	q.waiting = append(q.waiting, *d)
 	q.bytes += n
@@ -153,6 +157,7 @@ func (q *Queue) pop() Delivery {
 	q.bytes -= n
 	q.share = max(q.share-n, 0)
 	notify(q.space)
+	q.notify()
 	return d
 }
 
@@ -206,8 +211,29 @@ func (q *Queue) Close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.notify()
+	q.release()
+}
+
+// release makes the packers submit the batches with the queue's deliveries. The caller holds q.mu.
+func (q *Queue) release() {
+	q.leaving.Store(true)
 	if q.feed != nil {
 		q.feed.signal()
+	}
+}
+
+// onDetach makes Detach call cancel, until the returned function is called. If the queue is detached already, it calls cancel at once.
+func (q *Queue) onDetach(cancel func()) (end func()) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.feed == nil {
+		cancel()
+	}
+	q.detach = cancel
+	return func() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		q.detach = nil
 	}
 }
 
@@ -228,7 +254,11 @@ func (q *Queue) AwaitIdle(ctx context.Context) {
 // remaining deliveries.
 func (q *Queue) Detach() {
 	q.mu.Lock()
+	q.release()
 	q.feed = nil
+	if q.detach != nil {
+		q.detach()
+	}
 	q.mu.Unlock()
 	q.wait(context.Background(), func() bool { return !q.visited && q.held == 0 })
 }

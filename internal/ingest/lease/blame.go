@@ -18,11 +18,15 @@ var errHeldBack = errors.New("an operator fails on the first payload alone, and 
 func (s *storer) rescue(ctx context.Context, g *inflight.Batch) error {
 	s.o.Devices.report(g)
 	failure := fmt.Errorf("a batch of %d payloads from sequence %d on failed: %w", g.Messages(), g.Source(0).Sequence, g.Err)
-	if !quarantine.OperatorFailed(g.Err) {
+	switch {
+	case quarantine.OperatorFailed(g.Err):
+		s.log.Error("an operator failed on a batch; looking for the payload to blame, once the device has proved to be well",
+			"payloads", g.Messages(), "error", g.Err)
+	case g.Record.Parts == 1 || s.device.lost() != nil:
 		return failure
+	default: // an input of another partition may be the cause, for example one that needs too much memory
+		s.log.Warn("a batch of several partitions failed; computing this partition's payloads apart", "payloads", g.Messages(), "error", g.Err)
 	}
-	s.log.Error("an operator failed on a batch; looking for the payload to blame, once the device has proved to be well",
-		"payloads", g.Messages(), "error", g.Err)
 	r, all := s.rerun(g), g.UnsettledRows()
 	if err := r.Probe(ctx); err != nil {
 		return err

@@ -45,7 +45,7 @@ func (l *lease) run(ctx, drainCtx context.Context) error {
 		}
 	})
 	working.Go(func() {
-		defer close(l.order)
+		defer l.order.close()
 		if err := (&submitter{l.leaseState}).run(reading); err != nil {
 			l.fail(err)
 		}

@@ -62,6 +62,8 @@ func (d *Devices) Start(drainCtx context.Context, stop context.CancelCauseFunc) 
 				}
 				s.packer.Leave(life)
 			})
+		}
+		for range s.pipe.Slots() {
 			running.Go(func() { s.collectAll(life.Done()) })
 		}
 		running.Go(func() {
@@ -188,8 +190,8 @@ type submitter struct{ *leaseState }
 
 // run passes inputs to the device until ctx ends.
 func (s *submitter) run(ctx context.Context) error {
-	if err := s.runCautiously(ctx); err != nil {
-		return err
+	if err := s.runCautiously(ctx); err != nil || ctx.Err() != nil {
+		return err // runCautiously may have dropped an input, so no later one may follow
 	}
 	defer s.device.serve(s.out)()
 	<-ctx.Done()
@@ -289,11 +291,56 @@ var errWithdrawn = errors.New("the batch was not submitted")
 // Packed implements inflight.Owner. It passes the group to the storer, which then owns it.
 func (l *leaseState) Packed(g *inflight.Batch) {
 	g.Completed = make(chan struct{})
-	l.order <- g // the channel has space for every group
+	l.order.push(g)
 }
 
 // Unread implements inflight.Owner.
 func (l *leaseState) Unread(d inflight.Delivery) { l.ack.leave(d) }
+
+// order passes the groups of a lease to its storer, in order. It has no bound of its own, because a packer must not wait for one lease. The
+// queue bounds the groups, except for those of a single frame.
+type order struct {
+	mu     sync.Mutex
+	more   sync.Cond
+	groups []*inflight.Batch
+	closed bool
+}
+
+func newOrder() *order {
+	o := &order{}
+	o.more.L = &o.mu
+	return o
+}
+
+func (o *order) push(g *inflight.Batch) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.groups = append(o.groups, g)
+	o.more.Signal()
+}
+
+// close makes next return false after the last group.
+func (o *order) close() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.closed = true
+	o.more.Signal()
+}
+
+// next waits for a group. Only one goroutine may call it.
+func (o *order) next() (g *inflight.Batch, ok bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for len(o.groups) == 0 && !o.closed {
+		o.more.Wait()
+	}
+	if len(o.groups) == 0 {
+		return nil, false
+	}
+	g = o.groups[0]
+	o.groups = o.groups[1:]
+	return g, true
+}
 
 // storer stores the results of a lease's batches and acknowledges its inputs.
 type storer struct {
@@ -307,7 +354,7 @@ type storer struct {
 func (s *storer) run(drainCtx context.Context) {
 	defer s.buffers.Free(s.o.Pool)
 	broken := false
-	for g := range s.order {
+	for g, ok := s.order.next(); ok; g, ok = s.order.next() {
 		select {
 		case <-g.Completed:
 		case <-drainCtx.Done():

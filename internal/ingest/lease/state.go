@@ -31,10 +31,10 @@ type leaseState struct {
 	// begun reports whether the server has pinned this worker and the consumer is annotated. Only the reader and end
 	// use it.
 	begun   bool
-	commits leaseCommits         // nil before begin, and if the result stream accepts no commit markers
-	out     *inflight.Queue      // deliveries from the reader to the submitter
-	order   chan *inflight.Batch // submitted batches from the submitter to the storer, in order
-	failed  chan error           // receives the error that ends the lease; has space for one
+	commits leaseCommits    // nil before begin, and if the result stream accepts no commit markers
+	out     *inflight.Queue // deliveries from the reader to the submitter
+	order   *order          // groups from the packers to the storer
+	failed  chan error      // receives the error that ends the lease; has space for one
 	stored  *storedInputs
 	acks    *upTo // the inputs' acknowledger
 	notes   *annotations
@@ -44,7 +44,7 @@ type leaseState struct {
 // newLeaseState returns l with all remaining fields. l has the fields up to openCommits, and the options, the server, the store and the log
 // of its inputs.
 func newLeaseState(l leaseState) *leaseState {
-	l.order, l.failed = make(chan *inflight.Batch, l.o.Pool.Size()+2), make(chan error, 1) // a packer may add a group for a carried delivery
+	l.order, l.failed = newOrder(), make(chan error, 1)
 	l.stored = &storedInputs{server: l.server, stream: l.o.Topology.Stream, subjects: l.o.Topology.Subjects}
 	l.acks = newUpTo(&l.inputs)
 	l.notes = newAnnotations(l.id, l.server, l.acks)

@@ -127,7 +127,7 @@ func TestASuspectThatNeverRanIsGivenBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	other.Append([]byte("what the device is lost with"))
-	switch err := other.Submit(streams.ClosedByLinger); { // any command or the end may report the loss
+	switch err := other.Submit(streams.ClosedByLinger); { // a command or the completion of the batch reports the loss
 	case err == nil:
 		(<-pipe.Completed()).Release()
 	case errors.Is(err, device.ErrLost):

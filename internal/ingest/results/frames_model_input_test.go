@@ -217,8 +217,8 @@ func (m *model) checkFrame(sequence uint64, in *modelInput, parts, letters []mod
 	}
 }
 
-// hasPayload reports whether a dead letter has its payload, a record or a message, or names a message that has the payload. A digest
-// suffices if the payload exceeds the largest message.
+// hasPayload reports whether a dead letter contains its payload, or names a message that contains the payload. The payload is a record or
+// a whole message. A digest suffices if the payload exceeds the largest message.
 func (m *model) hasPayload(l modelStored, in *modelInput, payload []byte) bool {
 	at, _ := strconv.Atoi(l.Header.Get(HeaderPayloadSequence))
 	switch omitted, _, _ := strings.Cut(l.Header.Get(HeaderOmitted), ","); {

@@ -88,7 +88,7 @@ type Source interface {
 }
 
 // LostError means that a replica can't reach the state of a marker. Either the log doesn't have that state, or the replica has taken
-// records of another log. A new replica shows which case applies. Cause is the reason.
+// records of another log. If a new replica fails too, the log doesn't have the state. Cause is the reason.
 type LostError struct{ Cause error }
 
 func (e *LostError) Error() string {

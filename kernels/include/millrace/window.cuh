@@ -88,7 +88,7 @@ private:
     uint32_t skew_;          // bytes from start_ to the record
     const Bytes16 *start_;   // aligned
     uint32_t pieces_;        // number of pieces of the batch that contain bytes of the record
-    uint32_t first_, count_; // words that can be loaded
+    uint32_t first_, count_; // index of the first word that can be loaded, and number of such words
     uint32_t index_;         // index of the current word; at first, neither this word nor the next one exists
     Bytes16 word_, second_;  // the current word, and the second of its two pieces
 };
