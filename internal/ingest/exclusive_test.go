@@ -112,7 +112,7 @@ func TestExclusiveKeepsItsPinWhileTheDeviceIsBehind(t *testing.T) {
 	behind := simDevice(t)
 	release := behind.Hold()
 	run := r.run(behind, streams.Options{BatchPayloads: 1})
-	until(t, "the worker has its hands full", func() bool { return run.worker.Status().InHand == run.worker.pipes[0].Slots() })
+	until(t, "a payload waits for memory", func() bool { return run.worker.pool.Memory().Waits > 0 })
 	<-time.After(2 * topology.PinnedFor) // no event may occur in that time
 	release()
 	run.finishAfter(n)

@@ -10,40 +10,6 @@ import (
 	"millrace/internal/streams"
 )
 
-// Feed passes the deliveries of many queues to packers. Packers visit the queues in deficit round robin: each visit adds quantum bytes to
-// the queue's share, and packs as many deliveries as the share allows. So each queue gets an equal share of the batches' bytes.
-type Feed struct {
-	ready   chan *Queue // queues that have deliveries, each at most once
-	packers []*Packer
-}
-
-// maxQueues is the maximum number of queues of a feed.
-const maxQueues = 1 << 14
-
-// NewFeed returns a feed without packers and queues.
-func NewFeed() *Feed { return &Feed{ready: make(chan *Queue, maxQueues)} }
-
-// Attach makes the feed's packers take the deliveries of q, until Queue.Detach.
-func (f *Feed) Attach(q *Queue) {
-	freed := make([]chan struct{}, len(f.packers))
-	for i, p := range f.packers {
-		freed[i] = p.freed
-	}
-	q.window.notifies(freed)
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.feed, q.scheduled = f, false
-	q.leaving.Store(false)
-	q.schedule()
-}
-
-// signal makes each packer check its batch.
-func (f *Feed) signal() {
-	for _, p := range f.packers {
-		notify(p.freed)
-	}
-}
-
 // Packer packs the deliveries of a feed into batches of a pipeline, one batch at a time. Batches that fill at the same time would be
 // smaller.
 type Packer struct {
@@ -66,7 +32,7 @@ func (p *Pool) NewPacker(pipe *streams.Pipeline, feed *Feed, linger time.Duratio
 	t := time.NewTimer(time.Hour)
 	t.Stop()
 	f := &Packer{pool: p, Pipe: pipe, feed: feed, linger: linger, freed: make(chan struct{}, 1), timer: t, turn: p.NewTurn(pipe)}
-	feed.packers = append(feed.packers, f)
+	feed.freed = append(feed.freed, f.freed)
 	return f
 }
 
@@ -451,9 +417,15 @@ func Packers(p *streams.Pipeline) int {
 	return max(min(p.Lanes(), runtime.GOMAXPROCS(0)/2), 1)
 }
 
-func notify(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default: // the last signal was not received yet
+// Submit submits a batch to the device. The windows count its groups until they are recycled. On an error, the caller still owns p.Batch.
+func (p *Pool) Submit(packed *Packed) error {
+	packed.Batch.Owner = packed
+	total := int64(0)
+	for _, g := range packed.Groups {
+		g.bytes = int64(g.payload + g.headers)
+		total += g.bytes
+		g.enter()
 	}
+	p.Add(0, total)
+	return packed.Batch.Submit(packed.why)
 }

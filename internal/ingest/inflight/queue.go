@@ -61,12 +61,6 @@ const (
 	quantum = 64 << 10
 )
 
-// NewQueue returns a queue for up to limit deliveries of owner. window counts the batches of these deliveries. No packer takes deliveries
-// until Feed.Attach.
-func (p *Pool) NewQueue(owner Owner, limit int, window *Window) *Queue {
-	return &Queue{owner: owner, window: window, limit: limit, size: p.Size(), space: make(chan struct{}, 1)}
-}
-
 func queuedBytes(d *Delivery) int64 { return int64(len(d.Msg.Data()) + d.HeaderBytes) }
 
 // Put waits for space and appends d. It returns false if ctx ends first.
@@ -287,5 +281,35 @@ func (q *Queue) notify() {
 	if q.changed != nil {
 		close(q.changed)
 		q.changed = nil
+	}
+}
+
+// Feed passes the deliveries of many queues to packers. Packers visit the queues in deficit round robin: each visit adds quantum bytes to
+// the queue's share, and packs as many deliveries as the share allows. So each queue gets an equal share of the batches' bytes.
+type Feed struct {
+	ready chan *Queue     // queues that have deliveries, each at most once
+	freed []chan struct{} // signalled to make each packer check its batch
+}
+
+// maxQueues is the maximum number of queues of a feed.
+const maxQueues = 1 << 14
+
+// NewFeed returns a feed without packers and queues.
+func NewFeed() *Feed { return &Feed{ready: make(chan *Queue, maxQueues)} }
+
+// Attach makes the feed's packers take the deliveries of q, until Queue.Detach.
+func (f *Feed) Attach(q *Queue) {
+	q.window.notifies(f.freed)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.feed, q.scheduled = f, false
+	q.leaving.Store(false)
+	q.schedule()
+}
+
+// signal makes each packer check its batch.
+func (f *Feed) signal() {
+	for _, c := range f.freed {
+		notify(c)
 	}
 }
