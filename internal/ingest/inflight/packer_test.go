@@ -385,7 +385,7 @@ func TestDetachWaitsForNoLinger(t *testing.T) {
 				packed <- p
 			}()
 			q.Put(t.Context(), Delivery{Msg: &paperMsg{data: make([]byte, 10)}, Received: time.Now()})
-			time.Sleep(time.Millisecond)
+			synctest.Wait() // the delivery is in the open batch
 			start := time.Now()
 			if closeFirst {
 				q.Close()
