@@ -30,14 +30,14 @@ func TestGoalWithAKnownRate(t *testing.T) {
 		set  values
 		want int
 	}{
-		{nil, 665_920}, // default: 1.25 times the window
+		{nil, 670_720}, // default: 1.25 times the window
 		{values{"autoscaling.podRate": 35_000, "autoscaling.payloadBytes": 256}, 2_100_000},
 		{values{"autoscaling.podRate": 35_000, "autoscaling.backlogSeconds": 30, "autoscaling.payloadBytes": 256}, 1_050_000},
 		{values{"autoscaling.podRate": 0.1, "autoscaling.payloadBytes": 1 << 20}, (window>>20)*5/4 + 1},
 		{values{"autoscaling.podRate": 100, "autoscaling.payloadBytes": 1 << 20}, 6000},
 		{values{"autoscaling.payloadBytes": 1 << 20}, (window>>20)*5/4 + 1},
 		{values{"autoscaling.payloadBytes": 1 << 30}, 2}, // a pod always holds at least one
-		{values{"autoscaling.podRate": 10}, 665_920},
+		{values{"autoscaling.podRate": 10}, 670_720},
 		{values{"autoscaling.podRate": 100, "autoscaling.lagThreshold": 7}, 7},
 		{values{"autoscaling.podRate": 100, "autoscaling.payloadBytes": 1 << 20, "config.delivery": "exclusive"}, 6000},
 	} {
@@ -53,8 +53,8 @@ func TestBytesInFlightAreTheWorkers(t *testing.T) {
 		t.Errorf("a pod holds %d full batches per lane in bytes, but the chart and the rules say 4", perLane)
 	}
 	w := capacityOf(1, 1, 1, 2)
-	if batches, consumer := w.InFlight()-capacityOf(1, 1, 0, 2).InFlight(), w.InFlight()-capacityOf(1, 1, 1, 1).InFlight(); batches != 16 || consumer != 8448 {
-		t.Errorf("a pod holds %d batches per lane and %d messages per consumer, but the rules say 16 and 8448", batches, consumer)
+	if batches, consumer := w.InFlight()-capacityOf(1, 1, 0, 2).InFlight(), w.InFlight()-capacityOf(1, 1, 1, 1).InFlight(); batches != 16 || consumer != 12288 {
+		t.Errorf("a pod holds %d batches per lane and %d messages per consumer, but the rules say 16 and 12288", batches, consumer)
 	}
 }
 
@@ -164,7 +164,7 @@ func TestNotesSayHowItScales(t *testing.T) {
 	for want, set := range map[string]values{
 		"1 to 4 pods by keda (60 s of backlog at the measured rate)":                                                        measured,
 		"1 to 4 pods by hpa (60 s of backlog at the measured rate)":                                                         byHPA,
-		"KEDA adds a pod for 665920 payloads, because it doesn't know how fast a pod is. To scale by\n60 s of backlog, set": byKEDA,
+		"KEDA adds a pod for 670720 payloads, because it doesn't know how fast a pod is. To scale by\n60 s of backlog, set": byKEDA,
 		"needs the recording rule job:millrace_wanted_pods:max1h: set prometheusRule.enabled=true":                          modes["hpa"],
 		"The links in alerts lead nowhere yet":                                                                              ruled,
 	} {

@@ -128,7 +128,7 @@ func TestNotesSayWhatToDoNext(t *testing.T) {
 		{modes["embedded"], []string{"CPU cores only", "port-forward deployment/web-millrace 4222 &"}, []string{"config.provision=true"}},
 		{values{"config.device": "host"}, []string{"config.device=host computes on the CPU, so the GPU that each pod requests stays idle"}, nil},
 		{byKEDA.with(values{"autoscaling.minReplicas": 0}), []string{"export MILLRACE_NATS_URL=nats://nats:4222\n", "echo 'some text' | worker send\n"}, []string{"kubectl -n gpu-jobs exec"}},
-		{values{"autoscaling.mode": "keda", "autoscaling.keda.natsServerMonitoringEndpoint": "nats:8222"}, []string{"1 to 4 pods by keda (a lag of 665920 payloads per pod)"}, []string{"is not above the number of payloads that one pod"}},
+		{values{"autoscaling.mode": "keda", "autoscaling.keda.natsServerMonitoringEndpoint": "nats:8222"}, []string{"1 to 4 pods by keda (a lag of 670720 payloads per pod)"}, []string{"is not above the number of payloads that one pod"}},
 	} {
 		notes := mustRender(t, enough.with(c.set)).notes
 		for _, want := range c.want {

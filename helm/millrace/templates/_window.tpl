@@ -36,14 +36,14 @@ worker replaces 0 with its default.
 
 {{/*
 millrace.window returns the maximum number of payloads that one pod can have in flight: 16 batches per lane between pull and acknowledgement and,
-for each consumer, two outstanding pull requests of 4096 messages and 256 messages in between. With shared delivery, a pod has one consumer. With
+for each consumer, two outstanding pull requests of 4096 messages and a queue of 4096 messages. With shared delivery, a pod has one consumer. With
 exclusive delivery, it has one consumer for each partition, because it may own all partitions. If the size of payloads is known, their bytes are
 also limited: four full batches per lane and, for each consumer, three times 2 MiB. With shared delivery, the consumer's limit for all pods
 together is another bound. The recording rules in files/rules.yaml compute the same number from metrics, without this last bound.
 */}}
 {{- define "millrace.window" -}}
 {{- $consumers := eq .Values.config.delivery "exclusive" | ternary .Values.config.partitions 1 -}}
-{{- $held := add (mul 16 (include "millrace.fullLanes" .)) (mul 8448 $consumers) -}}
+{{- $held := add (mul 16 (include "millrace.fullLanes" .)) (mul 12288 $consumers) -}}
 {{- $size := int64 .Values.autoscaling.payloadBytes -}}
 {{- if gt $size 0 -}}
 {{- $bytes := add (mul 4 (include "millrace.devices" .) .Values.config.lanes (include "millrace.bytes" .Values.config.batchBytes)) (mul 6291456 $consumers) -}}
