@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"millrace/internal/config"
@@ -79,8 +80,13 @@ func (a *app) job() telemetry.Job {
 		return j
 	}
 	j.Partitions = a.cfg.Partitions
-	a.worker.Shares(func(name string, self bool, owns []int) {
-		if len(j.Members) < maxMembers {
+	a.worker.Shares(func(_, name string, self bool, owns []int) {
+		i := slices.IndexFunc(j.Members, func(m telemetry.JobMember) bool { return m.Name == name && m.Self == self })
+		switch {
+		case i >= 0: // the partitions of another shard
+			j.Members[i].Owns += len(owns)
+			j.Members[i].Partitions = ""
+		case len(j.Members) < maxMembers:
 			j.Members = append(j.Members, telemetry.JobMember{Name: name, Self: self, Owns: len(owns), Partitions: ranges(owns)})
 		}
 	})

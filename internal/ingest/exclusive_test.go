@@ -18,7 +18,7 @@ import (
 	"millrace/internal/streams"
 )
 
-func (run *running) wanted() int { return run.worker.mode.(*lease.Exclusive).Wanted() }
+func (run *running) wanted() int { return run.worker.shards[0].mode.(*lease.Exclusive).Wanted() }
 
 // partitionsInUse returns the number of partitions with inputs.
 func (r *rig) partitionsInUse() (n int) {

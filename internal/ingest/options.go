@@ -19,7 +19,11 @@ import (
 
 // Options defines the worker's input, the destination of its results, and its handling of failures.
 type Options struct {
-	topology.Topology // the streams and consumers on the server
+	// Topology has the streams and consumers on the server. Without a name of the input stream, the worker begins without a shard.
+	topology.Topology
+
+	// Many is true if the worker may get any number of shards; see Worker.Add.
+	Many bool
 
 	More []*nats.Conn // additional connections, which the caller still owns; see MILLRACE_NATS_CONNECTIONS
 
@@ -74,7 +78,8 @@ func (o *Options) CheckMemory(maxPayload int64, c jetstream.ConsumerConfig, devi
 // allow.
 func (o *Options) memory(maxPayload int64, size pull.Size, connections int) memory.Worker {
 	return memory.Worker{
-		Messages: o.Messages, Limit: o.Memory, MaxPayload: maxPayload, Consumers: o.consumers(), Requests: size.Requests, Connections: connections,
+		Messages: o.Messages, Limit: o.Memory, MaxPayload: maxPayload, Consumers: o.ConsumerCount(), Requests: size.Requests,
+		Connections: connections, Many: o.Many,
 	}
 }
 
@@ -84,12 +89,4 @@ func (o *Options) pullSize(maxPayload int64, c jetstream.ConsumerConfig) pull.Si
 	w := o.memory(maxPayload, size, 0)
 	size.Requests = w.PullRequests()
 	return size
-}
-
-// consumers returns the maximum number of consumers that a worker pulls from at once.
-func (o *Options) consumers() int {
-	if o.Exclusive {
-		return o.Partitions
-	}
-	return 1
 }

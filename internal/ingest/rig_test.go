@@ -368,7 +368,7 @@ func (run *running) drain() error {
 // wantNothingHeld checks that an ended worker has neither inputs nor batches in flight.
 func (run *running) wantNothingHeld() {
 	run.t.Helper()
-	if m, ok := run.worker.mode.(*lease.Shared); ok && m.InFlight() > 0 {
+	if m, ok := run.worker.shards[0].mode.(*lease.Shared); ok && m.InFlight() > 0 {
 		run.t.Errorf("%d inputs are in flight after the end", m.InFlight())
 	}
 	if s := run.worker.Status(); s.InHand != 0 {

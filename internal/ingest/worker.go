@@ -13,7 +13,8 @@
 //   - lease uses these packages in both delivery modes.
 //   - topology creates the streams and consumers.
 //
-// Start reading at Worker.Run, then at package lease.
+// A shard is an input stream, its consumer, and the result stream that its subjects map to. A worker has one shard or many (adr/0060).
+// Start reading at Worker.Run, then at shard.run, then at package lease.
 package ingest
 
 import (
@@ -34,37 +35,36 @@ import (
 	"millrace/internal/ingest/natsconn"
 	"millrace/internal/ingest/pull"
 	"millrace/internal/ingest/quarantine"
-	"millrace/internal/ingest/results"
 	"millrace/internal/ingest/retry"
-	"millrace/internal/ingest/stall"
 	"millrace/internal/ingest/topology"
-	"millrace/internal/ingest/trim"
 	"millrace/internal/streams"
 )
 
-// Worker moves payloads from the input stream through pipelines to the result stream.
+// Worker moves payloads from input streams through pipelines to result streams.
 type Worker struct {
-	opts     Options
-	log      *slog.Logger
-	observer Observer
-	conns    natsconn.Connections
-	pipes    []*streams.Pipeline
-	ackWait  time.Duration // the consumer's AckWait
-
+	opts    Options
+	log     *slog.Logger
+	conns   natsconn.Connections
+	js      jetstream.JetStream
+	pipes   []*streams.Pipeline
 	pool    *inflight.Pool
-	results *results.Writer
 	judge   *quarantine.Judge
-	stalls  *stall.Detector
-	trimmer *trim.Trimmer
 	devices *lease.Devices
-	mode    lease.Mode
+	totals  totals
+
+	mu     sync.Mutex
+	shards []*shard       // shards that are open and not ended
+	ended  []*shard       // dropped shards; their leases may have left inputs on a device
+	start  func(s *shard) // starts a shard; nil before Run and after its intake has ended
+	over   bool           // whether the intake of Run has ended
 
 	started  atomic.Bool
 	progress inflight.Progress
 }
 
 // NewWorker returns a worker that uses an open connection and pipelines, which the caller still owns. The streams and the consumer
-// must exist (see topology.Provision). NewWorker returns an error if a stream or the consumer is missing or misconfigured.
+// of Options.Topology must exist (see topology.Provision). NewWorker returns an error if a stream or the consumer is missing or
+// misconfigured.
 func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, opts Options) (*Worker, error) {
 	if err := checkPipelines(pipes); err != nil {
 		return nil, err
@@ -73,30 +73,19 @@ func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, op
 	if err != nil {
 		return nil, err
 	}
-	consumer, err := findConsumer(ctx, js, opts.Topology)
-	if err != nil {
-		return nil, err
-	}
-	settings := consumer.CachedInfo().Config
-	limit := topology.DeliveryLimit(opts.MaxDeliver, settings.MaxDeliver)
 	w := &Worker{
-		opts: opts, log: opts.Logger, observer: opts.Observer, conns: append(natsconn.Connections{nc}, opts.More...), pipes: pipes,
-		ackWait: settings.AckWait, stalls: stall.NewDetector(opts.consumers(), opts.Logger, opts.Observer),
+		opts: opts, log: opts.Logger, conns: append(natsconn.Connections{nc}, opts.More...), js: js, pipes: pipes,
+		totals: totals{observer: opts.Observer, shards: map[*shardObserver]bool{}},
 	}
-	w.trimmer = trim.New(trim.Options{
-		JS: js, Stream: opts.Stream, Policy: opts.Trim, Consumers: opts.Consumers(), Log: opts.Logger, Observer: opts.Observer,
-	})
-	if err := w.trimmer.Register(ctx); err != nil {
-		w.log.Warn("this worker removes no processed inputs, and others may remove inputs of its consumers while these are missing", "error", err)
+	settings := jetstream.ConsumerConfig{}
+	if opts.Stream != "" {
+		consumer, err := findConsumer(ctx, js, opts.Topology)
+		if err != nil {
+			return nil, err
+		}
+		settings = consumer.CachedInfo().Config
 	}
-	w.results, err = results.NewWriter(ctx, w.conns, results.Options{
-		Topology: opts.Topology, Operators: opts.Operators, Format: opts.Format, AnnotateAs: opts.Split.Annotate, Filter: opts.Filter, Encoding: opts.Compress, AckWait: w.ackWait,
-		Log: opts.Logger, Observer: opts.Observer, Progress: &w.progress, Stored: opts.settled, Timeout: opts.publishTimeout,
-	})
-	if err != nil {
-		return nil, err
-	}
-	w.judge = quarantine.NewJudge(pipes, limit, &w.progress, w.log)
+	w.judge = quarantine.NewJudge(pipes, &w.progress, w.log)
 	w.pool, err = inflight.NewPool(pipes, opts.memory(nc.MaxPayload(), pull.NewSize(settings), len(w.conns)))
 	if err != nil {
 		return nil, err
@@ -104,19 +93,98 @@ func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, op
 	w.devices = lease.NewDevices(lease.DeviceOptions{
 		Pipes: pipes, Pool: w.pool, Judge: w.judge, Linger: opts.Linger, Spread: opts.Exclusive, Batches: opts.Batches, Records: opts.Records,
 	})
-	w.mode, err = lease.New(lease.Options{
-		Topology: opts.Topology, Pipes: pipes, Conns: w.conns, JS: js, Consumer: consumer, Devices: w.devices, Pool: w.pool, Results: w.results, Judge: w.judge, State: opts.State,
-		Stalls: w.stalls, Size: func(c jetstream.Consumer) pull.Size { return opts.pullSize(nc.MaxPayload(), c.CachedInfo().Config) }, Limit: limit, Linger: opts.Linger,
-		Confirm: opts.ConfirmAcks, Log: w.log, Observer: w.observer,
-	})
-	if err != nil {
-		return nil, err
-	}
-	for _, f := range inflight.ParseFaults(settings.Metadata[inflight.FaultNote]) {
-		w.observer.OperatorFault(f)
+	if opts.Stream != "" {
+		if err := w.Add(ctx, opts.Topology); err != nil {
+			return nil, err
+		}
 	}
 	w.progress.Mark()
 	return w, nil
+}
+
+// Add opens a shard with another input stream, and runs it until Drop or the end of Run. The topology's delivery mode must be that of
+// Options.Topology. The streams and the consumer must exist. Add may be called before and during Run.
+func (w *Worker) Add(ctx context.Context, t topology.Topology) error {
+	open := w.current()
+	if slices.ContainsFunc(open, func(s *shard) bool { return s.Stream == t.Stream }) {
+		return fmt.Errorf("ingest: stream %s has a shard already", t.Stream)
+	}
+	s, err := w.openShard(ctx, t, len(open))
+	if err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.over {
+		return errors.New("ingest: the worker is stopping")
+	}
+	w.shards = append(w.shards, s)
+	if w.start != nil {
+		w.start(s)
+	}
+	return nil
+}
+
+// Drop ends the shard of an input stream, for example because the stream is gone. The shard first finishes its inputs, for up to
+// Options.DrainTimeout. Drop doesn't wait for that.
+func (w *Worker) Drop(stream string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, s := range w.shards {
+		if s.Stream == stream && s.end != nil {
+			s.end()
+		}
+	}
+}
+
+// current returns the shards that are open and not ended.
+func (w *Worker) current() []*shard {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.shards)
+}
+
+// runShards runs all shards, and those that are added later, until intake ends. It returns when all have ended.
+func (w *Worker) runShards(intake, drainCtx context.Context, stop context.CancelCauseFunc) {
+	var running sync.WaitGroup
+	start := func(s *shard) {
+		own, end := context.WithCancel(intake)
+		s.end = end
+		running.Go(func() {
+			w.runShard(s, own, drainCtx, stop)
+			if intake.Err() == nil {
+				w.remove(s)
+			}
+		})
+	}
+	w.mu.Lock()
+	for _, s := range w.shards {
+		start(s)
+	}
+	w.start = start
+	w.mu.Unlock()
+	<-intake.Done()
+	w.mu.Lock()
+	w.start, w.over = nil, true
+	w.mu.Unlock()
+	running.Wait()
+}
+
+// runShard runs a shard until intake ends. If that happens before the worker stops, the shard has Options.DrainTimeout to finish.
+func (w *Worker) runShard(s *shard, intake, drainCtx context.Context, stop context.CancelCauseFunc) {
+	draining, end := context.WithCancel(drainCtx)
+	defer end()
+	defer context.AfterFunc(intake, func() { time.AfterFunc(w.opts.DrainTimeout, end) })()
+	s.run(intake, draining, stop)
+}
+
+// remove removes a shard that was dropped.
+func (w *Worker) remove(s *shard) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.shards = slices.DeleteFunc(w.shards, func(other *shard) bool { return other == s })
+	w.ended = append(w.ended, s)
+	s.close()
 }
 
 // checkPipelines checks that every pipeline has more batches than packers, because isolated retry needs a separate batch.
@@ -131,20 +199,6 @@ func checkPipelines(pipes []*streams.Pipeline) error {
 		}
 	}
 	return nil
-}
-
-// findConsumer returns the worker's consumer. With partitions it returns the consumer of partition 0, because the consumers of all
-// partitions have the same settings.
-func findConsumer(ctx context.Context, js jetstream.JetStream, t topology.Topology) (jetstream.Consumer, error) {
-	name := t.Consumer
-	if t.Exclusive {
-		name = topology.PartitionConsumer(name, 0)
-	}
-	consumer, err := js.Consumer(ctx, t.Stream, name)
-	if err != nil {
-		return nil, fmt.Errorf("consumer %q on stream %q: %w", name, t.Stream, err)
-	}
-	return consumer, nil
 }
 
 // ConsumerSettings returns the settings of the worker's consumer. They are zero if the consumer doesn't exist yet or can't be
@@ -177,12 +231,14 @@ func (w *Worker) Run(ctx context.Context) error {
 		w.endWhenIdle(drainCtx, endDrain)
 	})
 	w.endWhenClosed(stop)
-	defer w.pool.StartKeepAlive(w.ackWait)()
-	defer w.startTrimmer(intake)()
+	defer w.pool.StartKeepAlive(w.minAckWait)()
 	endDevices := w.devices.Start(drainCtx, stop)
-	w.mode.Run(intake, drainCtx, stop)
+	w.runShards(intake, drainCtx, stop)
 	endDevices()
-	w.mode.Abandon()
+	for _, s := range slices.Concat(w.shards, w.ended) {
+		s.mode.Abandon()
+		s.results.Close()
+	}
 	w.reportFaults()
 	if err := w.conns.Ended(); err != nil {
 		return err
@@ -200,18 +256,11 @@ func (w *Worker) endWhenClosed(stop context.CancelCauseFunc) {
 	}
 }
 
-// startTrimmer starts a goroutine that removes processed inputs until intake ends. The returned function waits for that goroutine.
-func (w *Worker) startTrimmer(intake context.Context) (wait func()) {
-	var wg sync.WaitGroup
-	wg.Go(func() { w.trimmer.Run(intake) })
-	return wg.Wait
-}
-
 // reportFaults reports the operators that have lost a device to the observer.
 func (w *Worker) reportFaults() {
 	for _, pipe := range w.pipes {
 		if f, ok := inflight.FaultOf(pipe); ok {
-			w.observer.OperatorFault(f)
+			w.opts.Observer.OperatorFault(f)
 		}
 	}
 }

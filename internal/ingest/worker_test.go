@@ -199,7 +199,7 @@ func TestAConsumerThatCannotDeliverIsNoticed(t *testing.T) {
 		limit(64 << 10)
 		r.publish(1, document)
 		run := r.prepare(hostDevice(t), streams.Options{})
-		run.worker.stalls.After, run.worker.stalls.UnreadyAfter = 3*time.Second, 3*time.Second
+		run.worker.shards[0].stalls.After, run.worker.shards[0].stalls.UnreadyAfter = 3*time.Second, 3*time.Second
 		run.start()
 		r.tally.awaitStored(t, 1)
 		until(t, "the worker waits for inputs and is not stalled", func() bool { return run.worker.Stalled() == nil })

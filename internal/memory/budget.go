@@ -12,7 +12,7 @@ import (
 //
 //   - The memory of all deliveries, frames and receipts, from the pull to the acknowledgement. The reader waits for the memory of each
 //     delivery before a packer receives it (Take). Waiters are served in order, so small payloads don't starve a large one. A payload that
-//     costs more than the whole budget is served when no other memory is in use.
+//     costs more than the whole budget is served when no other memory is in use. A Share limits the memory of one of several holders.
 //   - The payloads of submitted batches. A packer waits until there is room (Turn.Await), which bounds the number of large batches in
 //     flight. A batch may exceed the limit.
 //   - The buffers that are kept for reuse (Keep). A buffer that would exceed the limit is dropped.
@@ -33,9 +33,11 @@ type Budget struct {
 
 	mu        sync.Mutex
 	used      int64
-	waiting   []waiter // in order of arrival
+	waiting   []waiter // wait for free memory, in order of arrival
+	limited   []waiter // wait because their shares are too large, in order of arrival
+	shares    int      // number of open shares
 	waits     uint64
-	short     chan struct{} // closed while a goroutine waits in Take
+	short     chan struct{} // closed while waiting isn't empty
 	submitted int64
 	idle      int64
 
@@ -46,6 +48,7 @@ type Budget struct {
 
 // waiter is a goroutine that waits for memory.
 type waiter struct {
+	share *Share
 	bytes int64
 	taken chan struct{}
 }
@@ -79,20 +82,21 @@ func (b *Budget) DeliveryCost(payload, rest int, headers map[string][]string) in
 	return cost
 }
 
-// Take waits for memory and takes it. It returns false, and takes nothing, if ctx ends first. A goroutine with memory that only it can
+// Take waits for memory of a share, which may be nil, and takes it. It returns false, and takes nothing, if ctx ends first. A goroutine with memory that only it can
 // release must call Add instead, because Take could deadlock.
-func (b *Budget) Take(ctx context.Context, bytes int64) bool {
+func (b *Budget) Take(ctx context.Context, s *Share, bytes int64) bool {
 	b.mu.Lock()
-	if b.fits(bytes) {
-		b.used += bytes
+	if b.fits(s, bytes) {
+		b.add(s, bytes)
 		b.mu.Unlock()
 		return true
 	}
-	w := waiter{bytes, make(chan struct{})}
-	if len(b.waiting) == 0 {
-		close(b.short)
+	w := waiter{s, bytes, make(chan struct{})}
+	if s.allows(bytes) {
+		b.await(w)
+	} else {
+		b.limited = append(b.limited, w)
 	}
-	b.waiting = append(b.waiting, w)
 	b.waits++
 	b.mu.Unlock()
 	select {
@@ -102,6 +106,10 @@ func (b *Budget) Take(ctx context.Context, bytes int64) bool {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if i := slices.Index(b.limited, w); i >= 0 {
+		b.limited = slices.Delete(b.limited, i, i+1)
+		return false
+	}
 	i := slices.Index(b.waiting, w)
 	if i < 0 {
 		return true // the waiter was served
@@ -111,30 +119,45 @@ func (b *Budget) Take(ctx context.Context, bytes int64) bool {
 	return false
 }
 
-// Add takes memory without waiting, even beyond the limit. It also counts submitted, the payload bytes of a submitted batch.
-func (b *Budget) Add(bytes, submitted int64) {
+// await appends a waiter for free memory. The caller holds b.mu.
+func (b *Budget) await(w waiter) {
+	if len(b.waiting) == 0 {
+		close(b.short)
+	}
+	b.waiting = append(b.waiting, w)
+}
+
+// Add takes memory of a share, which may be nil, without waiting, even beyond the limit. It also counts submitted, the payload bytes of a
+// submitted batch.
+func (b *Budget) Add(s *Share, bytes, submitted int64) {
 	b.mu.Lock()
-	b.used += bytes
+	b.add(s, bytes)
 	b.submitted += submitted
 	b.mu.Unlock()
 }
 
+// add takes memory. The caller holds b.mu.
+func (b *Budget) add(s *Share, bytes int64) {
+	b.used += bytes
+	s.add(bytes)
+}
+
 // Give releases memory that Take or Add has taken.
-func (b *Budget) Give(bytes, submitted int64) {
+func (b *Budget) Give(s *Share, bytes, submitted int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.submitted -= submitted
-	b.release(bytes)
+	b.release(s, bytes)
 }
 
 // KeepReceipts counts n more receipts, which don't wait for memory. A negative n releases their memory.
 func (b *Budget) KeepReceipts(n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.release(-receiptBytes * int64(n))
+	b.release(nil, -receiptBytes*int64(n))
 }
 
-// Short returns a channel that is closed as soon as a goroutine waits in Take. A batch that is being filled must then be submitted, because
+// Short returns a channel that is closed as soon as a goroutine waits for free memory in Take. A batch that is being filled must then be submitted, because
 // it may hold the memory. The channel can be used for one wait.
 func (b *Budget) Short() <-chan struct{} {
 	b.mu.Lock()
@@ -161,22 +184,31 @@ func (b *Budget) Keep(recorded *int64, size int64) bool {
 }
 
 // fits reports whether a goroutine may take bytes without waiting. The caller holds b.mu.
-func (b *Budget) fits(bytes int64) bool { return len(b.waiting) == 0 && b.hasRoom(bytes) }
+func (b *Budget) fits(s *Share, bytes int64) bool {
+	return len(b.waiting) == 0 && b.hasRoom(bytes) && s.allows(bytes)
+}
 
 // hasRoom reports whether bytes fit into the free memory. The caller holds b.mu.
 func (b *Budget) hasRoom(bytes int64) bool { return b.used+bytes <= b.Limit || b.used == 0 }
 
 // release releases memory and wakes the goroutines that wait for it. The caller holds b.mu.
-func (b *Budget) release(bytes int64) {
-	b.used -= bytes
+func (b *Budget) release(s *Share, bytes int64) {
+	b.add(s, -bytes)
 	b.serve()
 	b.wake()
 }
 
 // serve takes memory for the waiters that fit into the budget. The caller holds b.mu.
 func (b *Budget) serve() {
+	b.limited = slices.DeleteFunc(b.limited, func(w waiter) bool {
+		ready := w.share.allows(w.bytes)
+		if ready {
+			b.await(w)
+		}
+		return ready
+	})
 	for len(b.waiting) > 0 && b.hasRoom(b.waiting[0].bytes) {
-		b.used += b.waiting[0].bytes
+		b.add(b.waiting[0].share, b.waiting[0].bytes)
 		close(b.waiting[0].taken)
 		b.waiting = b.waiting[1:]
 	}
@@ -200,6 +232,7 @@ func (b *Budget) wake() {
 
 // Frame is the memory of one frame.
 type Frame struct {
+	Share     *Share // may be nil
 	Bytes     int64
 	overdrawn bool // whether Budget.overdrawn counts the frame
 }
@@ -209,10 +242,10 @@ type Frame struct {
 func (b *Budget) TakeFrame(f *Frame, bytes int64, must bool) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !must && !b.fits(bytes) {
+	if !must && !b.fits(f.Share, bytes) {
 		return false
 	}
-	b.used += bytes
+	b.add(f.Share, bytes)
 	f.Bytes += bytes
 	return true
 }
@@ -225,7 +258,7 @@ func (b *Budget) DropFrame(f *Frame) {
 		f.overdrawn = false
 		b.overdrawn--
 	}
-	b.release(f.Bytes)
+	b.release(f.Share, f.Bytes)
 	f.Bytes = 0
 }
 

@@ -27,7 +27,7 @@ func budget(t *testing.T, limit int64, frames bool) *Budget {
 // taking takes memory in its own goroutine. It returns a channel that receives the result.
 func taking(ctx context.Context, b *Budget, bytes int64) <-chan bool {
 	took := make(chan bool, 1)
-	go func() { took <- b.Take(ctx, bytes) }()
+	go func() { took <- b.Take(ctx, nil, bytes) }()
 	synctest.Wait()
 	return took
 }
@@ -52,7 +52,7 @@ func isClosed(c <-chan struct{}) bool {
 func TestTakeServesInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := budget(t, 100, false)
-		if !b.Take(t.Context(), 60) {
+		if !b.Take(t.Context(), nil, 60) {
 			t.Fatal("Take doesn't take free memory")
 		}
 		short := b.Short()
@@ -66,12 +66,12 @@ func TestTakeServesInOrder(t *testing.T) {
 		if b.TakeFrame(&Frame{}, 1, false) {
 			t.Error("a frame overtook the waiters")
 		}
-		b.Give(49, 0)
+		b.Give(nil, 49, 0)
 		synctest.Wait()
 		if len(large)+len(small) != 0 {
 			t.Error("a waiter was served without free memory")
 		}
-		b.Give(11, 0)
+		b.Give(nil, 11, 0)
 		synctest.Wait()
 		if len(large) != 1 || len(small) != 1 {
 			t.Error("a waiter wasn't served although memory was free")
@@ -89,12 +89,12 @@ func TestTakeServesInOrder(t *testing.T) {
 func TestTakeAcceptsAnySinglePayload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := budget(t, 100, false)
-		b.Add(1, 0)
+		b.Add(nil, 1, 0)
 		huge := taking(t.Context(), b, 1000)
 		if len(huge) != 0 {
 			t.Fatal("Take didn't wait for the other payloads")
 		}
-		b.Give(1, 0)
+		b.Give(nil, 1, 0)
 		synctest.Wait()
 		if len(huge) != 1 {
 			t.Fatal("Take waits although no other memory is in use")
@@ -103,7 +103,7 @@ func TestTakeAcceptsAnySinglePayload(t *testing.T) {
 		if len(next) != 0 {
 			t.Error("another payload took memory at the same time")
 		}
-		b.Give(1000, 0)
+		b.Give(nil, 1000, 0)
 		synctest.Wait()
 		if len(next) != 1 {
 			t.Error("the next payload didn't get memory")
@@ -115,7 +115,7 @@ func TestTakeAcceptsAnySinglePayload(t *testing.T) {
 func TestTakeEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := budget(t, 100, false)
-		b.Add(50, 0)
+		b.Add(nil, 50, 0)
 		ctx, cancel := context.WithCancel(t.Context())
 		large, small := taking(ctx, b, 90), taking(t.Context(), b, 50)
 		cancel()
@@ -176,7 +176,7 @@ func TestABatchAwaitsRoom(t *testing.T) {
 		if err := b.NewTurn(1).Await(ctx, never); err != nil {
 			t.Fatal(err)
 		}
-		b.Add(0, 250)
+		b.Add(nil, 0, 250)
 		first, second := awaiting(t.Context(), b.NewTurn(1), never), awaiting(t.Context(), b.NewTurn(1), never)
 		lost, ended := awaiting(t.Context(), b.NewTurn(1), over), awaiting(ctx, b.NewTurn(1), never)
 		close(over)
@@ -188,12 +188,12 @@ func TestABatchAwaitsRoom(t *testing.T) {
 		if len(ended) != 1 || !errors.Is(<-ended, context.Canceled) {
 			t.Error("the end of the context does not end the wait, or is not an error")
 		}
-		b.Give(0, 150)
+		b.Give(nil, 0, 150)
 		synctest.Wait()
 		if len(first)+len(second) != 0 {
 			t.Error("a packer continued beyond the limit")
 		}
-		b.Give(0, 1)
+		b.Give(nil, 0, 1)
 		synctest.Wait()
 		if len(first) != 1 || len(second) != 1 {
 			t.Error("a packer still waits below the limit")
@@ -216,7 +216,7 @@ func TestAFrameAwaitsMemory(t *testing.T) {
 				turn.End(nil)
 				return true
 			}
-			b.Give(0, 1) // the last submitted batch
+			b.Give(nil, 0, 1) // the last submitted batch
 			synctest.Wait()
 			if len(got) != 1 {
 				t.Error("Await waits although no batch will release memory")
@@ -224,21 +224,21 @@ func TestAFrameAwaitsMemory(t *testing.T) {
 			turn.End(nil)
 			return false
 		}
-		b.Add(101, 0)
+		b.Add(nil, 101, 0)
 		if !begins() {
 			t.Error("Await waits although no batch will release memory")
 		}
-		b.Add(0, 1)
+		b.Add(nil, 0, 1)
 		if begins() {
 			t.Error("Await exceeds the memory although a batch will release some")
 		}
-		b.Add(0, 1)
+		b.Add(nil, 0, 1)
 		turn.MidFrame.Store(true)
 		if !begins() {
 			t.Error("the rest of a frame waits")
 		}
 		turn.MidFrame.Store(false)
-		b.Give(1, 0)
+		b.Give(nil, 1, 0)
 		if !begins() {
 			t.Error("Await waits although memory is free")
 		}
@@ -250,7 +250,7 @@ func TestAFrameAwaitsMemory(t *testing.T) {
 func TestFramesExceedTheMemoryOneAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := budget(t, 1, true)
-		b.Add(1, 0)
+		b.Add(nil, 1, 0)
 		first, second, other := b.NewTurn(1), b.NewTurn(1), b.NewTurn(2)
 		if err := errors.Join(first.Await(t.Context(), nil), other.Await(t.Context(), nil)); err != nil {
 			t.Fatal(err)

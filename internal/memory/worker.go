@@ -27,6 +27,10 @@ type Worker struct {
 	Consumers   int      // consumers that the worker pulls from at once
 	Requests    Requests // the largest pull requests that the consumers allow
 	Connections int
+
+	// Many is true if the worker may get any number of consumers. Then the whole quarter of the limit for prefetched messages is fixed, and
+	// the Budget is twice as large without a limit, because each shard may only hold as much as remains free (see Share).
+	Many bool
 }
 
 const (
@@ -74,6 +78,9 @@ func (w *Worker) MaxAckPending() int { return 2 * w.Full() }
 // enough for two payloads of the maximum size, and for minDeliveries empty payloads.
 func (w *Worker) parts() (fixed, frames, least int64) {
 	prefetched := int64(w.Consumers) * w.PullRequests().memory(w.MaxPayload)
+	if w.Many {
+		prefetched = max(prefetched, w.Limit/pullShare)
+	}
 	fixed = prefetched + int64(w.Connections)*connectionBytes + ledgerBytes
 	frames = int64(w.Pipelines) * w.largestFrame(w.MaxPayload)
 	empty, perByte := w.delivery()
@@ -88,19 +95,24 @@ func New(w Worker) (*Budget, error) {
 	b := &Budget{Messages: w.Messages, splits: w.Splits(), short: make(chan struct{}), turns: map[any]*Turn{}}
 	b.empty, b.perByte = w.delivery()
 	batches, bytes := int64(FullPerSlot*w.Slots), int64(w.BatchBytes)
+	if w.Many {
+		batches *= 2
+	}
 	b.submittedLimit = batches * bytes
 	b.Limit = batches * (bytes + bytes/8 + b.perByte*bytes + int64(w.BatchPayloads)*(b.empty+usualHeaders))
 	b.idleLimit = b.Limit / idleShare
-	if w.Limit == 0 {
-		return b, nil
+	if w.Limit > 0 {
+		if err := w.Check(); err != nil {
+			return nil, err
+		}
+		fixed, frames, _ := w.parts()
+		left := w.Limit - fixed - frames
+		b.idleLimit = min(b.idleLimit, left/idleShare)
+		b.Limit = min(b.Limit, left-left/idleShare)
 	}
-	if err := w.Check(); err != nil {
-		return nil, err
+	if w.Many {
+		b.submittedLimit = b.Limit // otherwise the batches of a shard that can't store would hold up those of others
 	}
-	fixed, frames, _ := w.parts()
-	left := w.Limit - fixed - frames
-	b.idleLimit = min(b.idleLimit, left/idleShare)
-	b.Limit = min(b.Limit, left-left/idleShare)
 	return b, nil
 }
 

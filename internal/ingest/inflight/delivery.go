@@ -21,6 +21,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/pull"
+	"millrace/internal/memory"
 	"millrace/internal/operator"
 	"millrace/internal/record"
 	"millrace/internal/streams"
@@ -55,9 +56,10 @@ type Delivery struct {
 	HeaderBytes      int       // size of the headers in bytes
 	Stored           time.Time // time when the stream stored the message
 	Received         time.Time
-	Cost             int64    // bytes of memory that the delivery holds; see Pool.Hold
-	Frame            *Frame   // the message's records; nil if the message is a single uncompressed record
-	Parts            []string // ids of the result's parts that an earlier lease has stored
+	Share            *memory.Share // share of the memory; see Pool.Hold
+	Cost             int64         // bytes of memory that the delivery holds
+	Frame            *Frame        // the message's records; nil if the message is a single uncompressed record
+	Parts            []string      // ids of the result's parts that an earlier lease has stored
 
 	// Done reports whether the message has a result or a dead letter already, and is computed again only for the state of a stateful
 	// operator. For such a message, only entries of the state's log are stored.

@@ -426,6 +426,6 @@ func (p *Pool) Submit(packed *Packed) error {
 		total += g.bytes
 		g.enter()
 	}
-	p.Add(0, total)
+	p.Add(nil, 0, total)
 	return packed.Batch.Submit(packed.why)
 }

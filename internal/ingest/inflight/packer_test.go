@@ -408,7 +408,7 @@ func TestAPackerThatWaitsForMemoryHoldsNoBatch(t *testing.T) {
 	pipe := testPipeline(t, hostDevice(t), streams.Options{Lanes: 1, BatchPayloads: 4})
 	pool := linePool(t, pipe)
 	f, q := testPacker(t, pool, pipe, time.Millisecond, NewWindow(1))
-	pool.Add(pool.Limit+1, 1) // a frame in a submitted batch exceeds the limit
+	pool.Add(nil, pool.Limit+1, 1) // a frame in a submitted batch exceeds the limit
 	ctx, end := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {

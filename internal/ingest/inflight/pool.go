@@ -43,20 +43,20 @@ func NewPool(pipes []*streams.Pipeline, w memory.Worker) (*Pool, error) {
 	return p, nil
 }
 
-// Hold waits for the memory of a delivery and takes it. It returns false if ctx ends first.
-func (p *Pool) Hold(ctx context.Context, d *Delivery) bool {
+// Hold waits for the memory of a delivery and takes it from a share, which may be nil. It returns false if ctx ends first.
+func (p *Pool) Hold(ctx context.Context, s *memory.Share, d *Delivery) bool {
 	cost := p.costOf(d)
-	if !p.Take(ctx, cost) {
+	if !p.Take(ctx, s, cost) {
 		return false
 	}
-	d.Cost = cost
+	d.Share, d.Cost = s, cost
 	return true
 }
 
 // Force takes a delivery's memory at once, even if that exceeds the limit.
-func (p *Pool) Force(d *Delivery) {
-	d.Cost = p.costOf(d)
-	p.Add(d.Cost, 0)
+func (p *Pool) Force(s *memory.Share, d *Delivery) {
+	d.Share, d.Cost = s, p.costOf(d)
+	p.Add(s, d.Cost, 0)
 }
 
 func (p *Pool) costOf(d *Delivery) int64 {
@@ -68,21 +68,23 @@ func (p *Pool) Release(d *Delivery) {
 	if d.Frame != nil {
 		d.Frame.Drop()
 	}
-	p.Give(d.Cost, 0)
+	p.Give(d.Share, d.Cost, 0)
 	d.Cost = 0
 }
 
 // releaseAll releases the memory of a batch's deliveries.
 func (p *Pool) releaseAll(g *Batch) {
+	var share *memory.Share // all deliveries of a batch have the same
 	sum := int64(0)
 	for i := range g.Items {
 		if f := g.Items[i].Frame; f != nil {
 			f.Drop()
 		}
+		share = g.Items[i].Share
 		sum += g.Items[i].Cost
 		g.Items[i].Cost = 0
 	}
-	p.Give(sum, g.bytes)
+	p.Give(share, sum, g.bytes)
 	g.bytes = 0
 }
 
@@ -94,6 +96,7 @@ func (p *Pool) Unpack(d *Delivery) {
 	}
 	f := &Frame{operators: p.Operators, refusals: p.refusals, d: *d, done: make(chan struct{})}
 	f.missing.Store(1)
+	f.Memory.Share = d.Share
 	d.Frame = f
 	p.unpacker.Start(&f.Unpacked, d.Msg)
 }
@@ -183,10 +186,10 @@ func (p *Pool) Size() int { return p.size }
 func (p *Pool) InFlight() int { return int(p.inFlightCount.Load()) }
 
 // StartKeepAlive starts a goroutine that sends InProgress for deliveries that are in flight for longer than a third of
-// ackWait. stop ends the goroutine and waits for it.
-func (p *Pool) StartKeepAlive(ackWait time.Duration) (stop func()) {
-	every := ackWait / 3
-	ticker := time.NewTicker(max(every/2, 10*time.Millisecond))
+// ackWait, whose result may change. stop ends the goroutine and waits for it.
+func (p *Pool) StartKeepAlive(ackWait func() time.Duration) (stop func()) {
+	pause := func() time.Duration { return max(ackWait()/6, 10*time.Millisecond) }
+	ticker := time.NewTicker(pause())
 	done := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -194,8 +197,9 @@ func (p *Pool) StartKeepAlive(ackWait time.Duration) (stop func()) {
 			select {
 			case now := <-ticker.C:
 				for _, g := range p.allBatches() {
-					g.keepAlive(now, every)
+					g.keepAlive(now, ackWait()/3)
 				}
+				ticker.Reset(pause())
 			case <-done:
 				return
 			}

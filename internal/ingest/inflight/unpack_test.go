@@ -61,7 +61,7 @@ func TestAMessageHoldsItsMemory(t *testing.T) {
 	} {
 		budget := budgetFor(t, settings)
 		budget.Limit = c.limit
-		budget.Add(1, 0) // otherwise any message fits
+		budget.Add(nil, 1, 0) // otherwise any message fits
 		m := &Unpacked{u: NewUnpacker(budget), in: input(c.data)}
 		opened := c.open(m)
 		used, body := budget.Memory().Used-1, 0

@@ -40,7 +40,7 @@ func (s *storer) rescue(ctx context.Context, g *inflight.Batch) error {
 
 // rerun returns a Rerun of g.
 func (s *storer) rerun(g *inflight.Batch) *quarantine.Rerun {
-	return &quarantine.Rerun{Batch: g, Pipe: s.pipe, Device: s.device, Judge: s.o.Judge, Policy: s}
+	return &quarantine.Rerun{Batch: g, Pipe: s.pipe, Device: s.device, Judge: s.o.Judge, Policy: s, Limit: s.o.Limit}
 }
 
 // SetAside implements quarantine.Policy. Its error ends the lease.

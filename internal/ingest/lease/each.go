@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -34,7 +35,7 @@ const (
 )
 
 func newEach(i *inputs) *each {
-	return &each{inputs: i, ledger: newLedger(), confirming: make(chan struct{}, confirmAtOnce), deadLetters: make(chan struct{}, deadLetterWindow)}
+	return &each{inputs: i, ledger: newLedger(i.o.Remembered), confirming: make(chan struct{}, confirmAtOnce), deadLetters: make(chan struct{}, deadLetterWindow)}
 }
 
 func (e *each) take(d *inflight.Delivery) verdict { return e.ledger.take(d) }
@@ -216,16 +217,17 @@ type ledger struct {
 	next     int
 
 	returned map[uint64]time.Time // inputs that this worker gave back
+	limit    int                  // maximum number of finished, and of returned inputs
 	awaited  int                  // number of held inputs at which await returns
 	fewer    chan struct{}        // closed when the number of held inputs reaches awaited; nil while no goroutine waits
 }
 
-// remembered is the maximum number of finished inputs in a ledger. A worker finishes about as many in a second. Package memory
-// reserves the memory for as many finished and as many returned inputs.
+// remembered is the default of Options.Remembered. A worker finishes about as many inputs in a second. Package memory reserves the memory
+// for as many finished and as many returned inputs.
 const remembered = 1 << 16
 
-func newLedger() *ledger {
-	return &ledger{held: map[uint64]time.Time{}, finished: make(map[uint64]time.Time, remembered)}
+func newLedger(limit int) *ledger {
+	return &ledger{held: map[uint64]time.Time{}, finished: map[uint64]time.Time{}, limit: cmp.Or(limit, remembered)}
 }
 
 // take records a new input as in flight. An input in flight is held, and one that is done is known. If an input that is done is delivered
@@ -248,7 +250,7 @@ func (l *ledger) giveBack(d *inflight.Delivery) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.release(d)
-	if l.returned == nil || len(l.returned) >= remembered {
+	if l.returned == nil || len(l.returned) >= l.limit {
 		l.returned = map[uint64]time.Time{} // bounds the map; a dropped input is quarantined
 	}
 	l.returned[d.Sequence] = d.Stored
@@ -297,12 +299,12 @@ func (l *ledger) done(d *inflight.Delivery) {
 	l.release(d)
 	delete(l.returned, d.Sequence)
 	if _, again := l.finished[d.Sequence]; !again {
-		if len(l.order) < remembered {
+		if len(l.order) < l.limit {
 			l.order = append(l.order, d.Sequence)
 		} else {
 			delete(l.finished, l.order[l.next])
 			l.order[l.next] = d.Sequence
-			l.next = (l.next + 1) % remembered
+			l.next = (l.next + 1) % l.limit
 		}
 	}
 	l.finished[d.Sequence] = d.Stored

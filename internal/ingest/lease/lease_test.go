@@ -344,7 +344,7 @@ func poolOptions(t *testing.T) *Options {
 	t.Helper()
 	lab := newModelLab(t)
 	w := memory.Worker{Messages: memory.Messages{Format: operator.Binary, Operators: lab.plain}}
-	return &Options{Pool: natstest.Must(inflight.NewPool([]*streams.Pipeline{lab.devices[0].pipe}, w))(t)}
+	return &Options{Devices: NewDevices(DeviceOptions{Pool: natstest.Must(inflight.NewPool([]*streams.Pipeline{lab.devices[0].pipe}, w))(t)})}
 }
 
 // TestWhatALeaseLeaves checks the annotations after a lease. A proper end leaves none. After a loss of the device the

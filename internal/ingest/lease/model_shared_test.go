@@ -52,7 +52,7 @@ func (w *leaseWorker) holdShared(ctx context.Context) {
 	e := &modelShared{modelApart: modelApart{w: w}}
 	e.lose = func(err error) { e.stop(err) }
 	e.s = newSharedOn(Options{
-		Pipes: []*streams.Pipeline{w.device.pipe}, Conns: natsconn.Connections{nil}, Devices: NewDevices(DeviceOptions{Pool: w.pool}), Pool: w.pool, Judge: w.judge, Limit: modelLimit,
+		Conns: natsconn.Connections{nil}, Devices: w.devices(), Limit: modelLimit,
 		Stalls: stall.NewDetector(1, w.m.log, e), Confirm: w.m.confirms, Log: w.m.log, Observer: e,
 	}, e, w.newWriter(nil), jetstream.ConsumerConfig{AckWait: modelAckWait})
 	e.s.devices = e

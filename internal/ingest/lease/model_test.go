@@ -65,7 +65,7 @@ import (
 const (
 	modelInputs  = 40     // number of inputs at the start, and of those added in the third part
 	modelChaos   = 1500   // number of steps in the first part
-	modelLimit   = 5      // limit of the workers' judges
+	modelLimit   = 5      // number of failures after which a payload is given up
 	modelPatient = 30_000 // maximum number of steps of any wait without faults
 )
 
@@ -290,10 +290,17 @@ func (w *leaseWorker) newPool() {
 	w.pool, _ = inflight.NewPool([]*streams.Pipeline{w.device.pipe}, memory.Worker{Messages: memory.Messages{
 		Format: operator.Binary, Operators: w.m.operators, Split: w.m.splitter(),
 	}})
-	w.judge = quarantine.NewJudge([]*streams.Pipeline{w.device.pipe}, modelLimit, &inflight.Progress{}, w.m.log)
+	w.judge = quarantine.NewJudge([]*streams.Pipeline{w.device.pipe}, &inflight.Progress{}, w.m.log)
 	if w.memory > 0 {
 		w.pool.Limit = w.memory // some messages wait for memory
 	}
+}
+
+// devices returns Devices that pack nothing, because the model packs itself.
+func (w *leaseWorker) devices() *Devices {
+	d := NewDevices(DeviceOptions{Pool: w.pool, Judge: w.judge})
+	d.Pipes = []*streams.Pipeline{w.device.pipe}
+	return d
 }
 
 // step performs one random action, once all workers wait.

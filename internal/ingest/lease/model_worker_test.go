@@ -135,8 +135,8 @@ func (w *leaseWorker) newLease() *modelLease {
 	e := &modelLease{w: w, n: w.leases, modelApart: modelApart{w: w}}
 	e.Writer = w.newWriter(e)
 	o := &Options{
-		Topology: topology.Topology{Stream: "IN", Subjects: []string{"ingest.>"}}, Devices: NewDevices(DeviceOptions{Pool: w.pool}),
-		Pool: w.pool, Judge: w.judge, Confirm: w.m.confirms, Observer: e,
+		Topology: topology.Topology{Stream: "IN", Subjects: []string{"ingest.>"}}, Devices: w.devices(),
+		Limit: modelLimit, Confirm: w.m.confirms, Observer: e,
 	}
 	if w.states != nil {
 		o.State = w.states.StateOptions

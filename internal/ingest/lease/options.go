@@ -2,7 +2,6 @@ package lease
 
 import (
 	"log/slog"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -10,18 +9,16 @@ import (
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/natsconn"
 	"millrace/internal/ingest/pull"
-	"millrace/internal/ingest/quarantine"
 	"millrace/internal/ingest/results"
 	"millrace/internal/ingest/stall"
 	"millrace/internal/ingest/topology"
+	"millrace/internal/memory"
 	"millrace/internal/operator"
-	"millrace/internal/streams"
 )
 
 // Options configures a Mode. The caller keeps ownership of everything in it.
 type Options struct {
 	Topology topology.Topology
-	Pipes    []*streams.Pipeline
 	// Conns are the worker's connections. With exclusive delivery, pulls and acknowledgements use the result of ForPartition. All other
 	// requests use the first connection.
 	Conns    natsconn.Connections
@@ -29,17 +26,19 @@ type Options struct {
 	Consumer jetstream.Consumer                 // the worker's consumer; with exclusive delivery, that of partition 0
 	Size     func(jetstream.Consumer) pull.Size // size of a pull request
 
-	Devices *Devices
-	Pool    *inflight.Pool
+	*Devices // compute the inputs
+
 	Results *results.Writer
-	Judge   *quarantine.Judge
+	Share   *memory.Share   // memory of the inputs; nil if the worker has no other shard
 	Stalls  *stall.Detector // watches the consumer, or the consumer of each partition
 
 	State *StateOptions // nil without a stateful operator
 
-	Limit   int           // number of deliveries after which a payload is tried alone; only for shared delivery
-	Linger  time.Duration // see DeviceOptions
-	Confirm bool          // whether the server confirms every acknowledgement
+	// Remembered is the maximum number of finished inputs that shared delivery remembers, to recognize redeliveries. 0 means 65,536.
+	Remembered int
+
+	Limit   int  // number of deliveries or failures after which a payload is given up; with shared delivery, it is then tried alone
+	Confirm bool // whether the server confirms every acknowledgement
 
 	Log      *slog.Logger
 	Observer Observer

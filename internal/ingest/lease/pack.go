@@ -29,14 +29,14 @@ type DeviceOptions struct {
 
 // Devices computes the inputs of all leases of a worker. A batch may have inputs of many leases.
 type Devices struct {
-	o       DeviceOptions
+	DeviceOptions
 	all     []*sharedDevice
 	buffers *inflight.FreeList[*results.Buffers] // for encoding and storing
 }
 
 // NewDevices returns Devices that do nothing until Start.
 func NewDevices(o DeviceOptions) *Devices {
-	d := &Devices{o: o, buffers: inflight.NewFreeList(func() *results.Buffers { return &results.Buffers{} })}
+	d := &Devices{DeviceOptions: o, buffers: inflight.NewFreeList(func() *results.Buffers { return &results.Buffers{} })}
 	feed := inflight.NewFeed()
 	for _, p := range o.Pipes {
 		if o.Spread {
@@ -90,13 +90,13 @@ func packAll(ctx context.Context, packer *inflight.Packer, device batchDevice) e
 }
 
 // report passes the record of a batch that was computed to the observers.
-func (d *Devices) report(g *inflight.Batch) { g.Report(d.o.Batches, d.o.Records) }
+func (d *Devices) report(g *inflight.Batch) { g.Report(d.Batches, d.Records) }
 
 // take returns unused buffers. put frees them again.
 func (d *Devices) take() *results.Buffers { return d.buffers.Take() }
 
 func (d *Devices) put(s *results.Buffers) {
-	s.Tidy(d.o.Pool)
+	s.Tidy(d.Pool)
 	d.buffers.Put(s)
 }
 
@@ -128,7 +128,7 @@ func (s *sharedDevice) collect(b *streams.Batch) {
 	record, err := *b.ReadRecord(), b.Err()
 	if err == nil {
 		for _, g := range p.Groups {
-			s.o.Judge.CameRight(s.pipe, g)
+			s.Judge.CameRight(s.pipe, g)
 			g.StartPublish()
 			g.Encode(b)
 		}
@@ -145,7 +145,7 @@ type pipelineDevice struct {
 }
 
 func newPipelineDevice(s *sharedDevice) *pipelineDevice {
-	return &pipelineDevice{shared: s, Pipeline: quarantine.Pipeline{Pipe: s.pipe, Pool: s.o.Pool, Gate: s.gate.RLocker(), Observe: s.report}}
+	return &pipelineDevice{shared: s, Pipeline: quarantine.Pipeline{Pipe: s.pipe, Pool: s.Pool, Gate: s.gate.RLocker(), Observe: s.report}}
 }
 
 func (d *pipelineDevice) limit() int { return d.Pipe.BatchPayloads() }

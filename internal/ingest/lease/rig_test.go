@@ -149,13 +149,13 @@ func (r *rig) options(nc *nats.Conn, pipe *streams.Pipeline) Options {
 		Log: log, Observer: r.events, Progress: &inflight.Progress{},
 	}))(r)
 	pool := natstest.Must(inflight.NewPool(pipes, memory.Worker{Messages: memory.Messages{Format: operator.JSON, Operators: r.ops}, MaxPayload: nc.MaxPayload()}))(r)
-	judge := quarantine.NewJudge(pipes, r.topology.MaxDeliver, &inflight.Progress{}, log)
+	judge := quarantine.NewJudge(pipes, &inflight.Progress{}, log)
 	devices := NewDevices(DeviceOptions{Pipes: pipes, Pool: pool, Judge: judge, Linger: time.Millisecond, Spread: r.topology.Exclusive, Records: r.events})
 	return Options{
-		Topology: r.topology, Devices: devices, Pipes: pipes, Conns: conns, JS: r.JetStream(nc),
-		Size: func(c jetstream.Consumer) pull.Size { return pull.NewSize(c.CachedInfo().Config) },
-		Pool: pool, Results: written, Judge: judge, Limit: r.topology.MaxDeliver,
-		Linger: time.Millisecond, Log: log, Observer: r.events, Stalls: stall.NewDetector(max(r.topology.Partitions, 1), log, r.events),
+		Topology: r.topology, Devices: devices, Conns: conns, JS: r.JetStream(nc),
+		Size:    func(c jetstream.Consumer) pull.Size { return pull.NewSize(c.CachedInfo().Config) },
+		Results: written, Limit: r.topology.MaxDeliver,
+		Log: log, Observer: r.events, Stalls: stall.NewDetector(max(r.topology.Partitions, 1), log, r.events),
 	}
 }
 

@@ -140,7 +140,7 @@ func TestADeadLetterThatFindsNoPlaceIsGivenBack(t *testing.T) {
 	r.publish(1, document)
 	m := r.shared(r.NC)
 	d := r.input()
-	if !m.o.Pool.Hold(t.Context(), &d) {
+	if !m.o.Pool.Hold(t.Context(), nil, &d) {
 		t.Fatal("no memory")
 	}
 	for range deadLetterWindow {
@@ -158,7 +158,7 @@ func TestADeadLetterThatFindsNoPlaceIsGivenBack(t *testing.T) {
 }
 
 func TestLedgerKnowsInputsInFlightAndSettledOnes(t *testing.T) {
-	l := newLedger()
+	l := newLedger(0)
 	at := time.Unix(1000, 0)
 	first := &inflight.Delivery{Sequence: 7, Stored: at, NumDelivered: 1}
 	again := &inflight.Delivery{Sequence: 7, Stored: at, NumDelivered: 9}
@@ -191,7 +191,7 @@ func TestLedgerKnowsInputsInFlightAndSettledOnes(t *testing.T) {
 }
 
 func TestLedgerReportsWhenFewInputsAreInFlight(t *testing.T) {
-	l := newLedger()
+	l := newLedger(0)
 	one, two := &inflight.Delivery{Sequence: 1}, &inflight.Delivery{Sequence: 2}
 	l.take(one)
 	l.take(two)
@@ -213,7 +213,7 @@ func TestLedgerReportsWhenFewInputsAreInFlight(t *testing.T) {
 }
 
 func TestLedgerIsBounded(t *testing.T) {
-	l := newLedger()
+	l := newLedger(0)
 	const n = 3 * remembered
 	for i := range uint64(n) {
 		d := &inflight.Delivery{Sequence: i}

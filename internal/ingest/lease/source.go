@@ -124,9 +124,9 @@ func (s *source) idle(context.Context, context.Context) error { return nil }
 // source continues.
 func (s *source) Hold(ctx context.Context, d *inflight.Delivery) bool {
 	if !s.fetching && !s.mustIsolate() {
-		return s.o.Pool.Hold(ctx, d)
+		return s.o.Pool.Hold(ctx, s.o.Share, d)
 	}
-	s.o.Pool.Force(d)
+	s.o.Pool.Force(s.o.Share, d)
 	return true
 }
 

@@ -193,7 +193,7 @@ func (flushed) flush(context.Context) error { return nil }
 // No other payload can then be to blame.
 func TestQuietIsWhenNothingElseIsInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ledger := newLedger()
+		ledger := newLedger(0)
 		src := &source{Shared: &Shared{inputs: inputs{server: flushed{}}, ends: &each{ledger: ledger}}}
 		suspect, other := &inflight.Delivery{Sequence: 1}, &inflight.Delivery{Sequence: 2}
 		ledger.take(suspect)

@@ -50,14 +50,18 @@ func newLeaseState(l leaseState) *leaseState {
 	l.notes = newAnnotations(l.id, l.server, l.acks)
 	l.caution = &precaution{id: l.id, acks: l.acks, notes: l.notes, log: l.log}
 	l.out = l.o.Pool.NewQueue(&l, inflight.QueueMax, l.window)
-	l.ack, l.blame, l.queue = l.acks, l.caution, plainQueue{l.o.Pool, l.out}
+	l.ack, l.blame, l.queue = l.acks, l.caution, plainQueue{l.o, l.out}
 	return &l
 }
 
 // plainQueue implements queue.
 type plainQueue struct {
-	*inflight.Pool
+	o *Options
 	*inflight.Queue
+}
+
+func (q plainQueue) Hold(ctx context.Context, d *inflight.Delivery) bool {
+	return q.o.Pool.Hold(ctx, q.o.Share, d)
 }
 
 // fail ends the lease with err. It ignores all errors after the first.

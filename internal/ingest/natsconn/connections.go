@@ -138,6 +138,13 @@ func DefaultConnections(exclusive bool) int {
 	return 2
 }
 
+// From returns the connections in another order, which begins with connection n of a cycle. Shards use different orders, so that they
+// share the load of all connections.
+func (l Connections) From(n int) Connections {
+	n %= len(l)
+	return slices.Concat(l[n:], l[:n])
+}
+
 // ForPartition returns the connection for the inputs of partition p during the worker's n-th lease on p. If there are several such
 // connections, consecutive leases use different ones, because the previous connection may have failed.
 func (l Connections) ForPartition(p, n int) *nats.Conn {

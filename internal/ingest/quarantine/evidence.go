@@ -13,14 +13,13 @@ import (
 // Judge decides about payloads that fail alone, and keeps the evidence for each device. Both delivery modes use it.
 type Judge struct {
 	evidence map[*streams.Pipeline]*evidence
-	limit    int                // number of deliveries or failures after which a payload is given up; see evidence.rule
 	progress *inflight.Progress // progress of the worker; computed batches are progress
 	log      *slog.Logger
 }
 
 // NewJudge returns a Judge without evidence.
-func NewJudge(pipes []*streams.Pipeline, limit int, progress *inflight.Progress, log *slog.Logger) *Judge {
-	j := &Judge{evidence: map[*streams.Pipeline]*evidence{}, limit: limit, progress: progress, log: log}
+func NewJudge(pipes []*streams.Pipeline, progress *inflight.Progress, log *slog.Logger) *Judge {
+	j := &Judge{evidence: map[*streams.Pipeline]*evidence{}, progress: progress, log: log}
 	for _, p := range pipes {
 		j.evidence[p] = &evidence{}
 	}
@@ -57,23 +56,23 @@ func (j *Judge) Holds(d *inflight.Delivery) bool {
 	return false
 }
 
-// Decide decides about payloads of b that fail alone; see evidence.rule. err is the reason to end the pipeline if it returns
+// Decide decides about rows that r has found to fail alone; see evidence.rule. err is the reason to end the pipeline if it returns
 // DeviceNotWell.
-func (j *Judge) Decide(pipe *streams.Pipeline, b *inflight.Batch, guilty []Failing, c Comparison) (ruled Ruling, err error) {
-	failed := Sources(b, guilty)
-	r := j.evidence[pipe].rule(failed, j.limit, c)
-	d, cause := failed[0], guilty[0].Err
-	switch r {
+func (j *Judge) Decide(r *Rerun, failing []Failing, c Comparison) (ruled Ruling, err error) {
+	failed := Sources(r.Batch, failing)
+	ruled = j.evidence[r.Pipe].rule(failed, r.Limit, c)
+	d, cause := failed[0], failing[0].Err
+	switch ruled {
 	case DeviceNotWell:
-		n := max(len(failed), 1+c.Others, j.evidence[pipe].inRow())
+		n := max(len(failed), 1+c.Others, j.evidence[r.Pipe].inRow())
 		j.log.Error("payload after payload fails alone and none comes right: the worker stops, and gives back all of them without blame "+
-			"(see the runbook MillraceHeldBack)", "device", pipe.Device().ID, "payloads", n, "first_sequence", d.Sequence, "error", cause)
-		return r, fmt.Errorf("the operators fail on each of %d payloads alone, and no other payload succeeded in between: %w", n, cause)
+			"(see the runbook MillraceHeldBack)", "device", r.Pipe.Device().ID, "payloads", n, "first_sequence", d.Sequence, "error", cause)
+		return ruled, fmt.Errorf("the operators fail on each of %d payloads alone, and no other payload succeeded in between: %w", n, cause)
 	case holdBack:
 		j.log.Warn("an operator fails on a payload alone, and no other payload has come right since: it is held back and tried again later",
 			"stream", d.Stream, "sequence", d.Sequence, "deliveries", d.NumDelivered, "error", cause)
 	}
-	return r, nil
+	return ruled, nil
 }
 
 // Failing is a payload or a record on which the operators failed when it ran alone.
@@ -105,10 +104,18 @@ const MaxInRow = 16
 type evidence struct {
 	mu    sync.Mutex
 	right uint64 // number of batches that succeeded
-	// failed contains, by sequence, the payloads that failed alone. A payload that succeeds or is given up is removed.
-	failed map[uint64]failedOnce
+	// failed contains the payloads that failed alone. A payload that succeeds or is given up is removed.
+	failed map[place]failedOnce
 	row    int // number of payloads that failed alone since the last successful batch
 }
+
+// place is the position of a payload in its stream.
+type place struct {
+	stream   string
+	sequence uint64
+}
+
+func placeOf(d *inflight.Delivery) place { return place{d.Stream, d.Sequence} }
 
 // failedOnce is a payload that failed alone.
 type failedOnce struct {
@@ -176,15 +183,15 @@ func (e *evidence) rule(failed []*inflight.Delivery, limit int, c Comparison) Ru
 func (e *evidence) note(d *inflight.Delivery) (before failedOnce, again bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	before, again = e.failed[d.Sequence]
+	before, again = e.failed[placeOf(d)]
 	if again && before.stored.Equal(d.Stored) {
-		e.failed[d.Sequence] = failedOnce{d.Stored, before.right, before.times + 1, time.Now()}
+		e.failed[placeOf(d)] = failedOnce{d.Stored, before.right, before.times + 1, time.Now()}
 		return before, true
 	}
 	if e.failed == nil || len(e.failed) >= maxRemembered {
-		e.failed = map[uint64]failedOnce{} // bounds the map; a forgotten payload is held back once more
+		e.failed = map[place]failedOnce{} // bounds the map; a forgotten payload is held back once more
 	}
-	e.failed[d.Sequence] = failedOnce{d.Stored, e.right, 1, time.Now()}
+	e.failed[placeOf(d)] = failedOnce{d.Stored, e.right, 1, time.Now()}
 	e.row++
 	return failedOnce{}, false
 }
@@ -200,7 +207,7 @@ func (e *evidence) forget(failed []*inflight.Delivery) Ruling {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, d := range failed {
-		delete(e.failed, d.Sequence)
+		delete(e.failed, placeOf(d))
 	}
 	return GiveUp
 }
@@ -213,7 +220,7 @@ func (e *evidence) settled(items []inflight.Delivery) {
 		return
 	}
 	for i := range items {
-		delete(e.failed, items[i].Sequence)
+		delete(e.failed, placeOf(&items[i]))
 	}
 }
 
@@ -222,7 +229,7 @@ func (e *evidence) settled(items []inflight.Delivery) {
 func (e *evidence) holds(d *inflight.Delivery) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	f, ok := e.failed[d.Sequence]
+	f, ok := e.failed[placeOf(d)]
 	return ok && f.stored.Equal(d.Stored) && f.right == e.right
 }
 

@@ -53,7 +53,7 @@ type tester struct {
 func newTester(i Isolation) *tester { return &tester{Isolation: i, part: i.Pool.NewBatch(i.Queue)} }
 
 func (t *tester) rerun(pipe *streams.Pipeline, g *inflight.Batch) *Rerun {
-	return &Rerun{Batch: g, Pipe: pipe, Device: t.Device(pipe), Judge: t.Judge, Policy: t}
+	return &Rerun{Batch: g, Pipe: pipe, Device: t.Device(pipe), Judge: t.Judge, Policy: t, Limit: t.Limit}
 }
 
 // isolate moves items of g to an isolated batch, computes them, and settles them. A single item of a level for isolation is tried

@@ -19,6 +19,7 @@ type Rerun struct {
 	Device Device // device of Pipe
 	Judge  *Judge
 	Policy Policy // used by Compute
+	Limit  int    // number of deliveries or failures after which a payload is given up; see evidence.rule
 
 	Ran    bool           // whether the latest rows reached the device
 	bodies map[int][]byte // encoded results, by index in Batch.Items
@@ -69,7 +70,7 @@ func (r *Rerun) Compute(ctx context.Context, rows []int) error {
 	if err != nil {
 		return err
 	}
-	switch ruled, err := r.Judge.Decide(r.Pipe, r.Batch, failing, c); ruled {
+	switch ruled, err := r.Judge.Decide(r, failing, c); ruled {
 	case DeviceNotWell:
 		return r.Device.Lose(err)
 	case holdBack:

@@ -65,7 +65,7 @@ func isolate(t *testing.T, d device.Device, lanes int) (*streams.Pipeline, Isola
 	log, counted := slog.New(slog.DiscardHandler), &ends{}
 	const limit = 5
 	return pipe, Isolation{
-		Pool: pool, Judge: NewJudge(pipes, limit, &inflight.Progress{}, log), Ends: counted, Levels: Levels{Full: 1024, Limit: limit}, Limit: limit, Log: log,
+		Pool: pool, Judge: NewJudge(pipes, &inflight.Progress{}, log), Ends: counted, Levels: Levels{Full: 1024, Limit: limit}, Limit: limit, Log: log,
 		Device: func(p *streams.Pipeline) Device {
 			return &Pipeline{Pipe: p, Pool: pool, Observe: func(*inflight.Batch) {}}
 		},

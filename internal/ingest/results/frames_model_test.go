@@ -201,7 +201,7 @@ func (m *model) round() {
 	}
 	for _, i := range inputs {
 		d := m.delivery(i)
-		if !m.pool.Hold(ctx, &d) {
+		if !m.pool.Hold(ctx, nil, &d) {
 			m.t.Fatalf("seed %d: there is no memory for message %d: %+v", m.seed, i+1, m.pool.Memory())
 		}
 		m.pool.Unpack(&d)

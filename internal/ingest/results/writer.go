@@ -56,6 +56,9 @@ func NewWriter(ctx context.Context, conns natsconn.Connections, o Options) (*Wri
 	return w, nil
 }
 
+// Close ends the Writer's subscriptions. Nothing may be stored afterwards.
+func (w *Writer) Close() { w.singles.Close() }
+
 // NewModelWriter returns a Writer over a model of the server. results and letters are the current states of the streams.
 func NewModelWriter(s *Server, o Options, results, letters *jetstream.StreamInfo) *Writer {
 	w, now := newWriter(s, o), time.Now()

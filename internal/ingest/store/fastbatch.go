@@ -33,6 +33,7 @@ import (
 type fastBatches struct {
 	nc    *nats.Conn
 	inbox string
+	sub   *nats.Subscription
 
 	mu     sync.Mutex
 	number uint64
@@ -41,7 +42,8 @@ type fastBatches struct {
 
 func newFastBatches(nc *nats.Conn) (*fastBatches, error) {
 	s := &fastBatches{nc: nc, inbox: nc.NewInbox(), open: make(map[string]*fastBatch)}
-	if _, err := nc.Subscribe(s.inbox+".>", s.answered); err != nil {
+	var err error
+	if s.sub, err = nc.Subscribe(s.inbox+".>", s.answered); err != nil {
 		return nil, fmt.Errorf("subscribe to the answers to batches: %w", err)
 	}
 	return s, nil

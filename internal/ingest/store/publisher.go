@@ -153,6 +153,14 @@ func NewWindowed(api jsapi.API, timeout time.Duration, conns ...*nats.Conn) (*Wi
 	return w, nil
 }
 
+// Close ends the subscriptions to answers. Nothing may be published afterwards.
+func (w *Windowed) Close() {
+	for _, c := range w.conns {
+		c.js.CleanupPublisher()
+		_ = c.batches.sub.Unsubscribe() // fails only if the connection is closed
+	}
+}
+
 // next returns the next connection, round-robin. It skips connections that are down, unless all are down.
 func (w *Windowed) next() *connection {
 	first := w.turn.Add(1)

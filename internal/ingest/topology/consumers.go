@@ -44,6 +44,14 @@ func (l Topology) Consumers() (names []string) {
 	return names
 }
 
+// ConsumerCount returns the number of these consumers.
+func (l Topology) ConsumerCount() int {
+	if l.Exclusive {
+		return l.Partitions
+	}
+	return 1
+}
+
 // trimmer returns a Trimmer of the input stream that doesn't run.
 func (l Topology) trimmer(js jetstream.JetStream) *trim.Trimmer {
 	return trim.New(trim.Options{JS: js, Stream: l.Stream, Policy: l.Trim, Consumers: l.Consumers()})

@@ -1,0 +1,140 @@
+package ingest
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"time"
+
+	"millrace/internal/ingest/trim"
+)
+
+// totals adds up the figures of the shards, and passes the sums to the worker's observer.
+type totals struct {
+	observer Observer
+
+	mu     sync.Mutex
+	shards map[*shardObserver]bool
+}
+
+// shardObserver passes the events of one shard to the worker's observer. The observer gets the figures of all shards together.
+type shardObserver struct {
+	Observer
+	all    *totals
+	stream string
+
+	pending, unacknowledged uint64 // guarded by all.mu, like the following fields
+	stalled                 int
+	trimmed                 trim.State
+}
+
+func (t *totals) add(stream string) *shardObserver {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	o := &shardObserver{Observer: t.observer, all: t, stream: stream}
+	t.shards[o] = true
+	return o
+}
+
+// remove removes the figures of a shard from the sums.
+func (t *totals) remove(o *shardObserver) {
+	t.mu.Lock()
+	delete(t.shards, o)
+	t.mu.Unlock()
+	o.Pending(0)
+	o.Unacknowledged(0)
+	o.Stalled(0)
+	o.Trim(0, trim.State{})
+}
+
+// count returns the number of shards.
+func (t *totals) count() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.shards)
+}
+
+// sum calls set, and returns the sum of a figure over all shards.
+func (t *totals) sum(set func(), of func(o *shardObserver) uint64) (sum uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	set()
+	for o := range t.shards {
+		sum += of(o)
+	}
+	return sum
+}
+
+// Pending implements Observer.
+func (o *shardObserver) Pending(messages uint64) {
+	o.Observer.Pending(o.all.sum(func() { o.pending = messages }, func(o *shardObserver) uint64 { return o.pending }))
+}
+
+// Unacknowledged implements Observer.
+func (o *shardObserver) Unacknowledged(messages uint64) {
+	o.Observer.Unacknowledged(o.all.sum(func() { o.unacknowledged = messages }, func(o *shardObserver) uint64 { return o.unacknowledged }))
+}
+
+// Stalled implements Observer.
+func (o *shardObserver) Stalled(consumers int) {
+	o.Observer.Stalled(int(o.all.sum(func() { o.stalled = consumers }, func(o *shardObserver) uint64 { return uint64(o.stalled) })))
+}
+
+// Trim implements Observer. The worker's observer gets the state of the stream that needs most attention: one that can't be trimmed,
+// otherwise the one with the most inputs that a consumer still needs.
+func (o *shardObserver) Trim(removed uint64, s trim.State) {
+	o.all.mu.Lock()
+	o.trimmed = s
+	for other := range o.all.shards {
+		if worse(other.trimmed, s) {
+			s = other.trimmed
+		}
+	}
+	o.all.mu.Unlock()
+	o.Observer.Trim(removed, s)
+}
+
+// worse reports whether a needs more attention than b.
+func worse(a, b trim.State) bool {
+	held := func(s trim.State) bool { return s.Held != trim.None && s.Held != trim.NotTrimmed }
+	if held(a) != held(b) {
+		return held(a)
+	}
+	return a.Behind() > b.Behind()
+}
+
+// ShardStatus is the state of one shard at one moment.
+type ShardStatus struct {
+	Stream         string // the input stream
+	Pending        uint64 // messages that the consumers have not delivered yet
+	Unacknowledged uint64 // messages that are delivered to any worker and not acknowledged
+	Stalled        int    // consumers that deliver nothing although they have messages
+}
+
+// Lag returns the number of messages that are not acknowledged yet.
+func (s ShardStatus) Lag() uint64 { return s.Pending + s.Unacknowledged }
+
+// Shards returns the state of each shard, those with the most lag first.
+func (w *Worker) Shards() []ShardStatus {
+	w.totals.mu.Lock()
+	all := make([]ShardStatus, 0, len(w.totals.shards))
+	for o := range w.totals.shards {
+		all = append(all, ShardStatus{o.stream, o.pending, o.unacknowledged, o.stalled})
+	}
+	w.totals.mu.Unlock()
+	slices.SortFunc(all, func(a, b ShardStatus) int {
+		return cmp.Or(cmp.Compare(b.Lag(), a.Lag()), cmp.Compare(a.Stream, b.Stream))
+	})
+	return all
+}
+
+// minAckWait returns the shortest AckWait of the shards, or a minute without a shard.
+func (w *Worker) minAckWait() time.Duration {
+	shortest := time.Minute
+	for i, s := range w.current() {
+		if i == 0 || s.ackWait < shortest {
+			shortest = s.ackWait
+		}
+	}
+	return shortest
+}
