@@ -14,9 +14,11 @@ import (
 
 	"millrace/internal/cliclient"
 	"millrace/internal/cliclient/audit"
+	"millrace/internal/config"
 )
 
 type auditFlags struct {
+	stream       streamFlag
 	from, to     uint64
 	since, until string
 	limit        int
@@ -42,6 +44,7 @@ func auditCommand() *cobra.Command {
 		PreRunE: noEmptyFlags,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return runAudit(cmd.Context(), f) },
 	}
+	f.stream.add(c)
 	c.Flags().Uint64Var(&f.from, "from", 0, "the `sequence` of the first input; default: the first that the stream ever had")
 	c.Flags().Uint64Var(&f.to, "to", 0, "the `sequence` of the last input; default: the last")
 	c.Flags().StringVar(&f.since, "since", "", "only inputs that were stored from this `time` on: 2026-01-31T12:00:00Z, or 24h for a day ago")
@@ -60,20 +63,39 @@ func runAudit(ctx context.Context, f *auditFlags) error {
 	if err != nil {
 		return usageError{fmt.Errorf("audit: %w", err)}
 	}
+	shards, err := f.stream.configs(ctx, cfg, "audit")
+	if err != nil {
+		return err
+	}
 	nc, err := dialWorker(cfg, "millrace-audit")
 	if err != nil {
 		return fmt.Errorf("audit: %w", err)
 	}
 	defer nc.Close()
-	a.Topology = deployment(cfg)
-	if a.JS, err = a.Topology.API.New(nc, jetstream.WithDefaultTimeout(cliclient.RequestTimeout)); err != nil {
+	if a.JS, err = jetStreamAPI(cfg).New(nc, jetstream.WithDefaultTimeout(cliclient.RequestTimeout)); err != nil {
 		return err
 	}
-	report, err := a.Run(ctx)
+	for _, shard := range shards {
+		if len(shards) > 1 && !f.json {
+			fmt.Printf("stream %s:\n", shard.Stream)
+		}
+		if found := f.auditShard(ctx, *a, nc, shard); found != nil && !errors.Is(found, errReported) {
+			return found
+		} else if found != nil {
+			err = found // the other streams are audited, too
+		}
+	}
+	return err
+}
+
+// auditShard audits an input stream and prints the report. It returns errReported if the report has an error.
+func (a *auditFlags) auditShard(ctx context.Context, auditor audit.Auditor, nc *nats.Conn, cfg *config.Config) error {
+	auditor.Topology = deployment(cfg)
+	report, err := auditor.Run(ctx)
 	if err != nil {
 		return auditError(nc, err)
 	}
-	if f.json {
+	if a.json {
 		err = json.NewEncoder(os.Stdout).Encode(report)
 	} else {
 		err = report.Print(os.Stdout)

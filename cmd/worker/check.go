@@ -20,7 +20,6 @@ import (
 	"millrace/internal/console"
 	"millrace/internal/device"
 	"millrace/internal/filter"
-	"millrace/internal/ingest"
 	"millrace/internal/ingest/embedded"
 	"millrace/internal/ingest/finding"
 	"millrace/internal/ingest/lease"
@@ -169,7 +168,7 @@ func checkPipeline(cfg *config.Config, d device.Device, budget *memory.Process) 
 // messages.
 func checkNATS(ctx context.Context, cfg *config.Config, devices opened) []finding.Finding {
 	if cfg.Embedded() {
-		findings := checkMessages(cfg, devices, embedded.MaxPayload, jetstream.ConsumerConfig{})
+		findings := checkMessages(cfg, devices, embedded.MaxPayload, jetstream.ConsumerConfig{}, len(cfg.Patterns()))
 		topo := ingestOptions(cfg, slog.New(slog.DiscardHandler), nil, nil).Topology
 		return append(append(findings, topology.InspectStates(topo, devices.states)...), checkEmbedded(cfg))
 	}
@@ -184,12 +183,7 @@ func checkNATS(ctx context.Context, cfg *config.Config, devices opened) []findin
 		return append(findings, finding.Finding{Level: finding.Error, What: "NATS", Found: err.Error(), Advice: "fix that, then check again"})
 	}
 	defer nc.Close()
-	options := ingestOptions(cfg, log, nil, nil)
-	topo := options.Topology
-	findings = append(findings, checkMessages(cfg, devices, nc.MaxPayload(), ingest.ConsumerSettings(ctx, nc, topo))...)
-	findings = append(findings, topology.Inspect(ctx, nc, topo, use(cfg, devices.count, devices.states))...)
-	findings = append(findings, checkStates(ctx, cfg, nc, topo)...)
-	findings = append(findings, checkField(ctx, cfg, nc, &options)...)
+	findings = append(findings, checkShards(ctx, cfg, nc, devices)...)
 	if cfg.Provision {
 		for i := range findings {
 			if findings[i].Missing {
@@ -198,6 +192,15 @@ func checkNATS(ctx context.Context, cfg *config.Config, devices opened) []findin
 		}
 	}
 	return topology.ExplainCommands(findings)
+}
+
+// checkShard checks the streams and consumers of a shard.
+func checkShard(ctx context.Context, cfg *config.Config, nc *nats.Conn, devices opened) []finding.Finding {
+	options := ingestOptions(cfg, slog.New(slog.DiscardHandler), nil, nil)
+	topo := options.Topology
+	findings := topology.Inspect(ctx, nc, topo, use(cfg, devices.count, devices.states))
+	findings = append(findings, checkStates(ctx, cfg, nc, topo)...)
+	return append(findings, checkField(ctx, cfg, nc, &options)...)
 }
 
 // checkStates compares the settings of states with the settings of the states in the result stream.
@@ -248,13 +251,13 @@ func writable(dir string) error {
 }
 
 // checkMessages returns a finding if the worker would refuse to start for lack of memory. The memory must hold the
-// largest message, the largest frame, and the messages that the worker prefetches. c is zero if there is no consumer yet.
-func checkMessages(cfg *config.Config, devices opened, maxPayload int64, c jetstream.ConsumerConfig) []finding.Finding {
+// largest message, the largest frame, and the messages that the worker prefetches from its streams. c is zero if there is no consumer yet.
+func checkMessages(cfg *config.Config, devices opened, maxPayload int64, c jetstream.ConsumerConfig, streams int) []finding.Finding {
 	if devices.budget == nil || devices.budget.Payloads == 0 { // another finding has the reason
 		return nil
 	}
 	options := ingestOptions(cfg, slog.New(slog.DiscardHandler), nil, nil)
-	options.Memory = devices.budget.Payloads
+	options.Memory, options.Shards, options.Many = devices.budget.Payloads, streams, cfg.IsMany()
 	err := options.CheckMemory(maxPayload, c, devices.count, connections(cfg), int(cfg.BatchBytes))
 	var little *memory.Error
 	if !errors.As(err, &little) {

@@ -72,12 +72,25 @@ func (a *app) join(ctx context.Context) error {
 	if err := a.dialAll(ctx); err != nil {
 		return err
 	}
-	if err := a.provision(ctx); err != nil {
+	if a.cfg.IsMany() {
+		return a.joinMany(ctx)
+	}
+	if err := a.prepare(ctx, a.options.Topology); err != nil {
 		return err
 	}
-	if err := a.inspect(ctx); err != nil {
+	return a.newWorker(ctx)
+}
+
+// prepare provisions the streams and consumers of a shard, and checks them.
+func (a *app) prepare(ctx context.Context, t topology.Topology) error {
+	if err := a.provision(ctx, t); err != nil {
 		return err
 	}
+	return a.inspect(ctx, t)
+}
+
+// newWorker creates the ingest worker.
+func (a *app) newWorker(ctx context.Context) error {
 	a.options.Memory = a.memory.Payloads
 	worker, err := ingest.NewWorker(ctx, a.nc, a.pipes, a.options)
 	if errors.As(err, new(*memory.Error)) {
@@ -139,7 +152,7 @@ func (a *app) connected() bool { return a.joined.Load() && a.worker.Status().Con
 
 // provision creates missing streams and consumers if the configuration enables it. It first checks existing streams and consumers, so a
 // failed start leaves nothing behind.
-func (a *app) provision(ctx context.Context) error {
+func (a *app) provision(ctx context.Context, t topology.Topology) error {
 	if !a.cfg.Provision {
 		return nil
 	}
@@ -147,25 +160,25 @@ func (a *app) provision(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := a.wrong(topology.Inspect(ctx, a.nc, a.options.Topology, use(a.cfg, len(a.pipes), a.states)), true); err != nil {
+	if err := a.wrong(topology.Inspect(ctx, a.nc, t, use(a.cfg, len(a.pipes), a.states)), true); err != nil {
 		return err
 	}
-	return a.orNotYet(topology.Provision(ctx, js, a.options.Topology, a.log))
+	return a.orNotYet(topology.Provision(ctx, js, t, a.log))
 }
 
-// inspect checks server, streams and consumer before the worker uses them. It logs the findings that aren't errors, and
-// returns the errors. If the server doesn't answer, it returns a notYet error and logs nothing.
-func (a *app) inspect(ctx context.Context) error {
-	findings := topology.ExplainCommands(topology.Inspect(ctx, a.nc, a.options.Topology, use(a.cfg, len(a.pipes), a.states)))
+// inspect checks server, streams and consumer before the worker uses them. It logs the findings that aren't errors, but with several input
+// streams only the warnings, and returns the errors. If the server doesn't answer, it returns a notYet error and logs nothing.
+func (a *app) inspect(ctx context.Context, t topology.Topology) error {
+	findings := topology.ExplainCommands(topology.Inspect(ctx, a.nc, t, use(a.cfg, len(a.pipes), a.states)))
 	err := a.wrong(findings, false)
 	if errors.As(err, &notYet{}) {
 		return err
 	}
 	for _, f := range findings {
-		switch f.Level {
-		case finding.Warning:
+		switch {
+		case f.Level == finding.Warning:
 			a.log.Warn(f.What, "found", f.Found, "advice", f.Advice)
-		case finding.OK:
+		case f.Level == finding.OK && !a.cfg.IsMany():
 			a.log.Info(f.What, "found", f.Found)
 		}
 	}
@@ -225,9 +238,22 @@ func deployment(cfg *config.Config) topology.Topology {
 
 // ingestOptions returns the configuration as options of package ingest.
 func ingestOptions(cfg *config.Config, log *slog.Logger, observer ingest.Observer, pipes []*streams.Pipeline) ingest.Options {
+	return ingest.Options{
+		Topology: fullTopology(cfg, len(pipes)),
+		Messages: memory.Messages{
+			Operators: cfg.ParsedOperators(), Format: cfg.ResultFormat, Filter: cfg.ParsedFilter(), Compress: cfg.ResultEncoding,
+			Split: cfg.Splitter(), Decompress: cfg.Decompress,
+		},
+		Linger: cfg.Linger, DrainTimeout: cfg.DrainTimeout, ConfirmAcks: cfg.Ack == "confirmed",
+		Logger: log, Observer: observer,
+	}
+}
+
+// fullTopology returns the deployment with the settings of its streams and consumers, for a worker with this number of devices.
+func fullTopology(cfg *config.Config, devices int) topology.Topology {
 	maxAckPending := cfg.MaxAckPending
 	if maxAckPending == 0 {
-		maxAckPending = inFlight(cfg, max(len(pipes), 1)).MaxAckPending()
+		maxAckPending = inFlight(cfg, max(devices, 1)).MaxAckPending()
 	}
 	topo := deployment(cfg)
 	topo.ResultIDs, topo.MaxDeliver, topo.AckWait = cfg.Result.IDs, cfg.MaxDeliver, cfg.AckWait
@@ -237,15 +263,7 @@ func ingestOptions(cfg *config.Config, log *slog.Logger, observer ingest.Observe
 		topo.Stateful = op.Name()
 		topo.Kept.Results = topo.Kept.Results.WithLog(logBytes(cfg) * int64(cfg.Partitions))
 	}
-	return ingest.Options{
-		Topology: topo,
-		Messages: memory.Messages{
-			Operators: cfg.ParsedOperators(), Format: cfg.ResultFormat, Filter: cfg.ParsedFilter(), Compress: cfg.ResultEncoding,
-			Split: cfg.Splitter(), Decompress: cfg.Decompress,
-		},
-		Linger: cfg.Linger, DrainTimeout: cfg.DrainTimeout, ConfirmAcks: cfg.Ack == "confirmed",
-		Logger: log, Observer: observer,
-	}
+	return topo
 }
 
 // kept returns the limits, replicas and storage of the streams that the worker creates.

@@ -15,6 +15,7 @@ import (
 )
 
 type resultsFlags struct {
+	stream       streamFlag
 	follow, all  bool
 	last         int
 	subject      string
@@ -50,6 +51,7 @@ func resultsCommand() *cobra.Command {
 			return runResults(cmd.Context(), f)
 		},
 	}
+	f.stream.add(c)
 	c.Flags().BoolVar(&f.follow, "follow", false, "wait for more until Ctrl-C")
 	c.Flags().BoolVar(&f.all, "all", false, "begin with the first message of each stream")
 	c.Flags().IntVar(&f.last, "last", defaultLast, "the `number` of messages of each stream to begin with; 0 with --follow: only new ones")
@@ -72,7 +74,7 @@ func (r *resultsFlags) maxResults() int {
 }
 
 func runResults(ctx context.Context, f *resultsFlags) error {
-	cfg, err := exchangeConfig()
+	cfg, err := f.stream.config(ctx, "results")
 	if err != nil {
 		return err
 	}

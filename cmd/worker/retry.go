@@ -19,6 +19,7 @@ import (
 )
 
 type retryFlags struct {
+	stream             streamFlag
 	reasons, sequences []string
 	subject            string
 	rate               float64
@@ -40,6 +41,7 @@ func retryCommand() *cobra.Command {
 		PreRunE: noEmptyFlags,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return runRetry(cmd.Context(), f) },
 	}
+	f.stream.add(c)
 	c.Flags().StringSliceVar(&f.reasons, "reason", nil, "only dead letters with this `reason`; several with commas: "+strings.Join(reasonNames(), ", "))
 	c.Flags().StringVar(&f.subject, "subject", "", "only dead letters of inputs with this `subject`, which may have wildcards")
 	c.Flags().StringSliceVar(&f.sequences, "sequence", nil, "only dead letters of inputs with this `sequence`, or a range such as 5000-5999; several with commas")
@@ -57,7 +59,7 @@ func reasonNames() (names []string) {
 }
 
 func runRetry(ctx context.Context, f *retryFlags) error {
-	cfg, err := exchangeConfig()
+	cfg, err := f.stream.config(ctx, "retry")
 	if err != nil {
 		return err
 	}

@@ -26,6 +26,7 @@ import (
 )
 
 type sendFlags struct {
+	stream  streamFlag
 	subject string
 	headers []string
 	lines   bool
@@ -56,6 +57,7 @@ func sendCommand() *cobra.Command {
 			return runSend(cmd.Context(), f, framer, files)
 		},
 	}
+	f.stream.add(c)
 	c.Flags().StringVar(&f.subject, "subject", "", "the `subject` to send to; default: the first of MILLRACE_SUBJECTS, with send in the place of a wildcard")
 	c.Flags().StringArrayVar(&f.headers, "header", nil, "add the `header` 'Name: value' to each message; may be repeated")
 	c.Flags().BoolVar(&f.lines, "lines", false, "send each line as a payload, without its line break; not for text in UTF-16")
@@ -66,7 +68,7 @@ func sendCommand() *cobra.Command {
 }
 
 func runSend(ctx context.Context, f *sendFlags, framer *cliclient.Framer, files []string) (err error) {
-	cfg, err := exchangeConfig()
+	cfg, err := f.stream.config(ctx, "send")
 	if err != nil {
 		return err
 	}

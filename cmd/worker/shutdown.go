@@ -139,6 +139,9 @@ func (a *app) runToEnd(ctx context.Context) error {
 	defer a.awaitLossLogs()
 	ended := make(chan error, 1)
 	go func() { ended <- a.worker.Run(ctx) }()
+	following, stop := context.WithCancel(ctx)
+	defer stop()
+	go a.followStreams(following)
 	select {
 	case err := <-ended:
 		return err

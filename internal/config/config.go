@@ -37,12 +37,12 @@ type Config struct {
 	NATS NATS
 
 	DataDir          string `split_words:"true" default:"millrace-data" form:"a directory" desc:"where the embedded server stores its streams"`
-	Stream           string `split_words:"true" default:"INGEST" is:"name" form:"a stream name" desc:"the input stream"`
-	Subjects         List   `split_words:"true" default:"ingest.>" form:"subject filters, separated by commas" desc:"the subjects of the input"`
+	Stream           string `split_words:"true" default:"INGEST" is:"streams" form:"stream names or patterns like INGEST-*, separated by commas" desc:"the input stream, or several; see docs/streams.md"`
+	Subjects         List   `split_words:"true" default:"ingest.>" but:"; with several streams: those of each stream" form:"subject filters, separated by commas" desc:"the subjects of the input. {0} stands for the name of the input stream"`
 	Consumer         string `split_words:"true" default:"millrace" is:"name" form:"a consumer name" desc:"the durable pull consumer"`
-	ResultStream     string `split_words:"true" default:"RESULTS" is:"name" form:"a stream name" desc:"the stream that stores results"`
-	ResultPrefix     string `split_words:"true" default:"results" is:"prefix" form:"subject tokens without wildcards, like results" desc:"replaces the first token of the input's subject: the result of ingest.web.en goes to results.web.en"`
-	DeadletterPrefix string `split_words:"true" default:"deadletter" is:"prefix" form:"subject tokens without wildcards, like deadletter" desc:"replaces the first token of the input's subject: the dead letter of ingest.web.en goes to deadletter.web.en"`
+	ResultStream     string `split_words:"true" default:"RESULTS" is:"template" form:"a stream name, or a template like RESULTS-{1}" desc:"the stream that stores results. {0} stands for the name of the input stream, and {1} for what the first * in its pattern stands for"`
+	ResultPrefix     string `split_words:"true" default:"results" is:"prefixes" form:"subject tokens without wildcards, like results" desc:"replaces the first token of the input's subject: the result of ingest.web.en goes to results.web.en. With RESULTS-{1}, the default is results-{1}"`
+	DeadletterPrefix string `split_words:"true" default:"deadletter" is:"prefixes" form:"subject tokens without wildcards, like deadletter" desc:"replaces the first token of the input's subject: the dead letter of ingest.web.en goes to deadletter.web.en"`
 	CommitPrefix     string `split_words:"true" default:"commits" is:"prefix" form:"subject tokens without wildcards, like commits" desc:"the prefix of the subjects of commit markers, such as commits.RESULTS.INGEST.millrace.3 for partition 3"`
 	Provision        bool   `split_words:"true" default:"false" but:", true when embedded" desc:"creates missing streams and consumers; see docs/streams.md"`
 

@@ -333,7 +333,7 @@ func TestChecksOfTheCaller(t *testing.T) {
 	}
 	_, err := load(t, map[string]string{"MILLRACE_STREAM": "MINE", "MILLRACE_LANES": "0"}, check)
 	want := `2 problems in the configuration:
-  MILLRACE_STREAM="MINE": no stream "MINE"; set a stream name
+  MILLRACE_STREAM="MINE": no stream "MINE"; set stream names or patterns like INGEST-*, separated by commas
   MILLRACE_LANES="0": less than 1; set a whole number from 1 to 64`
 	if err == nil || err.Error() != want {
 		t.Errorf("got\n%v\nwant\n%s", err, want)

@@ -58,6 +58,9 @@ func Load(find Finder, checks ...Check) (*Config, error) {
 		}
 	}
 	if len(c.read.problems) == 0 {
+		if !c.IsMany() {
+			c = c.shard(c.Patterns()[0], nil)
+		}
 		return c, nil
 	}
 	c.sortProblems()

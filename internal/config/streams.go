@@ -113,6 +113,9 @@ func (c *Config) validateState() {
 	if c.Delivery != "exclusive" {
 		c.problemDo(Prefix+"_DELIVERY", "results of operator "+name+" depend on the order of the records, which shared delivery doesn't keep", "set exclusive")
 	}
+	if c.IsMany() {
+		c.problemDo(Prefix+"_STREAM", "operator "+name+" has a state, which only a worker of a single stream keeps", "name one stream, and run a deployment for each")
+	}
 	if c.ExactlyOnce == "off" {
 		c.problemDo(Prefix+"_EXACTLY_ONCE", "the state of operator "+name+" is stored with the commit markers of exactly once", "set auto or required")
 	}

@@ -23,16 +23,12 @@ func (c *Config) validate(find Finder) {
 		}
 	}
 	c.validateServer()
-	if c.Provision && c.Stream == c.ResultStream {
-		c.problemDo(Prefix+"_RESULT_STREAM", "the same as "+Prefix+"_STREAM", "set another name: the worker creates two streams")
-	}
-	c.validateSubjects()
+	c.validateNames()
 	c.validateDevices()
 	c.validateAddresses()
 	c.validateTimes()
 	c.validateStreams()
 	c.validateExactlyOnce()
-	c.validateCommitPrefix()
 	c.parseOperators(find)
 	c.validateState()
 	c.validateFields()

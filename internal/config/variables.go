@@ -134,6 +134,7 @@ func joinOr(words []string) string {
 // syntaxes maps each value of the tag "is" to a function that returns a description of a text's problem, or "".
 var syntaxes = map[string]func(text string) string{
 	"name": wrongName, "prefix": wrongPrefix, "member": wrongMember,
+	"streams": wrongStreams, "template": wrongTemplate(wrongName), "prefixes": wrongTemplate(wrongPrefix),
 	"address": orEmpty(wrongListen), "file": orEmpty(wrongFile), "domain": orEmpty(wrongDomain), "api": orEmpty(wrongAPIPrefix),
 }
 

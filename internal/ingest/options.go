@@ -25,6 +25,9 @@ type Options struct {
 	// Many is true if the worker may get any number of shards; see Worker.Add.
 	Many bool
 
+	// Shards is the number of shards that the worker begins with. 0 means one.
+	Shards int
+
 	More []*nats.Conn // additional connections, which the caller still owns; see MILLRACE_NATS_CONNECTIONS
 
 	memory.Messages // operators, and the forms of messages and results
@@ -78,7 +81,7 @@ func (o *Options) CheckMemory(maxPayload int64, c jetstream.ConsumerConfig, devi
 // allow.
 func (o *Options) memory(maxPayload int64, size pull.Size, connections int) memory.Worker {
 	return memory.Worker{
-		Messages: o.Messages, Limit: o.Memory, MaxPayload: maxPayload, Consumers: o.ConsumerCount(), Requests: size.Requests,
+		Messages: o.Messages, Limit: o.Memory, MaxPayload: maxPayload, Consumers: o.ConsumerCount() * max(o.Shards, 1), Requests: size.Requests,
 		Connections: connections, Many: o.Many,
 	}
 }

@@ -3,6 +3,7 @@ package ingest
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/lease"
+	"millrace/internal/ingest/natsconn"
 	"millrace/internal/ingest/pull"
 	"millrace/internal/ingest/results"
 	"millrace/internal/ingest/stall"
@@ -18,10 +20,21 @@ import (
 	"millrace/internal/memory"
 )
 
-// shard is an input stream with its consumer, and the streams that store its results. The shards of a worker share its connections,
-// devices and memory. Each shard has its own leases.
+// resources are what all shards of a worker share.
+type resources struct {
+	opts     Options
+	log      *slog.Logger
+	conns    natsconn.Connections
+	js       jetstream.JetStream
+	pool     *inflight.Pool
+	devices  *lease.Devices
+	totals   totals
+	progress inflight.Progress
+}
+
+// shard is an input stream with its consumer, and the streams that store its results. Each shard has its own leases.
 type shard struct {
-	*Worker
+	*resources
 	topology.Topology
 	ackWait  time.Duration // the consumer's AckWait
 	observer *shardObserver
@@ -40,44 +53,44 @@ const (
 	minRemembered   = 1 << 10
 )
 
-// openShard returns a shard that doesn't run yet. The streams and the consumer must exist (see topology.Provision).
-func (w *Worker) openShard(ctx context.Context, t topology.Topology, others int) (s *shard, err error) {
-	consumer, err := findConsumer(ctx, w.js, t)
+// open returns a shard that doesn't run yet. The streams and the consumer must exist (see topology.Provision).
+func (r *resources) open(ctx context.Context, t topology.Topology, others int) (s *shard, err error) {
+	consumer, err := findConsumer(ctx, r.js, t)
 	if err != nil {
 		return nil, err
 	}
 	settings := consumer.CachedInfo().Config
-	s = &shard{Worker: w, Topology: t, ackWait: settings.AckWait, observer: w.totals.add(t.Stream)}
+	s = &shard{resources: r, Topology: t, ackWait: settings.AckWait, observer: r.totals.add(t.Stream)}
 	defer func() {
 		if err != nil {
 			s.close()
 		}
 	}()
-	log := w.log
-	if w.opts.Many {
+	log := r.log
+	if r.opts.Many {
 		log = log.With("shard", t.Stream)
 	}
 	s.stalls = stall.NewDetector(t.ConsumerCount(), log, s.observer)
-	s.trimmer = trim.New(trim.Options{JS: w.js, Stream: t.Stream, Policy: t.Trim, Consumers: t.Consumers(), Log: log, Observer: s.observer})
+	s.trimmer = trim.New(trim.Options{JS: r.js, Stream: t.Stream, Policy: t.Trim, Consumers: t.Consumers(), Log: log, Observer: s.observer})
 	if err := s.trimmer.Register(ctx); err != nil {
 		log.Warn("this worker removes no processed inputs, and others may remove inputs of its consumers while these are missing", "error", err)
 	}
 	remembered := 0
-	if w.opts.Many {
-		s.share = w.pool.NewShare()
+	if r.opts.Many {
+		s.share = r.pool.NewShare()
 		remembered = max(rememberedByAll/(others+1), minRemembered)
 	}
-	conns := w.conns.From(others)
-	o := &w.opts
+	conns := r.conns.From(others)
+	o := &r.opts
 	s.results, err = results.NewWriter(ctx, conns, results.Options{
 		Topology: t, Operators: o.Operators, Format: o.Format, AnnotateAs: o.Split.Annotate, Filter: o.Filter, Encoding: o.Compress, AckWait: s.ackWait,
-		Log: log, Observer: s.observer, Progress: &w.progress, Stored: o.settled, Timeout: o.publishTimeout,
+		Log: log, Observer: s.observer, Progress: &r.progress, Stored: o.settled, Timeout: o.publishTimeout,
 	})
 	if err != nil {
 		return nil, err
 	}
 	s.mode, err = lease.New(lease.Options{
-		Topology: t, Conns: conns, JS: w.js, Consumer: consumer, Devices: w.devices, Results: s.results, Share: s.share, Remembered: remembered, State: o.State, Stalls: s.stalls,
+		Topology: t, Conns: conns, JS: r.js, Consumer: consumer, Devices: r.devices, Results: s.results, Share: s.share, Remembered: remembered, State: o.State, Stalls: s.stalls,
 		Size: s.pullSize, Limit: topology.DeliveryLimit(t.MaxDeliver, settings.MaxDeliver), Confirm: o.ConfirmAcks, Log: log, Observer: s.observer,
 	})
 	if err != nil {
@@ -101,7 +114,7 @@ func (s *shard) close() {
 func (s *shard) pullSize(c jetstream.Consumer) pull.Size {
 	size := pull.NewSize(c.CachedInfo().Config)
 	w := s.opts.memory(s.conns[0].MaxPayload(), size, 0)
-	w.Consumers *= max(s.totals.count(), 1)
+	w.Consumers = s.ConsumerCount() * s.totals.count()
 	size.Requests = w.PullRequests()
 	return size
 }

@@ -1,6 +1,8 @@
 package ingest
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"millrace/internal/ingest/lease"
@@ -66,3 +68,39 @@ func (w *Worker) Stalled() error {
 
 // Memory returns the memory that deliveries in flight use, and its limit.
 func (w *Worker) Memory() memory.Usage { return w.pool.Memory() }
+
+// ShardStatus is the state of one shard at one moment.
+type ShardStatus struct {
+	Stream         string // the input stream
+	Pending        uint64 // messages that the consumers have not delivered yet
+	Unacknowledged uint64 // messages that are delivered to any worker and not acknowledged
+	Stalled        int    // consumers that deliver nothing although they have messages
+}
+
+// Lag returns the number of messages that are not acknowledged yet.
+func (s ShardStatus) Lag() uint64 { return s.Pending + s.Unacknowledged }
+
+// Shards returns the state of each shard, those with the most lag first.
+func (w *Worker) Shards() []ShardStatus {
+	w.totals.mu.Lock()
+	all := make([]ShardStatus, 0, len(w.totals.shards))
+	for o := range w.totals.shards {
+		all = append(all, ShardStatus{o.stream, o.pending, o.unacknowledged, o.stalled})
+	}
+	w.totals.mu.Unlock()
+	slices.SortFunc(all, func(a, b ShardStatus) int {
+		return cmp.Or(cmp.Compare(b.Lag(), a.Lag()), cmp.Compare(a.Stream, b.Stream))
+	})
+	return all
+}
+
+// minAckWait returns the shortest AckWait of the shards, or a minute without a shard.
+func (w *Worker) minAckWait() time.Duration {
+	shortest := time.Minute
+	for i, s := range w.current() {
+		if i == 0 || s.ackWait < shortest {
+			shortest = s.ackWait
+		}
+	}
+	return shortest
+}

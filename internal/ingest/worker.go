@@ -21,7 +21,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -42,15 +41,9 @@ import (
 
 // Worker moves payloads from input streams through pipelines to result streams.
 type Worker struct {
-	opts    Options
-	log     *slog.Logger
-	conns   natsconn.Connections
-	js      jetstream.JetStream
-	pipes   []*streams.Pipeline
-	pool    *inflight.Pool
-	judge   *quarantine.Judge
-	devices *lease.Devices
-	totals  totals
+	resources
+	pipes []*streams.Pipeline
+	judge *quarantine.Judge
 
 	mu     sync.Mutex
 	shards []*shard       // shards that are open and not ended
@@ -58,8 +51,7 @@ type Worker struct {
 	start  func(s *shard) // starts a shard; nil before Run and after its intake has ended
 	over   bool           // whether the intake of Run has ended
 
-	started  atomic.Bool
-	progress inflight.Progress
+	started atomic.Bool
 }
 
 // NewWorker returns a worker that uses an open connection and pipelines, which the caller still owns. The streams and the consumer
@@ -73,10 +65,10 @@ func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, op
 	if err != nil {
 		return nil, err
 	}
-	w := &Worker{
-		opts: opts, log: opts.Logger, conns: append(natsconn.Connections{nc}, opts.More...), js: js, pipes: pipes,
+	w := &Worker{pipes: pipes, resources: resources{
+		opts: opts, log: opts.Logger, conns: append(natsconn.Connections{nc}, opts.More...), js: js,
 		totals: totals{observer: opts.Observer, shards: map[*shardObserver]bool{}},
-	}
+	}}
 	settings := jetstream.ConsumerConfig{}
 	if opts.Stream != "" {
 		consumer, err := findConsumer(ctx, js, opts.Topology)
@@ -109,7 +101,7 @@ func (w *Worker) Add(ctx context.Context, t topology.Topology) error {
 	if slices.ContainsFunc(open, func(s *shard) bool { return s.Stream == t.Stream }) {
 		return fmt.Errorf("ingest: stream %s has a shard already", t.Stream)
 	}
-	s, err := w.openShard(ctx, t, len(open))
+	s, err := w.open(ctx, t, len(open))
 	if err != nil {
 		return err
 	}

@@ -49,6 +49,16 @@ type queue interface {
 	Put(ctx context.Context, d inflight.Delivery) bool
 }
 
+// plainQueue implements queue.
+type plainQueue struct {
+	o *Options
+	*inflight.Queue
+}
+
+func (q plainQueue) Hold(ctx context.Context, d *inflight.Delivery) bool {
+	return q.o.Pool.Hold(ctx, q.o.Share, d)
+}
+
 // acknowledger is the policy by which a lease acknowledges inputs. each acknowledges every input alone, and upTo acknowledges all inputs
 // up to the first one that isn't done.
 type acknowledger interface {

@@ -296,13 +296,6 @@ func (w *leaseWorker) newPool() {
 	}
 }
 
-// devices returns Devices that pack nothing, because the model packs itself.
-func (w *leaseWorker) devices() *Devices {
-	d := NewDevices(DeviceOptions{Pool: w.pool, Judge: w.judge})
-	d.Pipes = []*streams.Pipeline{w.device.pipe}
-	return d
-}
-
 // step performs one random action, once all workers wait.
 func (m *leaseModel) step() {
 	synctest.Wait()

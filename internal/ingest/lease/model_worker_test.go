@@ -16,6 +16,7 @@ import (
 	"millrace/internal/ingest/results"
 	"millrace/internal/ingest/retry"
 	"millrace/internal/ingest/topology"
+	"millrace/internal/streams"
 )
 
 // leaseWorker is a worker of the model. It runs real leases one after another, with simulations of the server, host
@@ -128,6 +129,13 @@ func (w *leaseWorker) isGone() bool {
 	w.m.mu.Lock()
 	defer w.m.mu.Unlock()
 	return w.dead || w.lost != nil
+}
+
+// devices returns Devices that pack nothing, because the model packs itself.
+func (w *leaseWorker) devices() *Devices {
+	d := NewDevices(DeviceOptions{Pool: w.pool, Judge: w.judge})
+	d.Pipes = []*streams.Pipeline{w.device.pipe}
+	return d
 }
 
 func (w *leaseWorker) newLease() *modelLease {

@@ -54,16 +54,6 @@ func newLeaseState(l leaseState) *leaseState {
 	return &l
 }
 
-// plainQueue implements queue.
-type plainQueue struct {
-	o *Options
-	*inflight.Queue
-}
-
-func (q plainQueue) Hold(ctx context.Context, d *inflight.Delivery) bool {
-	return q.o.Pool.Hold(ctx, q.o.Share, d)
-}
-
 // fail ends the lease with err. It ignores all errors after the first.
 func (l *leaseState) fail(err error) {
 	select {

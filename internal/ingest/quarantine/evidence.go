@@ -56,17 +56,17 @@ func (j *Judge) Holds(d *inflight.Delivery) bool {
 	return false
 }
 
-// Decide decides about rows that r has found to fail alone; see evidence.rule. err is the reason to end the pipeline if it returns
+// Decide decides about payloads of b that fail alone; see evidence.rule. err is the reason to end the pipeline if it returns
 // DeviceNotWell.
-func (j *Judge) Decide(r *Rerun, failing []Failing, c Comparison) (ruled Ruling, err error) {
-	failed := Sources(r.Batch, failing)
-	ruled = j.evidence[r.Pipe].rule(failed, r.Limit, c)
+func (j *Judge) Decide(pipe *streams.Pipeline, b *inflight.Batch, failing []Failing, limit int, c Comparison) (ruled Ruling, err error) {
+	failed := Sources(b, failing)
+	ruled = j.evidence[pipe].rule(failed, limit, c)
 	d, cause := failed[0], failing[0].Err
 	switch ruled {
 	case DeviceNotWell:
-		n := max(len(failed), 1+c.Others, j.evidence[r.Pipe].inRow())
+		n := max(len(failed), 1+c.Others, j.evidence[pipe].inRow())
 		j.log.Error("payload after payload fails alone and none comes right: the worker stops, and gives back all of them without blame "+
-			"(see the runbook MillraceHeldBack)", "device", r.Pipe.Device().ID, "payloads", n, "first_sequence", d.Sequence, "error", cause)
+			"(see the runbook MillraceHeldBack)", "device", pipe.Device().ID, "payloads", n, "first_sequence", d.Sequence, "error", cause)
 		return ruled, fmt.Errorf("the operators fail on each of %d payloads alone, and no other payload succeeded in between: %w", n, cause)
 	case holdBack:
 		j.log.Warn("an operator fails on a payload alone, and no other payload has come right since: it is held back and tried again later",

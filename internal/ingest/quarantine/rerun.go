@@ -70,7 +70,7 @@ func (r *Rerun) Compute(ctx context.Context, rows []int) error {
 	if err != nil {
 		return err
 	}
-	switch ruled, err := r.Judge.Decide(r, failing, c); ruled {
+	switch ruled, err := r.Judge.Decide(r.Pipe, r.Batch, failing, r.Limit, c); ruled {
 	case DeviceNotWell:
 		return r.Device.Lose(err)
 	case holdBack:

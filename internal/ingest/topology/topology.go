@@ -51,6 +51,9 @@ type Topology struct {
 	Trim trim.Policy // whether this worker removes processed inputs from the input stream
 }
 
+// MaxAssets is the number of replicated streams and consumers above which a server is slow to elect their leaders.
+const MaxAssets = 2000
+
 // DeliveryLimit returns the maximum number of deliveries in which a worker tries a payload. ours is the worker's limit. servers is
 // the consumer's MaxDeliver; 0 or less means no limit. The server stops delivering after MaxDeliver. The last delivery is reserved
 // for publishing a dead letter, unless it is the only one.
