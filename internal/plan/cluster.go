@@ -80,7 +80,10 @@ func Operators() (names []string) {
 	return names
 }
 
-// figures returns all figures for an operator, and for messages that are compressed or not.
+// figures returns all figures for an operator, and for messages that are compressed or not. The first word of a name is the resource:
+// the server that leads a stream, any server, a worker, one of its cores, or a GPU with its machine. Each resource except a GPU takes
+// time for each message and time for each byte. Bytes of leaders and servers are those of messages. Bytes of workers, cores and GPUs are
+// those of records.
 func figures(compressed bool, o measured) []Figure {
 	const (
 		frames  = "benchmarks/frames.md (e9715bc): 256 B records, "
@@ -146,7 +149,7 @@ func (n Needs) machines(values map[string]float64) []Need {
 		return bound{resource + larger, m + b}
 	}
 	per := func(figure string, amount float64) bound { return bound{figure, amount / values[figure]} }
-	share, replicas := 1.0, float64(n.Replicas)
+	share, replicas := 1.0, float64(n.Replicas) // share of a leader's rate that remains with replicas
 	if n.Replicas > 1 {
 		share = values["leader-share"]
 	}
