@@ -27,10 +27,11 @@ const (
 	demoPayloadsHost = 3000
 	demoPayloadsGPU  = 200000
 	demoDebugAddr    = "127.0.0.1:6060"
+	maxDemoStreams   = 64
 )
 
 type demoFlags struct {
-	payloads                  int
+	payloads, streams         int
 	seed                      uint64
 	body                      bodyFlags
 	field                     string
@@ -51,6 +52,7 @@ func demoCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return runDemo(cmd.Context(), f) },
 	}
 	c.Flags().IntVar(&f.payloads, "payloads", 0, "how many documents or frames; 0: 3000 documents or 30 frames on a CPU, 200000 or 2000 on a GPU")
+	c.Flags().IntVar(&f.streams, "streams", 1, "how many input streams one worker reads, 1 to 64")
 	c.Flags().Uint64Var(&f.seed, "seed", 1, "the seed of the documents")
 	f.body.add(c, "send frames, which are messages of many records of text,")
 	c.Flags().StringVar(&f.field, "field", "", "send JSON objects with an id and with the text in the member of this `name`, as MILLRACE_FIELD reads it")
@@ -70,9 +72,13 @@ func runDemo(ctx context.Context, f *demoFlags) (err error) {
 	if err := demo.CheckShare(f.nearDuplicates); err != nil {
 		return usageError{fmt.Errorf("demo: %w", err)}
 	}
+	if f.streams < 1 || f.streams > maxDemoStreams {
+		return usageError{fmt.Errorf("demo: --streams is %d, want 1 to %d", f.streams, maxDemoStreams)}
+	}
 	if f.nearDuplicates > 0 {
 		f.deduplicate()
 	}
+	f.nameStreams()
 	frames := demo.Frames{RecordBytes: f.recordBytes, Records: f.frameRecords}
 	frames.Framing, frames.Encoding, err = f.body.parse()
 	if err = errors.Join(err, frames.Check()); err != nil {
@@ -137,6 +143,18 @@ func (f *demoFlags) deduplicate() {
 	if f.field == "" && os.Getenv("MILLRACE_RESULT_FORMAT") == "annotated" {
 		f.field = "text"
 	}
+}
+
+// nameStreams names the input streams, unless there is only one. Their results are in one stream.
+func (f *demoFlags) nameStreams() {
+	if f.streams == 1 {
+		return
+	}
+	var names []string
+	for i := range f.streams {
+		names = append(names, fmt.Sprintf("INGEST-%d", i+1))
+	}
+	_ = os.Setenv("MILLRACE_STREAM", strings.Join(names, ",")) // the name and the value are valid
 }
 
 // checkStateful returns an error if an operator is stateful and there are several partitions. The checker reads results in the order of the
@@ -248,9 +266,17 @@ func freeOr(addr string) string {
 
 // demoOptions returns the options of the demo's producer and client.
 func (a *app) demoOptions(payloads int, seed uint64) demo.Options {
-	first, _, _ := strings.Cut(a.cfg.Subjects[0], ".")
+	var prefixes []string
+	for _, stream := range a.cfg.Patterns() {
+		subjects := a.cfg.Subjects
+		if s, err := a.cfg.Shard(stream, nil); err == nil { // an error would have ended the start
+			subjects = s.Subjects
+		}
+		first, _, _ := strings.Cut(subjects[0], ".")
+		prefixes = append(prefixes, first)
+	}
 	return demo.Options{
-		URL: a.url, Payloads: payloads, Seed: seed, InputPrefix: first,
+		URL: a.url, Payloads: payloads, Seed: seed, InputPrefixes: prefixes,
 		ResultStream: a.cfg.ResultStream, ResultPrefix: a.cfg.ResultPrefix, DeadLetterPrefix: a.cfg.DeadletterPrefix,
 		Messages: a.options.Messages, StateRecords: a.cfg.State.Records,
 		Out: os.Stdout, Bar: console.Redraws(os.Stdout), Width: console.Width(os.Stdout),

@@ -110,6 +110,7 @@ func (a *app) watchWorker() {
 	})
 	a.metrics.WatchMemory(a.worker.Memory)
 	a.metrics.WatchWorker(a.worker.Status)
+	a.metrics.WatchShards(a.worker.Shards)
 	if a.state != nil {
 		a.metrics.WatchStates(a.state.Bytes*int64(len(a.devices)), a.worker.States)
 	}

@@ -76,10 +76,15 @@ func (a *app) job() telemetry.Job {
 	j := a.metrics.Job()
 	host, _ := os.Hostname() // without a host name, the process ID is enough
 	j.Worker = telemetry.JobWorker{Host: host, Process: os.Getpid(), Connection: connectionName}
-	if !a.joined.Load() || a.cfg.Delivery != "exclusive" {
+	if !a.joined.Load() {
 		return j
 	}
-	j.Partitions = a.cfg.Partitions
+	shards := a.worker.Shards()
+	j.Streams, j.Shards = len(shards), telemetry.JobShards(shards)
+	if a.cfg.Delivery != "exclusive" {
+		return j
+	}
+	j.Partitions = a.cfg.Partitions * len(shards)
 	a.worker.Shares(func(_, name string, self bool, owns []int) {
 		i := slices.IndexFunc(j.Members, func(m telemetry.JobMember) bool { return m.Name == name && m.Self == self })
 		switch {

@@ -77,6 +77,8 @@ func TestPageShowsWhatSendersChoseAsText(t *testing.T) {
 		j := m.Job()
 		j.Partitions, j.Filtered = 4, 1234
 		j.Members = []telemetry.JobMember{{Name: "me", Self: true, Owns: 1, Partitions: "0"}, {Name: "<i>other</i>", Owns: 2, Partitions: "1-2"}}
+		j.Streams = 12
+		j.Shards = []telemetry.JobShard{{Stream: "INGEST-<b>", Waiting: 2500, Stalled: 1}, {Stream: "INGEST-2", Waiting: 1}}
 		return j
 	}})
 	b.await("the last five are shown", `document.querySelectorAll("#job-last-rows li").length === 5`)
@@ -100,6 +102,12 @@ func TestPageShowsWhatSendersChoseAsText(t *testing.T) {
 	for _, part := range []string{"Partitions: 3 of 4 owned, 2 workers. A worker owns a partition from its first input on.", "this worker", "1 partition: 0", "<i>other</i>", "2 partitions: 1-2"} {
 		if !strings.Contains(shares, part) {
 			t.Errorf("the shares lack %q: %q", part, shares)
+		}
+	}
+	shards := value[string](b, textOf("job-shards"))
+	for _, part := range []string{"12 streams, the 2 with the most waiting messages", "INGEST-<b>", "2,500 messages wait, and a consumer delivers none", "1 message waits"} {
+		if !strings.Contains(shards, part) {
+			t.Errorf("the streams lack %q: %q", part, shards)
 		}
 	}
 	for _, width := range []int64{wide, narrow} {

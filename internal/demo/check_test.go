@@ -40,7 +40,7 @@ func newFramedStand(t *testing.T, payloads int, frames Frames, format operator.F
 		t.Fatal(err)
 	}
 	d, err := New(Options{
-		URL: r.URL, Payloads: payloads, Seed: 3, InputPrefix: "in", ResultStream: "RESULTS", ResultPrefix: "results",
+		URL: r.URL, Payloads: payloads, Seed: 3, InputPrefixes: []string{"in"}, ResultStream: "RESULTS", ResultPrefix: "results",
 		DeadLetterPrefix: "dead", Messages: memory.Messages{Operators: ops, Format: format}, Frames: frames, Out: io.Discard, Width: 80,
 	})
 	if err != nil {

@@ -31,7 +31,7 @@ type Options struct {
 	NearDuplicates float64
 	StateRecords   int // number of records of a generation of states; only with a stateful operator, which needs one partition
 
-	InputPrefix      string // first token of the input subjects
+	InputPrefixes    []string // first tokens of the input subjects; documents go to each in turn
 	ResultStream     string
 	ResultPrefix     string
 	DeadLetterPrefix string
@@ -72,7 +72,7 @@ func New(o Options) (*Demo, error) {
 	}
 	return &Demo{
 		o:        o,
-		producer: &producer{nc: in, docs: docs, encoding: o.Frames.Encoding, payloads: o.Payloads, prefix: o.InputPrefix},
+		producer: &producer{nc: in, docs: docs, encoding: o.Frames.Encoding, payloads: o.Payloads, prefixes: o.InputPrefixes},
 		checker: &checker{
 			js: js, docs: docs, payloads: o.Payloads, stream: o.ResultStream,
 			filters: []string{o.ResultPrefix + ".>", o.DeadLetterPrefix + ".>"},

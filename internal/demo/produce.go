@@ -30,7 +30,7 @@ type producer struct {
 	docs     *source
 	encoding compression.Encoding
 	payloads int
-	prefix   string // first token of the input subjects
+	prefixes []string // first tokens of the input subjects
 
 	bytes atomic.Int64 // total size of the documents
 	wire  atomic.Int64 // total size of the documents after compression
@@ -65,7 +65,7 @@ func (p *producer) run(ctx context.Context) error {
 			header.Set(client.HeaderContentEncoding, p.encoding.ContentEncoding())
 		}
 		_, err := js.PublishMsgAsync(&nats.Msg{
-			Subject: p.prefix + ".docs." + languages[i%len(languages)],
+			Subject: p.prefixes[i%len(p.prefixes)] + ".docs." + languages[i/len(p.prefixes)%len(languages)],
 			Data:    body,
 			Header:  header,
 		}, jetstream.WithStallWait(publishPatience))

@@ -50,6 +50,9 @@ type Job struct {
 	Worker     JobWorker   `json:"worker"`
 	Partitions int         `json:"partitions"` // 0 with shared delivery
 	Members    []JobMember `json:"members"`    // the workers that share the partitions, this one first
+
+	Streams int        `json:"streams"` // number of input streams
+	Shards  []JobShard `json:"shards"`  // with several input streams: those with the most lag
 }
 
 // JobPoint has the average rates of this worker between two points in time.
@@ -205,7 +208,7 @@ func perSecond(from, to uint64, span time.Duration) float64 {
 	return (float64(to) - float64(from)) / span.Seconds()
 }
 
-// Job returns the progress of the worker. It doesn't set Worker, Partitions and Members.
+// Job returns the progress of the worker. It doesn't set Worker, Partitions, Members, Streams and Shards.
 func (m *Metrics) Job() Job { return m.job.job(time.Now()) }
 
 // RecordJob adds points to the job's chart until ctx is done. With exclusive delivery, the server reports one partition

@@ -61,6 +61,9 @@ func observed(t *testing.T) (*telemetry.Metrics, map[string]family) {
 	m.Watch(func() []streams.Stats { return []streams.Stats{someStats("host")} })
 	m.SetLimits(telemetry.Limits{BatchBytes: 4 << 20, BatchPayloads: 8192, AckWait: 30 * time.Second})
 	m.WatchWorker(func() ingest.Status { return ingest.Status{InHand: 5, HeldBack: 2, Partitions: 6} })
+	m.WatchShards(func() []ingest.ShardStatus {
+		return []ingest.ShardStatus{{Stream: "INGEST", Pending: 8, Unacknowledged: 9}}
+	})
 	m.WatchStates(1<<30, func() ingest.StateFigures {
 		return ingest.StateFigures{Waiting: 1, Decided: 9, Hits: 2, LogBytes: 5000, Owned: []device.StateStats{{Bytes: 100, Records: 7, Generation: 3, Load: 0.25}, {Bytes: 200, Records: 5, Generation: 2, Load: 0.5}}}
 	})

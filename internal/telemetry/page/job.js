@@ -64,13 +64,17 @@ function minutes(points) {
   return seconds < 60 ? Math.round(seconds) + " s" : Math.round(seconds / 60) + " min";
 }
 
-// showJobRows shows the workers that share the partitions, and the last dead letters. Their texts come from others.
+// showJobRows shows the workers that share the partitions, the streams with the most lag, and the last dead letters. Their texts come from others.
 function showJobRows(job) {
   const members = job.members ?? [], last = job.last ?? [], owned = members.reduce((sum, m) => sum + m.owns, 0);
   element("job-shares").hidden = members.length === 0;
   setText("job-shares-title", "Partitions: " + count(owned) + " of " + count(job.partitions) + " owned, " + plural(members.length, "worker", "workers")
     + (owned < job.partitions ? ". A worker owns a partition from its first input on." : ""));
-  setRows("job-shares-rows", members, (m) => [[m.self ? "this worker" : m.name, "who"], [m.owns === 0 ? "no partition" : plural(m.owns, "partition", "partitions") + ": " + m.partitions, ""]]);
+  setRows("job-shares-rows", members, (m) => [[m.self ? "this worker" : m.name, "who"], [m.owns === 0 ? "no partition" : plural(m.owns, "partition", "partitions") + (m.partitions ? ": " + m.partitions : ""), ""]]);
+  const shards = job.shards ?? [];
+  element("job-shards").hidden = shards.length === 0;
+  setText("job-shards-title", plural(job.streams, "stream", "streams") + (shards.length < job.streams ? ", the " + shards.length + " with the most waiting messages" : ", by waiting messages"));
+  setRows("job-shards-rows", shards, (s) => [[s.stream, "who"], [plural(s.waiting, "message waits", "messages wait") + (s.stalled > 0 ? ", and a consumer delivers none" : ""), ""]]);
   element("job-last").hidden = last.length === 0;
   setRows("job-last-rows", last, (l) => [
     [wallClock(l.at), ""], [l.reason, "reason"], ["sequence " + l.sequence + (l.record < 0 ? "" : ", record " + l.record) + ", " + l.subject, ""], [l.error, ""],
