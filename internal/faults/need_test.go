@@ -37,6 +37,7 @@ var inCI = []string{
 	"TestForgedHeaders/exclusive",
 	"TestLoadAllWorkersKilled/R1/shared",
 	"TestLoadAllWorkersKilled/R1/exclusive",
+	"TestLoadShardsWorkersKilled/R1/exclusive",
 	"TestMemoryIsBounded/256_bytes_and_the_defaults/exclusive",
 	"TestMemoryIsBounded/large/shared",
 }
