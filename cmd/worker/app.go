@@ -27,31 +27,32 @@ import (
 // app holds all parts of a worker: devices, pipelines, connections, the ingest worker and HTTP servers. It closes them
 // in the reverse order of their creation.
 type app struct {
-	cfg        *config.Config
-	log        *slog.Logger
-	metrics    *telemetry.Metrics
-	timeline   *telemetry.Timeline
-	health     *telemetry.Health
-	meter      *console.Meter
-	extra      telemetry.Observer // additional observer for a command; nil for none
-	observers  telemetry.Observers
-	adjust     func(*ingest.Options) // changes the options before they are used; nil for none
-	copies     bool                  // whether the CPU device also copies batches, to show how a pipeline works
-	devices    []device.Device
-	pipes      []*streams.Pipeline // pipes[i] runs on devices[i]
-	lossLogged []<-chan struct{}   // lossLogged[i] is closed when pipes[i] has ended and the loss of its device, if any, is logged
-	server     *embedded.Server
-	url        string
-	nc         *nats.Conn
-	worker     *ingest.Worker
-	joined     atomic.Bool // nc, worker and options are set, and health checks may use them
-	options    ingest.Options
-	debugURL   string                    // address of the timeline page; empty if the page is off
-	tracer     *tracing.Tracer           // nil for none
-	draining   atomic.Pointer[time.Time] // time when the drain began; nil before that
-	memory     *memory.Process
-	state      *lease.StateOptions // settings of the states of a stateful operator; nil without one
-	states     topology.States     // sizes of these states
+	cfg         *config.Config
+	log         *slog.Logger
+	metrics     *telemetry.Metrics
+	timeline    *telemetry.Timeline
+	health      *telemetry.Health
+	meter       *console.Meter
+	extra       telemetry.Observer // additional observer for a command; nil for none
+	observers   telemetry.Observers
+	adjust      func(*ingest.Options) // changes the options before they are used; nil for none
+	copies      bool                  // whether the CPU device also copies batches, to show how a pipeline works
+	devices     []device.Device
+	pipes       []*streams.Pipeline // pipes[i] runs on devices[i]
+	lossLogged  []<-chan struct{}   // lossLogged[i] is closed when pipes[i] has ended and the loss of its device, if any, is logged
+	server      *embedded.Server
+	url         string
+	nc          *nats.Conn
+	provisioner *topology.Provisioner // nil before nc is open
+	worker      *ingest.Worker
+	joined      atomic.Bool // nc, worker and options are set, and health checks may use them
+	options     ingest.Options
+	debugURL    string                    // address of the timeline page; empty if the page is off
+	tracer      *tracing.Tracer           // nil for none
+	draining    atomic.Pointer[time.Time] // time when the drain began; nil before that
+	memory      *memory.Process
+	state       *lease.StateOptions // settings of the states of a stateful operator; nil without one
+	states      topology.States     // sizes of these states
 
 	closers []closer
 }

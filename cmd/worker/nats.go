@@ -72,8 +72,15 @@ func (a *app) join(ctx context.Context) error {
 	if err := a.dialAll(ctx); err != nil {
 		return err
 	}
+	js, err := a.options.API.New(a.nc)
+	if err != nil {
+		return err
+	}
+	if a.provisioner == nil {
+		a.provisioner = topology.NewProvisioner(js, a.log)
+	}
 	if a.cfg.IsMany() {
-		return a.joinMany(ctx)
+		return a.joinMany(ctx, js)
 	}
 	if err := a.prepare(ctx, a.options.Topology); err != nil {
 		return err
@@ -157,14 +164,10 @@ func (a *app) provision(ctx context.Context, t topology.Topology) error {
 	if !a.cfg.Provision {
 		return nil
 	}
-	js, err := a.options.API.New(a.nc)
-	if err != nil {
-		return err
-	}
 	if err := a.wrong(topology.Inspect(ctx, a.nc, t, use(a.cfg, len(a.pipes), a.states)), true); err != nil {
 		return err
 	}
-	return a.orNotYet(topology.Provision(ctx, js, t, a.log))
+	return a.orNotYet(a.provisioner.Provision(ctx, t))
 }
 
 // inspect checks server, streams and consumer before the worker uses them. It logs the findings that aren't errors, but with several input

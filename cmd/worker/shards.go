@@ -70,11 +70,7 @@ func shardConfig(ctx context.Context, js jetstream.JetStream, cfg *config.Config
 
 // joinMany creates a worker with a shard for each input stream. It fails if a stream that MILLRACE_STREAM names without a pattern can't be
 // used. Others are only logged, because the worker can go on without them.
-func (a *app) joinMany(ctx context.Context) error {
-	js, err := a.options.API.New(a.nc)
-	if err != nil {
-		return err
-	}
+func (a *app) joinMany(ctx context.Context, js jetstream.JetStream) error {
 	names, err := inputStreams(ctx, js, a.cfg)
 	if err != nil {
 		return a.orNotYet(err)

@@ -131,3 +131,39 @@ func TestLoadShardStalled(t *testing.T) {
 		r.Change(resultsOf(stalled), func(c *jetstream.StreamConfig) { c.MaxMsgs, c.Discard = before.MaxMsgs, before.Discard })
 	})
 }
+
+// TestShardsTakenOver kills one of two workers that share 128 partitions of 16 streams, and logs the time until the other one owns all.
+func TestShardsTakenOver(t *testing.T) {
+	need(t)
+	t.Parallel()
+	const streams, partitions = 16, 8
+	r := newRig(t, "exclusive")
+	r.byDefault()
+	var names []string
+	for i := range streams {
+		names = append(names, fmt.Sprintf("INGEST-%d", i))
+	}
+	r.set("MILLRACE_STREAM="+strings.Join(names, ","), fmt.Sprintf("MILLRACE_PARTITIONS=%d", partitions))
+	r.serve(1)
+	r.work(2)
+	small := r.smallInputs(0)
+	f := r.feed(endless, func(i int) *nats.Msg {
+		m := small(i)
+		m.Subject = fmt.Sprintf("ingest-%d.load.%d", i%streams, i/streams%loadSubjects)
+		return m
+	})
+	owned := func(w *worker) int {
+		n, _ := w.metric("millrace_partitions_owned") // the caller asks again after an error
+		return int(n)
+	}
+	r.until("both workers own half of the partitions", func() bool {
+		return owned(r.workers[0]) == streams*partitions/2 && owned(r.workers[1]) == streams*partitions/2
+	})
+	killed := time.Now()
+	r.workers[0].kill()
+	r.workers = r.workers[1:]
+	r.until("the other worker owns all partitions", func() bool { return owned(r.workers[0]) == streams*partitions })
+	t.Logf("%d partitions of a killed worker were taken over after %v", streams*partitions/2, time.Since(killed).Round(100*time.Millisecond))
+	f.finish()
+	r.retire()
+}

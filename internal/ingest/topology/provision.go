@@ -9,38 +9,67 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Provision creates the missing streams and consumers. It creates a stream for dead letters unless some stream already
-// stores dead letters. In existing streams, it changes only the metadata that registers consumers (see trim.Trimmer).
+// Provisioner creates missing streams and consumers, for one shard after another or several at a time. It remembers the streams that it has
+// created, to make them smaller if the server has no space for the others.
+type Provisioner struct {
+	js  jetstream.JetStream
+	log *slog.Logger
+
+	mu   sync.Mutex // held while streams are created
+	made []string   // created streams whose max_bytes is a default
+}
+
+// NewProvisioner returns a Provisioner that has created nothing.
+func NewProvisioner(js jetstream.JetStream, log *slog.Logger) *Provisioner {
+	return &Provisioner{js: js, log: log}
+}
+
+// Provision creates the missing streams and consumers of a single shard; see Provisioner.Provision.
 func Provision(ctx context.Context, js jetstream.JetStream, l Topology, log *slog.Logger) error {
-	if err := checkInput(ctx, js, l); err != nil {
+	return NewProvisioner(js, log).Provision(ctx, l)
+}
+
+// Provision creates the missing streams and consumers of a shard. It creates a stream for dead letters unless some stream already
+// stores dead letters. In existing streams, it changes only the metadata that registers consumers (see trim.Trimmer).
+func (p *Provisioner) Provision(ctx context.Context, l Topology) error {
+	if err := checkInput(ctx, p.js, l); err != nil {
 		return err // before Provision creates useless streams
 	}
-	cr := &creator{js: js, log: log}
-	if err := cr.create(ctx, l.inputPlan()); err != nil {
+	if err := p.createStreams(ctx, l); err != nil {
 		return err
 	}
-	dead, err := streamOf(ctx, js, l.DeadLetterPrefix, l.Subjects)
+	if err := l.trimmer(p.js).Register(ctx); err != nil {
+		return err
+	}
+	return createConsumers(ctx, p.js, l, p.log)
+}
+
+func (p *Provisioner) createStreams(ctx context.Context, l Topology) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.create(ctx, l.inputPlan()); err != nil {
+		return err
+	}
+	dead, err := streamOf(ctx, p.js, l.DeadLetterPrefix, l.Subjects)
 	if err != nil {
 		return err
 	}
-	version := js.Conn().ConnectedServerVersion()
+	version := p.js.Conn().ConnectedServerVersion()
 	outputs := []plan{l.resultPlan(version), l.deadLetterPlan(version)}
 	if dead != "" {
 		outputs = outputs[:1]
 	}
-	for _, p := range outputs {
-		if err := cr.create(ctx, p); err != nil {
+	for _, want := range outputs {
+		if err := p.create(ctx, want); err != nil {
 			return err
 		}
 	}
-	if err := l.trimmer(js).Register(ctx); err != nil {
-		return err
-	}
-	return createConsumers(ctx, js, l, log)
+	return nil
 }
 
 // checkInput returns an error if the input stream exists and is unfit for a worker.
@@ -83,22 +112,15 @@ const (
 	errNoCluster jetstream.ErrorCode = 10074 // several replicas outside a cluster
 )
 
-// creator creates streams, and records their names for halve.
-type creator struct {
-	js   jetstream.JetStream
-	log  *slog.Logger
-	made []string // streams of this creator whose max_bytes is a default
-}
-
 // create creates a stream unless it exists.
-func (cr *creator) create(ctx context.Context, p plan) error {
-	if info, err := streamInfo(ctx, cr.js, p.Name); err != nil || info != nil {
+func (p *Provisioner) create(ctx context.Context, want plan) error {
+	if info, err := streamInfo(ctx, p.js, want.Name); err != nil || info != nil {
 		return err
 	}
-	s, err := cr.createShrinking(ctx, p)
+	s, err := p.createShrinking(ctx, want)
 	if refused := (*jetstream.APIError)(nil); errors.As(err, &refused) && noRoom(refused) {
 		return fmt.Errorf("create stream %q with max_bytes %s: %w: the server reserves that much; choose less (MILLRACE_STREAM_MAX_BYTES, "+
-			"MILLRACE_RESULT_MAX_BYTES, MILLRACE_DEADLETTER_MAX_BYTES), or give JetStream more storage", p.Name, sizeFlag(p.MaxBytes), err)
+			"MILLRACE_RESULT_MAX_BYTES, MILLRACE_DEADLETTER_MAX_BYTES), or give JetStream more storage", want.Name, sizeFlag(want.MaxBytes), err)
 	}
 	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 		return nil // another worker has just created it with other settings, which Inspect reports
@@ -106,38 +128,38 @@ func (cr *creator) create(ctx context.Context, p plan) error {
 	if err != nil {
 		return fmt.Errorf("create stream %q on %v: %w: if another stream has these subjects, name that stream or choose other subjects "+
 			"(MILLRACE_STREAM, MILLRACE_SUBJECTS, MILLRACE_RESULT_STREAM, MILLRACE_RESULT_PREFIX, MILLRACE_DEADLETTER_PREFIX, "+
-			"MILLRACE_COMMIT_PREFIX)", p.Name, p.Subjects, err)
+			"MILLRACE_COMMIT_PREFIX)", want.Name, want.Subjects, err)
 	}
 	got := s.CachedInfo().Config
-	if !p.bounds.AskedBytes {
-		cr.made = append(cr.made, got.Name)
+	if !want.bounds.AskedBytes {
+		p.made = append(p.made, got.Name)
 	}
-	cr.log.Info("created stream", "stream", p.Name, "subjects", p.Subjects, "keeps", keeps(got), "replicas", got.Replicas)
+	p.log.Info("created stream", "stream", want.Name, "subjects", want.Subjects, "keeps", keeps(got), "replicas", got.Replicas)
 	return nil
 }
 
 // createShrinking creates a stream. It reduces max_bytes and the number of replicas to values that the server can provide, unless
 // the user chose the value.
-func (cr *creator) createShrinking(ctx context.Context, p plan) (jetstream.Stream, error) {
-	c, open := p.StreamConfig, p.Replicas == 0
-	if open && cr.js.Conn().ConnectedClusterName() != "" {
+func (p *Provisioner) createShrinking(ctx context.Context, want plan) (jetstream.Stream, error) {
+	c, open := want.StreamConfig, want.Replicas == 0
+	if open && p.js.Conn().ConnectedClusterName() != "" {
 		c.Replicas = clusterReplicas
 	}
 	for {
-		s, err := cr.js.CreateStream(ctx, c)
+		s, err := p.js.CreateStream(ctx, c)
 		refused := (*jetstream.APIError)(nil)
 		if err == nil || !errors.As(err, &refused) {
 			return s, err
 		}
 		switch {
-		case noRoom(refused) && !p.bounds.AskedBytes && c.MaxBytes/2 >= minBytes:
+		case noRoom(refused) && !want.bounds.AskedBytes && c.MaxBytes/2 >= minBytes:
 			c.MaxBytes /= 2
-			cr.log.Warn("the server has no room for streams of the default size", "stream", c.Name, "max_bytes", sizeFlag(c.MaxBytes))
-			if err := cr.halve(ctx, c.MaxBytes); err != nil {
+			p.log.Warn("the server has no room for streams of the default size", "stream", c.Name, "max_bytes", sizeFlag(c.MaxBytes))
+			if err := p.halve(ctx, c.MaxBytes); err != nil {
 				return nil, err
 			}
 		case open && c.Replicas > 1 && noPlaces(refused):
-			cr.log.Warn("the servers can't place three replicas, so the stream is on one server alone", "stream", c.Name,
+			p.log.Warn("the servers can't place three replicas, so the stream is on one server alone", "stream", c.Name,
 				"reason", refused.Description)
 			c.Replicas = 1
 		default:
@@ -146,11 +168,11 @@ func (cr *creator) createShrinking(ctx context.Context, p plan) (jetstream.Strea
 	}
 }
 
-// halve makes space for a stream of the given bytes. It halves max_bytes of each stream of cr.made that is at least twice as
+// halve makes space for a stream of the given bytes. It halves max_bytes of each created stream that is at least twice as
 // large. These streams are still nearly empty.
-func (cr *creator) halve(ctx context.Context, bytes int64) error {
-	for _, name := range cr.made {
-		s, err := cr.js.Stream(ctx, name) // a new query, because another worker may have changed the stream
+func (p *Provisioner) halve(ctx context.Context, bytes int64) error {
+	for _, name := range p.made {
+		s, err := p.js.Stream(ctx, name) // a new query, because another worker may have changed the stream
 		if err != nil {
 			return fmt.Errorf("look up stream %q: %w", name, err)
 		}
@@ -159,7 +181,7 @@ func (cr *creator) halve(ctx context.Context, bytes int64) error {
 			continue
 		}
 		c.MaxBytes = (c.MaxBytes/2 + kib - 1) / kib * kib
-		if _, err := cr.js.UpdateStream(ctx, c); err != nil {
+		if _, err := p.js.UpdateStream(ctx, c); err != nil {
 			return fmt.Errorf("make stream %q smaller, because the server has no room for all streams: %w", name, err)
 		}
 	}
