@@ -9,7 +9,7 @@ import (
 // A second worker joins and gets half of the partitions. It takes three inputs of its first partition. Their results are stored
 // out of stream order, and an acknowledgement covers only inputs before the first missing result.
 func Example() {
-	owners := members.Assign(4, []members.Member{{ID: "first", Owns: []int{0, 1, 2, 3}}, {ID: "second"}})
+	owners := members.Assign(4, "millrace.members.INGEST.millrace", []members.Member{{ID: "first", Owns: []int{0, 1, 2, 3}}, {ID: "second"}})
 	fmt.Println(owners)
 
 	floor := newFloor(40) // everything up to sequence 40 is acknowledged

@@ -19,7 +19,7 @@ func TestAssignGivesEveryPartitionToSomebody(t *testing.T) {
 				members[i].Owns = append(members[i].Owns, random.IntN(n+2)-1)
 			}
 		}
-		owners := Assign(n, members)
+		owners := Assign(n, "g", members)
 		load := map[string]int{}
 		for p, owner := range owners {
 			if !slices.ContainsFunc(members, func(m Member) bool { return m.ID == owner }) {
@@ -33,11 +33,11 @@ func TestAssignGivesEveryPartitionToSomebody(t *testing.T) {
 			}
 		}
 		random.Shuffle(len(members), func(i, j int) { members[i], members[j] = members[j], members[i] })
-		if again := Assign(n, members); !slices.Equal(again, owners) {
+		if again := Assign(n, "g", members); !slices.Equal(again, owners) {
 			t.Fatalf("in another order of members %v, before %v", again, owners)
 		}
 	}
-	if owners := Assign(3, nil); !slices.Equal(owners, []string{"", "", ""}) {
+	if owners := Assign(3, "g", nil); !slices.Equal(owners, []string{"", "", ""}) {
 		t.Errorf("without members: %q", owners)
 	}
 }
@@ -56,10 +56,10 @@ func TestAssignMovesLittle(t *testing.T) {
 		}
 		return members
 	}
-	before := Assign(12, members)
+	before := Assign(12, "g", members)
 	for _, id := range []string{"b", "c", "d"} {
 		members = append(owned(before), Member{ID: id})
-		after := Assign(12, members)
+		after := Assign(12, "g", members)
 		moved := 0
 		for p := range after {
 			if after[p] != before[p] {
@@ -72,9 +72,26 @@ func TestAssignMovesLittle(t *testing.T) {
 		if moved != 12/len(members) {
 			t.Errorf("%s joined, and %d partitions moved, want %d", id, moved, 12/len(members))
 		}
-		if again := Assign(12, owned(after)); !slices.Equal(again, after) {
+		if again := Assign(12, "g", owned(after)); !slices.Equal(again, after) {
 			t.Errorf("no member joined or left, but %v became %v", after, again)
 		}
 		before = after
+	}
+}
+
+// TestAssignBalancesManyStreams checks that members with extra partitions differ between streams.
+func TestAssignBalancesManyStreams(t *testing.T) {
+	const streams, partitions = 300, 7
+	members := []Member{{ID: "a"}, {ID: "b"}, {ID: "c"}}
+	load := map[string]int{}
+	for i := range streams {
+		for _, owner := range Assign(partitions, fmt.Sprintf("millrace.members.INGEST-%d.millrace", i), members) {
+			load[owner]++
+		}
+	}
+	for _, m := range members {
+		if fair := streams * partitions / len(members); load[m.ID] < fair*19/20 || load[m.ID] > fair*21/20 {
+			t.Errorf("%s has %d of %d partitions, want about %d", m.ID, load[m.ID], streams*partitions, fair)
+		}
 	}
 }

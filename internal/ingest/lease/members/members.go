@@ -165,7 +165,7 @@ func (m *Members) decide(now time.Time) {
 	for id, o := range m.others {
 		all = append(all, Member{ID: id, Owns: o.owns})
 	}
-	for p, owner := range Assign(len(m.wanted), all) {
+	for p, owner := range Assign(len(m.wanted), m.subject, all) {
 		m.assigned[p] = owner == m.id
 	}
 	m.want(now)
