@@ -153,13 +153,12 @@ func (n Needs) machines(values map[string]float64) []Need {
 	if n.Replicas > 1 {
 		share = values["leader-share"]
 	}
-	inputs := need("input streams", both("leader", n.Messages/share, n.Inputs/share))
 	cores := need("worker cores", both("core", n.Messages, n.Bytes))
 	return []Need{
-		inputs,
+		need("input streams", both("leader", n.Messages/share, n.Inputs/share)),
 		need("result streams", both("leader", n.Messages/share, n.Results/share)),
 		need("servers", per("server-network", n.Stored), both("server", 2*replicas*n.Messages, n.Stored), bound{"replicas", replicas}),
-		need("workers", bound{"input streams", float64(inputs.Number)}, both("worker", n.Messages, n.Bytes)),
+		need("workers", both("worker", n.Messages, n.Bytes)),
 		cores,
 		need("GPUs", per("gpu-bytes", n.Bytes), per("gpu-cores", float64(cores.Number)), per("gpu-network", max(n.Inputs, n.Results))),
 	}

@@ -45,7 +45,7 @@ func TestPetabyte(t *testing.T) {
 	}{
 		{"the defaults", petabyte(), map[string]plan.Need{
 			"input streams": {Number: 36, Bound: "leader-bytes"}, "result streams": {Number: 10, Bound: "leader-bytes"},
-			"servers": {Number: 63, Bound: "server-network"}, "workers": {Number: 36, Bound: "input streams"},
+			"servers": {Number: 63, Bound: "server-network"}, "workers": {Number: 26, Bound: "worker-bytes"},
 			"GPUs": {Number: 5, Bound: "gpu-cores"}, "disk, TB": {Number: 3750, Bound: "retention"},
 		}},
 		{"compressed", compressed, map[string]plan.Need{
