@@ -276,3 +276,71 @@ func TestFramesExceedTheMemoryOneAtATime(t *testing.T) {
 		}
 	})
 }
+
+// TestShares checks that one of several holders leaves memory to the others, and that a holder that waits for its share makes no packer
+// submit batches early.
+func TestShares(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := budget(t, 100, true)
+		take := func(s *Share, bytes int64) <-chan bool {
+			took := make(chan bool, 1)
+			go func() { took <- b.Take(t.Context(), s, bytes) }()
+			synctest.Wait()
+			return took
+		}
+		has := func(took <-chan bool) bool {
+			select {
+			case ok := <-took:
+				return ok
+			default:
+				return false
+			}
+		}
+		first := b.NewShare()
+		if !has(take(first, 90)) {
+			t.Fatal("a single share has no limit")
+		}
+		b.Give(first, 60, 0)
+		second := b.NewShare()
+		waits := take(first, 30) // 30 are used, and 70 remain
+		if !has(waits) {
+			t.Error("30 of 70 free bytes aren't given")
+		}
+		waits = take(first, 1)
+		if isClosed(b.Short()) {
+			t.Error("a wait for the share counts as a lack of memory")
+		}
+		if has(waits) {
+			t.Error("a share of 60 grows, and 40 bytes remain free")
+		}
+		if !has(take(second, 10)) || b.TakeFrame(&Frame{Share: first}, 1, false) || !b.TakeFrame(&Frame{Share: second}, 1, false) {
+			t.Error("the limit of a share must not affect the other share, and must hold for frames")
+		}
+		b.Give(first, 20, 0)
+		synctest.Wait()
+		if !has(waits) {
+			t.Error("after a release, the wait must end")
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan bool, 1)
+		go func() { ended <- b.Take(ctx, first, 50) }()
+		synctest.Wait()
+		cancel()
+		if <-ended {
+			t.Error("a cancelled wait has taken memory")
+		}
+		waits = take(first, 49) // 52 are used
+		if has(waits) {
+			t.Error("the share may not grow to 90")
+		}
+		b.Give(second, 10, 0)
+		second.Close()
+		synctest.Wait()
+		if !has(waits) {
+			t.Error("without other shares, there is no limit")
+		}
+		if used := b.Memory().Used; used != 91 {
+			t.Errorf("%d bytes are used, want 91", used)
+		}
+	})
+}
