@@ -117,6 +117,9 @@ func workerOf(t *testing.T, set values) worker {
 	}
 	w := worker{env: workerEnvironment(t, set)}
 	w.env["MILLRACE_DEVICE"] = "host"
+	for _, name := range []string{"MILLRACE_SUBJECTS", "MILLRACE_RESULT_PREFIX", "MILLRACE_DEADLETTER_PREFIX"} {
+		delete(w.env, name) // the chart omits them if their defaults depend on the input streams
+	}
 	for name, value := range w.env {
 		t.Setenv(name, value)
 	}
@@ -182,6 +185,8 @@ func tried(t *testing.T) (all []values) {
 		add(key, "a", "a.b", "a\nb", "ingest", "results", "deadletter", "commits", "a,b")
 	}
 	add("subjects", []string{"a\tb"}, []string{"a\nb"}, []string{"results.>"}, []string{"a.>", "b"})
+	add("stream", "A, B", "A,", "IN-*", "*")
+	add("resultStream", "{0}-R", "OUT-{1}")
 	add("devices", "all", "0", "0,1", "all,0", "0,0", "01", "1023", "1024", "-1", "gpu0", "GPU-01234567-89ab-cdef-0123-456789abcdef", "GPU-0", "MIG-01234567-89ab-cdef-0123-456789abcdef")
 	add("debugAddr", ":6060", "a:b:1", "[::1]:6060", "[::1:6060", "::1:6060", "localhost:0", ":65536", "a]:1", ":9464")
 	add("field", "text", "a..b", "doc.body")

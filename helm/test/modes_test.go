@@ -17,6 +17,7 @@ var modes = map[string]values{
 	"dra of a claim":  {"gpu.mode": "dra", "gpu.dra.existingResourceClaimTemplate": "mine"},
 	"dra by selector": {"gpu.mode": "dra", "gpu.dra.selectors": []string{`device.attributes["gpu.nvidia.com"].architecture == "Hopper"`}},
 	"none":            {"gpu.mode": "none"},
+	"streams":         {"config.stream": "A,IN-*", "config.resultStream": "OUT-{0}"},
 	"embedded":        {"nats.url": "", "nats.embedded.enabled": true, "gpu.mode": "none"},
 	"keda":            {"autoscaling.mode": "keda", "autoscaling.keda.natsServerMonitoringEndpoint": "nats:8222"},
 	"hpa":             {"autoscaling.mode": "hpa", "autoscaling.hpa.metricLabels": map[string]any{"deployment": "web-millrace"}},

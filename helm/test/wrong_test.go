@@ -50,7 +50,7 @@ func TestWrongValuesAreNamed(t *testing.T) {
 		"config.subjects":                    {[]string{}, "ingest.>", []string{"a,b"}},
 		"config.operatorPath":                {1},
 		"config.operators":                   {[]string{}, []string{"crc32c,minhash"}},
-		"config.stream":                      {"", "in.gest", "IN GEST"},
+		"config.stream":                      {"", "in.gest", "IN GEST", "A,,B", "A,B C", "IN-?", "IN-[ab]", "IN-{0}"},
 		"config.resultPrefix":                {"", "results.>", ".results"},
 		"config.debugAddr":                   {"6060", "http://localhost:6060"},
 		"config.logLevel":                    {"trace"},

@@ -24,9 +24,11 @@ the volume's limit. Its files may be a ninth larger than the streams.
 {{- $limit := .Values.nats.embedded.sizeLimit }}
 {{- $streams := 0.0 }}
 {{- $unlimited := false }}
-{{- range $key := list "streamMaxBytes" "resultMaxBytes" "deadletterMaxBytes" }}
+{{- $inputs := include "millrace.patterns" .Values.config | fromJsonArray | len }}
+{{- $outputs := regexMatch (include "millrace.placeholder" .) .Values.config.resultStream | ternary $inputs 1 }}
+{{- range $key, $count := dict "streamMaxBytes" $inputs "resultMaxBytes" $outputs "deadletterMaxBytes" $outputs }}
 {{- $bytes := include "millrace.sizeNumber" (get $.Values.config $key) | float64 }}
-{{- $streams = addf $streams $bytes }}
+{{- $streams = mulf $bytes $count | addf $streams }}
 {{- if eq $bytes 0.0 }}
 {{- $unlimited = true }}
 config.{{ $key }} is 0 with nats.embedded.enabled, so the stream would grow until Kubernetes evicts the pod, and all its data would be lost: set a size that fits into nats.embedded.sizeLimit ({{ $limit }})

@@ -6,6 +6,9 @@ context ("root") and with replacements for keys of config ("instead").
 {{- $root := .root -}}
 {{- $values := $root.Values -}}
 {{- $config := merge (deepCopy .instead) (include "millrace.computed" $root | fromYaml) $values.config -}}
+{{- range include "millrace.omitted" $values.config | fromJsonArray -}}
+{{- $config = omit $config . -}}
+{{- end -}}
 {{ include "millrace.natsEnvironment" $root }}
 - name: MILLRACE_HTTP_ADDR
   value: {{ printf ":%d" (int64 $values.http.port) | quote }}

@@ -23,7 +23,7 @@ requests a second pod.
 {{- $keda := .root.Values.autoscaling.keda -}}
 natsServerMonitoringEndpoint: {{ $keda.natsServerMonitoringEndpoint | quote }}
 account: {{ $keda.account | quote }}
-stream: {{ .root.Values.config.stream | quote }}
+stream: {{ .root.Values.config.stream | trim | quote }}
 consumer: {{ .consumer | quote }}
 lagThreshold: {{ include "millrace.byMeasuredRate" .root | empty | ternary (include "millrace.lagThreshold" .root) "1000000000000" | quote }}
 activationLagThreshold: {{ int64 $keda.activationLagThreshold | quote }}

@@ -41,8 +41,7 @@ installed chart. These values must not be null.
 {{- include "millrace.embeddedProblems" . }}
 {{- include "millrace.addressProblems" . }}
 {{- include "millrace.secretProblems" .Values.nats }}
-{{- include "millrace.subjectProblems" .Values.config }}
-{{- include "millrace.commitProblems" .Values.config }}
+{{- include "millrace.nameProblems" . }}
 {{- include "millrace.streamProblems" . }}
 {{- include "millrace.boundProblems" . }}
 {{- include "millrace.deviceProblems" . }}
@@ -139,11 +138,14 @@ nats.existingSecret is set but none of its keys is used: name a key (urlKey, cre
 
 {{- define "millrace.scaleProblems" -}}
 {{- $pods := include "millrace.maxPods" . | int64 }}
+{{- $many := include "millrace.manyStreams" .Values.config }}
 {{- with .Values.autoscaling }}
 {{- if and (ne .mode "none") (gt (int64 .minReplicas) (int64 .maxReplicas)) }}
 autoscaling.minReplicas is {{ .minReplicas }}, more than maxReplicas ({{ .maxReplicas }}): set less
 {{- end }}
-{{- if and (eq .mode "keda") (include "millrace.readsLag" $) (not .keda.natsServerMonitoringEndpoint) }}
+{{- if and (eq .mode "keda") (include "millrace.readsLag" $) $many }}
+config.stream names several streams, and KEDA would read the lag of only one from NATS: let KEDA query Prometheus for the lag of all streams (autoscaling.keda.prometheus.serverAddress, with autoscaling.minReplicas of at least 1 and autoscaling.lagThreshold=0)
+{{- else if and (eq .mode "keda") (include "millrace.readsLag" $) (not .keda.natsServerMonitoringEndpoint) }}
 autoscaling.keda.natsServerMonitoringEndpoint is empty: set it to host and monitoring port of a NATS server, such as nats.nats.svc:8222
 {{- end }}
 {{- if and (eq .mode "keda") .keda.prometheus.serverAddress (eq (int64 .lagThreshold) 0) (not (include "millrace.scrapeJob" $)) }}
@@ -160,7 +162,7 @@ autoscaling.minReplicas is 0, which a HorizontalPodAutoscaler does not accept: s
 {{- if and (eq .delivery "exclusive") (gt $pods (int64 .partitions)) }}
 there can be {{ $pods }} pods for {{ .partitions }} partitions, and pods without a partition have nothing to do: lower replicaCount or autoscaling.maxReplicas, or raise config.partitions with the stream
 {{- end }}
-{{- if and (eq .delivery "exclusive") (eq $.Values.autoscaling.mode "keda") (include "millrace.readsLag" $) (gt (int64 .partitions) (include "millrace.maxTriggers" $ | int64)) }}
+{{- if and (eq .delivery "exclusive") (eq $.Values.autoscaling.mode "keda") (include "millrace.readsLag" $) (not $many) (gt (int64 .partitions) (include "millrace.maxTriggers" $ | int64)) }}
 config.partitions is {{ .partitions }}, and KEDA would read the lag from NATS with one query per partition, {{ include "millrace.maxTriggers" $ }} at most: let KEDA make one query to Prometheus (autoscaling.keda.prometheus.serverAddress, with autoscaling.minReplicas of at least 1 and autoscaling.lagThreshold=0), or set fewer partitions
 {{- end }}
 {{- end }}

@@ -38,7 +38,7 @@ begins with $ or _INBOX, which the server reserves: choose another
 {{- end -}}
 {{- end }}
 
-{{/* The argument is .Values.config. */}}
+{{/* millrace.subjectProblems returns the problems of the subjects of an input stream. The argument is one of millrace.shards. */}}
 {{- define "millrace.subjectProblems" -}}
 {{- $config := . }}
 {{- $valid := list }}
@@ -70,7 +70,7 @@ config.resultPrefix ({{ .resultPrefix }}) and config.deadletterPrefix ({{ .deadl
 {{- end }}
 {{- end }}
 
-{{/* millrace.commitProblems returns the problems of the prefix of commit markers. The argument is .Values.config. */}}
+{{/* millrace.commitProblems returns the problems of the prefix of commit markers. The argument is one of millrace.shards. */}}
 {{- define "millrace.commitProblems" -}}
 {{- $config := . }}
 {{- $prefix := .commitPrefix }}
@@ -112,13 +112,13 @@ config.operators has neardup with config.delivery={{ $.Values.config.delivery }}
 {{- if gt (mul $bands $rows) 1024 }}
 config.operators has {{ $operator | quote }}, whose bands times rows is {{ mul $bands $rows }}: set them so that it is at most 1024
 {{- end }}
+{{- if include "millrace.manyStreams" $.Values.config }}
+config.operators has neardup with several streams in config.stream, and only a worker of a single stream keeps a state: name one stream, and install a release for each
+{{- end }}
 {{- if eq $.Values.config.exactlyOnce "off" }}
 config.operators has neardup with config.exactlyOnce=off, and its state is stored with the commit markers of exactly once: set config.exactlyOnce=auto or required
 {{- end }}
 {{- end }}
-{{- end }}
-{{- if and (eq .stream .resultStream) (or .provision $.Values.nats.embedded.enabled) }}
-config.stream and config.resultStream are both {{ .stream }}, and the worker creates two streams: set another name for one of them
 {{- end }}
 {{- if and (eq .streamRetention "limits") (eq (toString .streamTrim) "true") }}
 config.streamRetention=limits keeps every input, and config.streamTrim=true removes processed ones: set only one of them

@@ -36,20 +36,22 @@ worker replaces 0 with its default.
 
 {{/*
 millrace.window returns the maximum number of payloads that one pod can have in flight: 16 batches per lane between pull and acknowledgement and,
-for each consumer, two outstanding pull requests of 4096 messages and a queue of 4096 messages. With shared delivery, a pod has one consumer. With
-exclusive delivery, it has one consumer for each partition, because it may own all partitions. If the size of payloads is known, their bytes are
-also limited: four full batches per lane and, for each consumer, three times 2 MiB. With shared delivery, the consumer's limit for all pods
-together is another bound. The recording rules in files/rules.yaml compute the same number from metrics, without this last bound.
+for each consumer, two outstanding pull requests of 4096 messages and a queue of 4096 messages. With shared delivery, a pod has one consumer for
+each input stream. With exclusive delivery, it has one for each partition of each stream, because it may own all partitions. The chart doesn't know
+the number of streams that match a pattern, and counts one. If the size of payloads is known, their bytes are also limited: four full batches per
+lane and, for each consumer, three times 2 MiB. With shared delivery, the consumers' limit for all pods together is another bound. The recording
+rules in files/rules.yaml compute the same number from metrics, without this last bound.
 */}}
 {{- define "millrace.window" -}}
-{{- $consumers := eq .Values.config.delivery "exclusive" | ternary .Values.config.partitions 1 -}}
+{{- $streams := include "millrace.patterns" .Values.config | fromJsonArray | len -}}
+{{- $consumers := eq .Values.config.delivery "exclusive" | ternary .Values.config.partitions 1 | mul $streams -}}
 {{- $held := add (mul 16 (include "millrace.fullLanes" .)) (mul 12288 $consumers) -}}
 {{- $size := int64 .Values.autoscaling.payloadBytes -}}
 {{- if gt $size 0 -}}
 {{- $bytes := add (mul 4 (include "millrace.devices" .) .Values.config.lanes (include "millrace.bytes" .Values.config.batchBytes)) (mul 6291456 $consumers) -}}
 {{- $held = min $held (max 1 (div $bytes $size)) -}}
 {{- end -}}
-{{- $allowed := include "millrace.maxAckPending" . | int64 -}}
+{{- $allowed := include "millrace.maxAckPending" . | mul $streams -}}
 {{ gt $allowed 0 | ternary (min $held $allowed) $held }}
 {{- end }}
 
