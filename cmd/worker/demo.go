@@ -85,6 +85,9 @@ func runDemo(ctx context.Context, f *demoFlags) (err error) {
 		return usageError{fmt.Errorf("demo: %w", err)}
 	}
 	cfg, err := demoConfig()
+	if err == nil && f.streams > 1 && cfg.Delivery == "exclusive" {
+		err = usageError{errors.New("demo: --streams is for shared delivery, because the checker reads one result stream: unset MILLRACE_DELIVERY")}
+	}
 	if err == nil {
 		err = errors.Join(f.checkField(cfg, frames.Framing), checkStateful(cfg))
 	}

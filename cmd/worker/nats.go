@@ -234,7 +234,7 @@ func jetStreamAPI(cfg *config.Config) jsapi.API {
 // deployment returns the names, subjects and delivery mode of the deployment.
 func deployment(cfg *config.Config) topology.Topology {
 	return topology.Topology{
-		API: jetStreamAPI(cfg), Stream: cfg.Stream, Subjects: cfg.Subjects, Consumer: cfg.Consumer,
+		API: jetStreamAPI(cfg), Stream: cfg.Stream, Subjects: cfg.Subjects, Whole: cfg.IsWhole(), Consumer: cfg.Consumer,
 		ResultStream: cfg.ResultStream, ResultPrefix: cfg.ResultPrefix, DeadLetterPrefix: cfg.DeadletterPrefix,
 		ExactlyOnce: exactlyOnce(cfg), CommitPrefix: cfg.CommitPrefix, Exclusive: cfg.Delivery == "exclusive", Partitions: cfg.Partitions,
 	}

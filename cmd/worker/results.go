@@ -94,7 +94,7 @@ func runResults(ctx context.Context, f *resultsFlags) error {
 	}
 	defer nc.Close()
 	p := &cliclient.Printer{
-		Conn: nc, Subject: f.subject, Follow: f.follow, Last: uint64(f.last), All: f.all, Payload: f.maxResults(),
+		Conn: nc, Stream: f.stream.name, Subject: f.subject, Follow: f.follow, Last: uint64(f.last), All: f.all, Payload: f.maxResults(),
 		Topology: topology.Topology{API: jetStreamAPI(cfg), Subjects: cfg.Subjects, ResultStream: cfg.ResultStream, ResultPrefix: cfg.ResultPrefix, DeadLetterPrefix: cfg.DeadletterPrefix},
 		Parse:    func(spec string) (operator.Operator, error) { return operator.Parse(spec, sources...) },
 		Out:      os.Stdout, Notes: os.Stderr,

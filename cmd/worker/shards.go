@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -16,20 +15,14 @@ import (
 	"millrace/internal/console"
 	"millrace/internal/ingest"
 	"millrace/internal/ingest/finding"
-	"millrace/internal/ingest/retry"
 	"millrace/internal/ingest/topology"
 )
 
 // A worker of several input streams has a shard for each (adr/0060). It finds the streams that match the patterns of MILLRACE_STREAM when it
 // starts and while it runs.
 
-const (
-	// findEvery is the interval at which a worker looks for streams that appeared or are gone.
-	findEvery = 2 * time.Second
-
-	// openAtOnce is the maximum number of shards that are opened at the same time. Each needs about 30 requests to the server.
-	openAtOnce = 16
-)
+// openAtOnce is the maximum number of shards that are opened at the same time. Each needs about 30 requests to the server.
+const openAtOnce = 16
 
 // inputStreams returns the names of the input streams: those without a pattern, and existing ones that match a pattern.
 func inputStreams(ctx context.Context, js jetstream.JetStream, cfg *config.Config) (names []string, err error) {
@@ -62,8 +55,6 @@ func shardConfig(ctx context.Context, js jetstream.JetStream, cfg *config.Config
 		return cfg.Shard(stream, nil)
 	case err != nil:
 		return nil, fmt.Errorf("stream %s: %w", stream, err)
-	case len(s.CachedInfo().Config.Subjects) == 0:
-		return cfg.Shard(stream, []string{">"})
 	}
 	return cfg.Shard(stream, s.CachedInfo().Config.Subjects)
 }
@@ -146,28 +137,6 @@ func (a *app) openShard(ctx context.Context, js jetstream.JetStream, name string
 	}
 	a.log.Info("working on a stream", "stream", t.Stream, "subjects", t.Subjects, "results", t.ResultStream)
 	return nil
-}
-
-// followStreams opens the shards of streams that appear, and ends those of streams that are gone, until ctx is done.
-func (a *app) followStreams(ctx context.Context) {
-	js, err := a.options.API.New(a.nc)
-	if err != nil || !a.cfg.IsMany() {
-		return
-	}
-	for retry.Sleep(ctx, findEvery) {
-		names, err := inputStreams(ctx, js, a.cfg)
-		if err != nil {
-			a.log.Debug("can't look for streams now", "error", err)
-			continue
-		}
-		for stream := range a.openStreams() {
-			if !slices.Contains(names, stream) {
-				a.log.Info("a stream is gone, so its shard ends", "stream", stream)
-				a.worker.Drop(stream)
-			}
-		}
-		a.openShards(ctx, js, names, a.logUnusable)
-	}
 }
 
 // checkShards inspects the streams and consumers of every shard.

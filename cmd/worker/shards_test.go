@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -30,6 +29,9 @@ func TestWorkerOfManyStreams(t *testing.T) {
 	t.Parallel()
 	for _, delivery := range []string{"shared", "exclusive"} {
 		for _, results := range []string{"OUT-{1}", "OUT"} {
+			if delivery == "exclusive" && results == "OUT" {
+				continue // each stream needs its own result stream
+			}
 			t.Run(delivery+" "+results, func(t *testing.T) {
 				t.Parallel()
 				s := serve(t)
@@ -87,7 +89,7 @@ func awaitAudit(t *testing.T, env []string, streams ...string) {
 		r := call(t, env, "audit")
 		if r.code == 0 && !strings.Contains(r.out, "pending") {
 			for _, s := range streams {
-				r.want(t, 0, fmt.Sprintf("stream %s:", s))
+				r.want(t, 0, s+", inputs")
 			}
 			return
 		}
@@ -95,4 +97,95 @@ func awaitAudit(t *testing.T, env []string, streams ...string) {
 			t.Fatalf("exit status %d\n%s%s", r.code, r.out, r.errors)
 		}
 	}
+}
+
+// TestAStreamThatIsCreatedAgainIsRead shows that a worker goes on with an input stream that was deleted and created again between two looks.
+func TestAStreamThatIsCreatedAgainIsRead(t *testing.T) {
+	t.Parallel()
+	for _, delivery := range []string{"shared", "exclusive"} {
+		t.Run(delivery, func(t *testing.T) {
+			t.Parallel()
+			s := serve(t)
+			js := client(t, s)
+			env := []string{
+				"MILLRACE_NATS_URL=" + s.URL(), "MILLRACE_LOG_FORMAT=json", "MILLRACE_STREAM=IN-*", "MILLRACE_RESULT_STREAM=OUT-{1}",
+				"MILLRACE_PROVISION=true", "MILLRACE_DELIVERY=" + delivery, "MILLRACE_PARTITIONS=2",
+			}
+			createInput(t, js, "IN-a", delivery == "exclusive")
+			p := start(t, append(env, "MILLRACE_HTTP_ADDR=127.0.0.1:0"))
+			p.await(`"msg":"working"`)
+			if err := js.DeleteStream(t.Context(), "IN-a"); err != nil {
+				t.Fatal(err)
+			}
+			createInput(t, js, "IN-a", delivery == "exclusive")
+			file := filepath.Join(t.TempDir(), "lines")
+			if err := os.WriteFile(file, []byte(strings.Repeat("a line of text\n", 20)), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			call(t, env, "send", "--stream", "IN-a", "--lines", file).want(t, 0, "stored 20 payloads")
+			awaitAudit(t, env, "IN-a")
+			p.terminate()
+		})
+	}
+}
+
+// TestResultsOfOneStream shows that `worker results --stream` prints only the results of that stream if one stream stores all results.
+func TestResultsOfOneStream(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	js := client(t, s)
+	env := []string{
+		"MILLRACE_NATS_URL=" + s.URL(), "MILLRACE_LOG_FORMAT=json", "MILLRACE_STREAM=IN-*", "MILLRACE_RESULT_STREAM=OUT", "MILLRACE_PROVISION=true",
+	}
+	createInput(t, js, "IN-a", false)
+	createInput(t, js, "IN-b", false)
+	p := start(t, append(env, "MILLRACE_HTTP_ADDR=127.0.0.1:0"))
+	p.await(`"msg":"working"`)
+	file := filepath.Join(t.TempDir(), "lines")
+	if err := os.WriteFile(file, []byte(strings.Repeat("a line of text\n", 20)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	call(t, env, "send", "--stream", "IN-a", "--lines", file).want(t, 0, "stored 20 payloads")
+	awaitAudit(t, env, "IN-a")
+	if r := call(t, env, "results", "--stream", "IN-b", "--all"); strings.Contains(r.out, `"IN-a"`) {
+		t.Errorf("results of IN-a are printed for IN-b: %.200s", r.out)
+	}
+	p.terminate()
+}
+
+// TestNewSubjectsOfAStream shows that a worker reads the subjects that an input stream gets later, because without MILLRACE_SUBJECTS it reads
+// those that the stream has.
+func TestNewSubjectsOfAStream(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	js := client(t, s)
+	env := []string{
+		"MILLRACE_NATS_URL=" + s.URL(), "MILLRACE_LOG_FORMAT=json", "MILLRACE_STREAM=IN-*", "MILLRACE_RESULT_STREAM=OUT-{1}", "MILLRACE_PROVISION=true",
+	}
+	createInput(t, js, "IN-a", false)
+	p := start(t, append(env, "MILLRACE_HTTP_ADDR=127.0.0.1:0"))
+	p.await(`"msg":"working"`)
+	in, err := js.Stream(t.Context(), "IN-a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := in.CachedInfo().Config
+	c.Subjects = append(c.Subjects, "extra.>")
+	if _, err := js.UpdateStream(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	for _, subject := range []string{"extra.x", "in-a.x"} {
+		if _, err := js.Publish(t.Context(), subject, []byte("text")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	awaitAudit(t, env, "IN-a")
+	out, err := js.Stream(t.Context(), "OUT-a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := out.CachedInfo().State.Msgs; n != 2 {
+		t.Errorf("2 inputs, one of them on the new subject, have %d results", n)
+	}
+	p.terminate()
 }

@@ -65,7 +65,8 @@ func TestMistakesWithSeveralStreams(t *testing.T) {
 		`config.subjects has "results.>", which matches what the worker publishes under config.resultPrefix`:                                   {"config.stream": "A,Results", "config.resultStream": "OUT"},
 		`config.subjects has "a.>" and "a.INGEST", which match the same subjects`:                                                              {"config.subjects": []string{"a.>", "a.{0}"}},
 		"config.resultPrefix (results-IN-x) and config.deadletterPrefix (results-IN-x.dead) overlap":                                           {"config.stream": "IN-*", "config.resultStream": "OUT-{0}", "config.deadletterPrefix": "results-{0}.dead"},
-		"config.operators has neardup with several streams in config.stream, and only a worker of a single":                                    {"config.operators": []string{"neardup"}, "config.delivery": "exclusive", "config.stream": "IN-*"},
+		"config.operators has neardup with several streams in config.stream, and only a worker of a single":                                    {"config.operators": []string{"neardup"}, "config.delivery": "exclusive", "config.stream": "IN-*", "config.resultStream": "OUT-{0}"},
+		"config.delivery is exclusive, and results of several input streams can't be in one stream then: set config.resultStream":              {"config.delivery": "exclusive", "config.stream": "IN-*"},
 		"nats.embedded.sizeLimit is 10Gi, but the streams and their files may take 14792Mi, and Kubernetes":                                    modes["embedded"].with(values{"config.stream": "A,B"}),
 		"nats.embedded.sizeLimit is 10Gi, but the streams and their files may take 20480Mi, and Kubernetes evi":                                modes["embedded"].with(values{"config.stream": "A,B", "config.resultStream": "{0}-R"}),
 	} {
@@ -82,7 +83,7 @@ func TestMistakesWithSeveralStreams(t *testing.T) {
 func TestKEDAReadsOneStream(t *testing.T) {
 	const want = "1 problem in the values:\n  - config.stream names several streams, and KEDA would read the lag of only one from NATS: let KEDA query Prometheus"
 	for _, stream := range []string{"A,B", "IN-*"} {
-		many := values{"config.stream": stream}
+		many := values{"config.stream": stream, "config.resultStream": "RESULTS-{0}"}
 		for _, set := range []values{
 			byKEDA, byKEDA.with(values{"autoscaling.keda.natsServerMonitoringEndpoint": ""}), byKEDA.with(measured).with(values{"autoscaling.minReplicas": 0}),
 			byKEDA.with(measured).with(values{"autoscaling.lagThreshold": 5000}), byKEDA.with(values{"config.delivery": "exclusive", "config.partitions": 256}),
@@ -104,7 +105,7 @@ func TestKEDAReadsOneStream(t *testing.T) {
 
 // TestWindowCountsStreams compares the capacity in the notes with the worker's own figure for three streams.
 func TestWindowCountsStreams(t *testing.T) {
-	set := byHPA.with(values{"config.stream": "A,B,C", "autoscaling.lagThreshold": 5000, "autoscaling.hpa.metricName": "millrace_lag"})
+	set := byHPA.with(values{"config.stream": "A,B,C", "config.resultStream": "RESULTS-{0}", "autoscaling.lagThreshold": 5000, "autoscaling.hpa.metricName": "millrace_lag"})
 	for delivery, consumers := range map[string]int{"shared": 3, "exclusive": 3 * 8} {
 		notes := mustRender(t, set.with(values{"config.delivery": delivery})).notes
 		want := min(capacityOf(1, 4, 8192, consumers).InFlight(), 3*4*capacityOf(1, 4, 8192, 1).MaxAckPending())

@@ -29,6 +29,7 @@ import (
 type Printer struct {
 	Conn     *nats.Conn
 	Topology topology.Topology // names of the streams, prefixes and subjects of the worker
+	Stream   string            // only the outcomes of this input stream; empty for all that the result stream has
 	Subject  string            // filter for the subjects of inputs; empty for all inputs of the worker
 	Last     uint64            // number of stored messages to print, counted from the end of each stream
 	All      bool              // print all stored messages and ignore Last
@@ -199,8 +200,11 @@ func (p *Printer) begin(ctx context.Context, f *feed, first uint64) (uint64, err
 	}
 }
 
-// selects reports whether the headers of a message name an input whose subject matches Subject.
+// selects reports whether the headers of a message name an input of Stream whose subject matches Subject.
 func (p *Printer) selects(h nats.Header) bool {
+	if p.Stream != "" && h.Get(client.HeaderStream) != p.Stream {
+		return false
+	}
 	return p.Subject == "" || wildcard.Covers(p.Subject, h.Get(client.HeaderSubject))
 }
 

@@ -113,6 +113,7 @@ type Config struct {
 	read      readings            // variables, problems and warnings that Load has found
 	operators []operator.Operator // parsed Operators
 	filter    *filter.Filter      // parsed Filter
+	whole     bool                // see IsWhole
 }
 
 // Result describes the messages that hold results.

@@ -37,17 +37,32 @@ func matchesPattern(pattern, stream string) bool {
 	return ok && err == nil
 }
 
-// Shard returns the configuration for one of the input streams. Without MILLRACE_SUBJECTS, its subjects are those that the stream has, or,
-// if subjects is empty, the stream's name in lower case and below. It returns an error if the names conflict.
+// Shard returns the configuration for one of the input streams. Without MILLRACE_SUBJECTS, the worker reads all subjects of the stream. These
+// are subjects, or, if they are empty, the stream's name in lower case and below. It returns an error if the names conflict.
 func (c *Config) Shard(stream string, subjects []string) (*Config, error) {
 	s := c.shard(stream, subjects)
 	s.read.problems = nil
+	if what := wrongName(s.ResultStream); what != "" {
+		s.problemDo(Prefix+"_RESULT_STREAM", fmt.Sprintf("the result stream of %s would be %q: %s", stream, s.ResultStream, what), "correct the template")
+	}
+	for _, output := range []string{s.ResultStream, s.ResultStream + deadLetters} {
+		if c.IsMany() && c.Matches(output) {
+			s.problemDo(Prefix+"_RESULT_STREAM", fmt.Sprintf("the results or dead letters of %s go to %s, which is also an input stream by %s_STREAM", stream, output, Prefix),
+				"set another name, or a narrower pattern")
+		}
+	}
 	s.validateNames()
 	if len(s.read.problems) > 0 {
 		return nil, &Error{Problems: s.read.problems}
 	}
 	return s, nil
 }
+
+// deadLetters is the end of the name of a stream of dead letters that the worker creates.
+const deadLetters = "_DEADLETTER"
+
+// IsWhole reports whether the worker reads all subjects of an input stream: there are several, and MILLRACE_SUBJECTS isn't set.
+func (c *Config) IsWhole() bool { return c.whole }
 
 // shard is like Shard, without the checks.
 func (c *Config) shard(stream string, subjects []string) *Config {
@@ -64,7 +79,7 @@ func (c *Config) shard(stream string, subjects []string) *Config {
 	for _, subject := range c.Subjects {
 		s.Subjects = append(s.Subjects, expand(subject))
 	}
-	if c.IsMany() && !c.IsSet(Prefix+"_SUBJECTS") {
+	if s.whole = c.IsMany() && !c.IsSet(Prefix+"_SUBJECTS"); s.whole {
 		if s.Subjects = subjects; len(subjects) == 0 {
 			s.Subjects = List{strings.ToLower(stream) + ".>"}
 		}
@@ -85,6 +100,11 @@ func (c *Config) parts(stream string) []string {
 
 // placeholder matches {0} and {1} in a template.
 var placeholder = regexp.MustCompile(`\{(\d+)\}`)
+
+// placeholders returns the different placeholders in a text, in order.
+func placeholders(text string) []string {
+	return slices.Compact(slices.Sorted(slices.Values(placeholder.FindAllString(text, -1))))
+}
 
 // prefix returns a prefix of subjects. If it isn't set and each input stream has its own result stream, it gets the placeholders of
 // MILLRACE_RESULT_STREAM, because two streams can't store the same subjects.
@@ -146,15 +166,27 @@ func (c *Config) validateTemplates() (ok bool) {
 	if !c.IsMany() {
 		return len(c.read.problems) == before
 	}
-	own := placeholder.MatchString(c.ResultStream)
-	if own != placeholder.MatchString(c.prefix("_RESULT_PREFIX", c.ResultPrefix)) {
-		c.problemDo(Prefix+"_RESULT_PREFIX", "only one of "+results+" and this variable depends on the input stream",
-			"use a placeholder in both, such as RESULTS-{0} and results-{0}, or in neither, so that one stream stores all results")
+	for _, p := range []struct{ variable, value string }{{"_RESULT_PREFIX", c.ResultPrefix}, {"_DEADLETTER_PREFIX", c.DeadletterPrefix}} {
+		have := placeholders(c.prefix(p.variable, p.value))
+		if len(have) == 0 && p.variable == "_DEADLETTER_PREFIX" && c.Delivery != "exclusive" {
+			continue // one stream stores all dead letters
+		}
+		if !slices.Equal(placeholders(c.ResultStream), have) {
+			c.problemDo(Prefix+p.variable, "has other placeholders than "+results+", so streams would share subjects",
+				"use the same placeholders in both, such as RESULTS-{0} and results-{0}, or none, so that one stream stores all results")
+		}
+	}
+	if own := len(placeholders(c.ResultStream)) > 0; !own && c.Delivery == "exclusive" {
+		c.problemDo(results, "with exclusive delivery, results of several input streams can't be in one stream", "set a template, such as RESULTS-{0}")
 	}
 	for _, p := range c.Patterns() {
-		if s := c.shard(strings.ReplaceAll(p, "*", "x"), nil); c.Matches(s.ResultStream) {
-			c.problemDo(results, fmt.Sprintf("the result stream %s is also an input stream by %s, so the worker would feed itself", s.ResultStream, stream),
-				"set another name, or a narrower pattern")
+		s := c.shard(strings.ReplaceAll(p, "*", "x"), nil)
+		for _, output := range []string{s.ResultStream, s.ResultStream + deadLetters} {
+			if c.Matches(output) {
+				c.problemDo(results, fmt.Sprintf("%s is also an input stream by %s, so the worker would feed itself", output, stream),
+					"set another name, or a narrower pattern")
+				break
+			}
 		}
 	}
 	if c.IsSet(subjects) && !placeholder.MatchString(c.Subjects.String()) && !strings.Contains(c.Stream, "*") && c.Provision {
@@ -168,8 +200,8 @@ func wrongStreams(list string) string {
 	if list == "" {
 		return "empty"
 	}
-	names := strings.Split(list, ",")
-	for i, p := range names {
+	var names []string
+	for p := range strings.SplitSeq(list, ",") {
 		name := strings.TrimSpace(p)
 		switch what := wrongName(strings.ReplaceAll(name, "*", "x")); {
 		case what == "empty":
@@ -178,9 +210,10 @@ func wrongStreams(list string) string {
 			return what
 		case strings.ContainsAny(name, "[]?{}"):
 			return "a name or pattern may contain none of [ ] ? { }"
-		case slices.Contains(names[:i], p):
+		case slices.Contains(names, name):
 			return fmt.Sprintf("%q is named twice", name)
 		}
+		names = append(names, name)
 	}
 	return ""
 }

@@ -56,11 +56,22 @@ func TestPatterns(t *testing.T) {
 
 // TestShardsWhoseNamesConflict shows that a stream that was found is refused if the worker would feed itself.
 func TestShardsWhoseNamesConflict(t *testing.T) {
-	c := good(t, map[string]string{"MILLRACE_STREAM": "IN-*"})
-	for _, subjects := range [][]string{{">"}, {"results.>"}, {"*.a"}} {
-		_, err := c.Shard("IN-1", subjects)
-		if !errors.As(err, new(*config.Error)) {
-			t.Errorf("%q: %v", subjects, err)
+	for _, tc := range []struct {
+		streams, results, stream string
+		subjects                 []string
+		refused                  bool
+	}{
+		{"IN-*", "RESULTS", "IN-1", []string{">"}, true},
+		{"IN-*", "RESULTS", "IN-1", []string{"results.>"}, true},
+		{"IN-*", "RESULTS", "IN-1", []string{"*.a"}, true},
+		{"IN-*", "RESULTS", "IN-1", []string{"a"}, false},
+		{"IN-*", "RESULTS", "IN-mirror", nil, false},
+		{"IN-*", "IN{1}", "IN--eu", []string{"in.>"}, true}, // the results go to IN-eu
+		{"IN*", "{1}", "IN", []string{"in.>"}, true},        // the result stream has no name
+	} {
+		_, err := good(t, map[string]string{"MILLRACE_STREAM": tc.streams, "MILLRACE_RESULT_STREAM": tc.results}).Shard(tc.stream, tc.subjects)
+		if refused := errors.As(err, new(*config.Error)); refused != tc.refused {
+			t.Errorf("%+v: %v", tc, err)
 		}
 	}
 }

@@ -143,7 +143,7 @@ func TestShardsTakenOver(t *testing.T) {
 	for i := range streams {
 		names = append(names, fmt.Sprintf("INGEST-%d", i))
 	}
-	r.set("MILLRACE_STREAM="+strings.Join(names, ","), fmt.Sprintf("MILLRACE_PARTITIONS=%d", partitions))
+	r.set("MILLRACE_STREAM="+strings.Join(names, ","), "MILLRACE_RESULT_STREAM=RESULTS-{0}", fmt.Sprintf("MILLRACE_PARTITIONS=%d", partitions))
 	r.serve(1)
 	r.work(2)
 	small := r.smallInputs(0)

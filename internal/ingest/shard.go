@@ -60,7 +60,10 @@ func (r *resources) open(ctx context.Context, t topology.Topology, others int) (
 		return nil, err
 	}
 	settings := consumer.CachedInfo().Config
-	s = &shard{resources: r, Topology: t, ackWait: settings.AckWait, observer: r.totals.add(t.Stream)}
+	if err := r.checkMemory(others+1, settings); err != nil {
+		return nil, err
+	}
+	s = &shard{resources: r, Topology: t, ackWait: settings.AckWait, observer: r.totals.add(ShardStatus{Stream: t.Stream, Consumer: settings.Durable, Created: consumer.CachedInfo().Created})}
 	defer func() {
 		if err != nil {
 			s.close()
@@ -90,7 +93,7 @@ func (r *resources) open(ctx context.Context, t topology.Topology, others int) (
 		return nil, err
 	}
 	s.mode, err = lease.New(lease.Options{
-		Topology: t, Conns: conns, JS: r.js, Consumer: consumer, Devices: r.devices, Results: s.results, Share: s.share, Remembered: remembered, State: o.State, Stalls: s.stalls,
+		Topology: t, Conns: conns, JS: r.js, Consumer: consumer, Devices: r.devices, Results: s.results, Share: s.share, Remembered: remembered, Number: others, State: o.State, Stalls: s.stalls,
 		Size: s.pullSize, Limit: topology.DeliveryLimit(t.MaxDeliver, settings.MaxDeliver), Confirm: o.ConfirmAcks, Log: log, Observer: s.observer,
 	})
 	if err != nil {
@@ -102,11 +105,25 @@ func (r *resources) open(ctx context.Context, t topology.Topology, others int) (
 	return s, nil
 }
 
+// checkMemory returns a *memory.Error if the memory is too small for this number of shards.
+func (r *resources) checkMemory(shards int, c jetstream.ConsumerConfig) error {
+	if !r.opts.Many {
+		return nil // NewWorker has checked it
+	}
+	o := r.opts
+	o.Shards = max(shards, o.Shards)
+	pipes := r.devices.Pipes
+	return o.CheckMemory(r.conns[0].MaxPayload(), c, len(pipes), len(r.conns), pipes[0].BatchBytes())
+}
+
 // close releases what the shard shares with others.
 func (s *shard) close() {
 	s.totals.remove(s.observer)
 	if s.share != nil {
 		s.share.Close()
+	}
+	if s.results != nil {
+		s.results.Close()
 	}
 }
 
@@ -114,7 +131,7 @@ func (s *shard) close() {
 func (s *shard) pullSize(c jetstream.Consumer) pull.Size {
 	size := pull.NewSize(c.CachedInfo().Config)
 	w := s.opts.memory(s.conns[0].MaxPayload(), size, 0)
-	w.Consumers = s.ConsumerCount() * s.totals.count()
+	w.Consumers = s.ConsumerCount() * max(s.totals.count(), s.opts.Shards)
 	size.Requests = w.PullRequests()
 	return size
 }

@@ -126,14 +126,14 @@ func TestShardsComeAndGo(t *testing.T) {
 func TestAStalledShardStallsAlone(t *testing.T) {
 	eachMode(t, 2, func(t *testing.T, r *rig) {
 		const shards, inputs, stalled = 3, 4000, 6000
-		r.opts.Memory = 48 << 20
+		r.opts.Memory = 96 << 20
 		run := r.manyShards(shards)
 		full := r.Change("RESULTS-0", func(c *jetstream.StreamConfig) { c.Discard, c.MaxMsgs = jetstream.DiscardNew, 100 })
 		r.Publish(0, stalled, func(i int) *nats.Msg {
 			return &nats.Msg{Subject: fmt.Sprintf("ingest-0.%d", i%7), Data: append(make([]byte, 16<<10), byte(i), byte(i>>8))}
 		})
 		run.start()
-		r.Until("the shard holds much memory", func() bool { return run.worker.Memory().Used > 6<<20 })
+		r.Until("the shard holds much memory", func() bool { return run.worker.Memory().Used > 12<<20 })
 		began := time.Now()
 		for i := 1; i < shards; i++ {
 			r.publishTo(i, inputs)

@@ -69,23 +69,14 @@ func (w *Worker) Stalled() error {
 // Memory returns the memory that deliveries in flight use, and its limit.
 func (w *Worker) Memory() memory.Usage { return w.pool.Memory() }
 
-// ShardStatus is the state of one shard at one moment.
-type ShardStatus struct {
-	Stream         string // the input stream
-	Pending        uint64 // messages that the consumers have not delivered yet
-	Unacknowledged uint64 // messages that are delivered to any worker and not acknowledged
-	Stalled        int    // consumers that deliver nothing although they have messages
-}
-
-// Lag returns the number of messages that are not acknowledged yet.
-func (s ShardStatus) Lag() uint64 { return s.Pending + s.Unacknowledged }
-
 // Shards returns the state of each shard, those with the most lag first.
 func (w *Worker) Shards() []ShardStatus {
 	w.totals.mu.Lock()
 	all := make([]ShardStatus, 0, len(w.totals.shards))
 	for o := range w.totals.shards {
-		all = append(all, ShardStatus{o.stream, o.pending, o.unacknowledged, o.stalled})
+		s := o.shard
+		s.Pending, s.Unacknowledged, s.Stalled = o.pending, o.unacknowledged, o.stalled
+		all = append(all, s)
 	}
 	w.totals.mu.Unlock()
 	slices.SortFunc(all, func(a, b ShardStatus) int {

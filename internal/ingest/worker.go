@@ -45,9 +45,9 @@ type Worker struct {
 	pipes []*streams.Pipeline
 	judge *quarantine.Judge
 
+	adding sync.Mutex // held while a shard is opened
 	mu     sync.Mutex
 	shards []*shard       // shards that are open and not ended
-	ended  []*shard       // dropped shards; their leases may have left inputs on a device
 	start  func(s *shard) // starts a shard; nil before Run and after its intake has ended
 	over   bool           // whether the intake of Run has ended
 
@@ -97,6 +97,8 @@ func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, op
 // Add opens a shard with another input stream, and runs it until Drop or the end of Run. The topology's delivery mode must be that of
 // Options.Topology. The streams and the consumer must exist. Add may be called before and during Run.
 func (w *Worker) Add(ctx context.Context, t topology.Topology) error {
+	w.adding.Lock()
+	defer w.adding.Unlock()
 	open := w.current()
 	if slices.ContainsFunc(open, func(s *shard) bool { return s.Stream == t.Stream }) {
 		return fmt.Errorf("ingest: stream %s has a shard already", t.Stream)
@@ -108,6 +110,7 @@ func (w *Worker) Add(ctx context.Context, t topology.Topology) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.over {
+		s.close()
 		return errors.New("ingest: the worker is stopping")
 	}
 	w.shards = append(w.shards, s)
@@ -175,7 +178,6 @@ func (w *Worker) remove(s *shard) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.shards = slices.DeleteFunc(w.shards, func(other *shard) bool { return other == s })
-	w.ended = append(w.ended, s)
 	s.close()
 }
 
@@ -227,9 +229,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	endDevices := w.devices.Start(drainCtx, stop)
 	w.runShards(intake, drainCtx, stop)
 	endDevices()
-	for _, s := range slices.Concat(w.shards, w.ended) {
+	for _, s := range w.current() {
 		s.mode.Abandon()
-		s.results.Close()
+		s.close()
 	}
 	w.reportFaults()
 	if err := w.conns.Ended(); err != nil {

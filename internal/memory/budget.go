@@ -92,10 +92,11 @@ func (b *Budget) Take(ctx context.Context, s *Share, bytes int64) bool {
 		return true
 	}
 	w := waiter{s, bytes, make(chan struct{})}
-	if s.allows(bytes) {
+	if s.allows(bytes) && !s.isWaiting() {
 		b.await(w)
 	} else {
 		b.limited = append(b.limited, w)
+		s.waiting++
 	}
 	b.waits++
 	b.mu.Unlock()
@@ -108,6 +109,8 @@ func (b *Budget) Take(ctx context.Context, s *Share, bytes int64) bool {
 	defer b.mu.Unlock()
 	if i := slices.Index(b.limited, w); i >= 0 {
 		b.limited = slices.Delete(b.limited, i, i+1)
+		s.waiting--
+		b.serve() // a later waiter of the share may fit
 		return false
 	}
 	i := slices.Index(b.waiting, w)
@@ -185,7 +188,7 @@ func (b *Budget) Keep(recorded *int64, size int64) bool {
 
 // fits reports whether a goroutine may take bytes without waiting. The caller holds b.mu.
 func (b *Budget) fits(s *Share, bytes int64) bool {
-	return len(b.waiting) == 0 && b.hasRoom(bytes) && s.allows(bytes)
+	return len(b.waiting) == 0 && b.hasRoom(bytes) && s.allows(bytes) && !s.isWaiting()
 }
 
 // hasRoom reports whether bytes fit into the free memory. The caller holds b.mu.
@@ -200,13 +203,25 @@ func (b *Budget) release(s *Share, bytes int64) {
 
 // serve takes memory for the waiters that fit into the budget. The caller holds b.mu.
 func (b *Budget) serve() {
+	var blocked map[*Share]bool // shares whose first waiter must wait
 	b.limited = slices.DeleteFunc(b.limited, func(w waiter) bool {
-		ready := w.share.allows(w.bytes)
-		if ready {
-			b.await(w)
+		if blocked[w.share] || !w.share.allows(w.bytes) {
+			if blocked == nil {
+				blocked = map[*Share]bool{}
+			}
+			blocked[w.share] = true
+			return false
 		}
-		return ready
+		w.share.waiting--
+		b.await(w)
+		b.serveWaiting()
+		return true
 	})
+	b.serveWaiting()
+}
+
+// serveWaiting takes memory for the waiters in waiting that fit into the budget. The caller holds b.mu.
+func (b *Budget) serveWaiting() {
 	for len(b.waiting) > 0 && b.hasRoom(b.waiting[0].bytes) {
 		b.add(b.waiting[0].share, b.waiting[0].bytes)
 		close(b.waiting[0].taken)
@@ -236,8 +251,9 @@ func (b *Budget) wake() {
 //
 // A nil Share has no limit of its own.
 type Share struct {
-	budget *Budget
-	used   int64 // guarded by budget.mu
+	budget  *Budget
+	used    int64 // guarded by budget.mu, like waiting
+	waiting int   // waiters in budget.limited. Later ones don't overtake them.
 }
 
 // NewShare returns a share that uses nothing.
@@ -261,6 +277,9 @@ func (s *Share) Close() {
 func (s *Share) allows(bytes int64) bool {
 	return s == nil || s.used == 0 || s.budget.shares < 2 || s.used+bytes <= s.budget.Limit-s.budget.used
 }
+
+// isWaiting reports whether a goroutine waits for the share. The caller holds budget.mu.
+func (s *Share) isWaiting() bool { return s != nil && s.waiting > 0 }
 
 // add changes the memory that the share uses. The caller holds budget.mu.
 func (s *Share) add(bytes int64) {

@@ -344,3 +344,33 @@ func TestShares(t *testing.T) {
 		}
 	})
 }
+
+// TestALimitedPayloadIsNotStarved shows that small payloads of a share don't overtake a large one of the same share that waits, as with the
+// partitions of one shard.
+func TestALimitedPayloadIsNotStarved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := budget(t, 100, false)
+		s := b.NewShare()
+		b.NewShare()
+		b.Add(s, 50, 0)
+		took := func(bytes int64) <-chan bool {
+			took := make(chan bool, 1)
+			go func() { took <- b.Take(t.Context(), s, bytes) }()
+			synctest.Wait()
+			return took
+		}
+		large, small := took(25), took(10)
+		b.Give(s, 10, 0)
+		synctest.Wait()
+		if len(large) > 0 || len(small) > 0 {
+			t.Error("with 40 of 100 bytes used, the share can't grow by 25, and the small payload must wait for the large one")
+		}
+		b.Give(s, 5, 0)
+		synctest.Wait()
+		if len(large) == 0 || len(small) > 0 {
+			t.Errorf("the large payload is served: %v, the small one: %v", len(large) > 0, len(small) > 0)
+		}
+		b.Give(s, 60, 0)
+		<-small
+	})
+}

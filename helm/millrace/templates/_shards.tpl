@@ -96,6 +96,9 @@ config.stream is {{ .stream | quote }}, which names a stream twice: name each st
 {{- if and (not (has "resultPrefix" $omitted)) (ne (regexMatch $placeholder .resultStream) (regexMatch $placeholder .resultPrefix)) }}
 config.resultStream is {{ .resultStream }} and config.resultPrefix is {{ .resultPrefix }}, and only one of them depends on the input stream: use a placeholder in both, such as RESULTS-{0} and results-{0}, or in neither, so that one stream stores all results
 {{- end }}
+{{- if and (eq .delivery "exclusive") (not (regexMatch $placeholder .resultStream)) }}
+config.delivery is exclusive, and results of several input streams can't be in one stream then: set config.resultStream to a template, such as RESULTS-{0}
+{{- end }}
 {{- $own := list }}
 {{- range include "millrace.shards" . | fromJsonArray }}
 {{- $results := .resultStream }}

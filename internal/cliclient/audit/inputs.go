@@ -65,7 +65,7 @@ func (in *inputs) covers() bool {
 
 // reads reports whether the deployment reads all messages that match subject, in the form that publishers use.
 func (in *inputs) reads(subject string) bool {
-	return slices.ContainsFunc(in.topology.Subjects, func(filter string) bool { return wildcard.Covers(filter, subject) })
+	return slices.ContainsFunc(in.topology.Filters(), func(filter string) bool { return wildcard.Covers(filter, subject) })
 }
 
 // consumer returns the index of the consumer that reads messages with the stored subject stored, or -1 if there is

@@ -188,7 +188,10 @@ func (f *Packer) awaitFirst(ctx context.Context) (q *Queue, d Delivery, carried 
 				continue
 			}
 			if d, ok := q.take(true, false); ok {
-				return q, d, false
+				if d.Frame == nil || q.mayForce() || d.Frame.TryOpen() {
+					return q, d, false
+				}
+				q.putBack(d)
 			}
 		case <-ctx.Done():
 			return nil, d, false
@@ -260,8 +263,12 @@ func (f *Packer) visit(p *Packed, q *Queue) (why streams.CloseReason, closed boo
 			return 0, false
 		}
 		if !f.accepts(p, &d) {
-			f.keep(q, d)
 			f.turn.MidFrame.Store(false)
+			if q.Share != nil {
+				q.unpop(d) // the next batch needn't begin with it
+			} else {
+				f.keep(q, d)
+			}
 			q.end()
 			return streams.ClosedByBytes, true
 		}

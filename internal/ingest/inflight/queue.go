@@ -28,6 +28,7 @@ type Owner interface {
 // limits the number of deliveries and their bytes, because QueueMax payloads of the largest size would take most of a worker's memory. A
 // single delivery may exceed the byte limit. Only one goroutine may call Put.
 type Queue struct {
+	Share  *memory.Share // share of the deliveries' memory; nil if the worker has no other lease. It is set before the first Put.
 	owner  Owner
 	window *Window
 	limit  int // maximum number of waiting deliveries
@@ -164,6 +165,25 @@ func (q *Queue) unpop(d Delivery) {
 	q.bytes += queuedBytes(&d)
 }
 
+// putBack puts a frame back that there is no memory for, and ends the visit. The queue is visited again when a group of it is recycled.
+func (q *Queue) putBack(d Delivery) {
+	q.unpop(d)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.leave(q.groups == 0)
+}
+
+// mayForce reports whether the next frame of the queue may take memory beyond the limit. If the queue has its own share of the memory, that
+// is only possible while none of its groups is in flight. Otherwise, a lease that can't store would take all memory.
+func (q *Queue) mayForce() bool {
+	if q.Share == nil {
+		return true
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.groups == 0
+}
+
 // leave ends a visit. again reports whether the queue may have more deliveries to pack. The caller holds q.mu.
 func (q *Queue) leave(again bool) {
 	q.visited, q.scheduled = false, false
@@ -293,7 +313,7 @@ type Feed struct {
 }
 
 // maxQueues is the maximum number of queues of a feed.
-const maxQueues = 1 << 14
+const maxQueues = 1 << 16
 
 // NewFeed returns a feed without packers and queues.
 func NewFeed() *Feed { return &Feed{ready: make(chan *Queue, maxQueues)} }

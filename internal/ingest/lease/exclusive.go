@@ -138,7 +138,7 @@ func (m *Exclusive) keep(ctx, drainCtx context.Context, p int) error {
 
 // hold holds leases on partition p, one after another, until ctx is done. It returns an error only if the worker must end.
 func (m *Exclusive) hold(ctx, drainCtx context.Context, p int) error {
-	device := m.o.Devices.all[p%len(m.o.Devices.all)]
+	device := m.o.Devices.all[(p+m.o.Number)%len(m.o.Devices.all)]
 	log := m.o.Log.With("partition", p)
 	var often restarts
 	for attempt, n := 1, 0; ctx.Err() == nil; attempt, n = attempt+1, n+1 {

@@ -162,7 +162,7 @@ func (m *leaseModel) collect(g *inflight.Batch, computed modelResults) {
 	}
 }
 
-func (e *modelLease) isolate() func() { return func() {} }
+func (modelApart) Isolate() func() { return func() {} }
 
 func (e *modelLease) fault() (f inflight.OperatorFault, known bool) { return f, false }
 

@@ -34,6 +34,9 @@ type Options struct {
 
 	State *StateOptions // nil without a stateful operator
 
+	// Number is the number of the shard. With exclusive delivery, the partitions of different shards begin with different devices.
+	Number int
+
 	// Remembered is the maximum number of finished inputs that shared delivery remembers, to recognize redeliveries. 0 means 65,536.
 	Remembered int
 

@@ -31,6 +31,7 @@ type DeviceOptions struct {
 type Devices struct {
 	DeviceOptions
 	all     []*sharedDevice
+	drained atomic.Pointer[<-chan struct{}]      // done channel of Start's drainCtx; nil before Start
 	buffers *inflight.FreeList[*results.Buffers] // for encoding and storing
 }
 
@@ -50,6 +51,8 @@ func NewDevices(o DeviceOptions) *Devices {
 // Start starts the goroutines that pack and complete batches. When a device is lost, they call stop. Once drainCtx ends, inputs that are
 // not packed are returned to their leases. The returned function ends the goroutines and waits for them.
 func (d *Devices) Start(drainCtx context.Context, stop context.CancelCauseFunc) (end func()) {
+	over := drainCtx.Done()
+	d.drained.Store(&over)
 	var running sync.WaitGroup
 	life, finish := context.WithCancel(context.WithoutCancel(drainCtx))
 	for _, s := range d.all {
@@ -140,12 +143,11 @@ func (s *sharedDevice) collect(b *streams.Batch) {
 // pipelineDevice implements leaseDevice with a real pipeline.
 type pipelineDevice struct {
 	quarantine.Pipeline
-	shared   *sharedDevice
-	isolated atomic.Bool // whether the next batch runs alone on the device
+	shared *sharedDevice
 }
 
 func newPipelineDevice(s *sharedDevice) *pipelineDevice {
-	return &pipelineDevice{shared: s, Pipeline: quarantine.Pipeline{Pipe: s.pipe, Pool: s.Pool, Gate: s.gate.RLocker(), Observe: s.report}}
+	return &pipelineDevice{shared: s, Pipeline: quarantine.Pipeline{Pipe: s.pipe, Pool: s.Pool, Gate: &s.gate, Observe: s.report}}
 }
 
 func (d *pipelineDevice) limit() int { return d.Pipe.BatchPayloads() }
@@ -156,7 +158,7 @@ func (d *pipelineDevice) serve(q *inflight.Queue) (stop func()) {
 }
 
 func (d *pipelineDevice) submit(p *inflight.Packed) {
-	if d.isolated.Load() {
+	if d.Isolated.Load() {
 		p.Batch.StepThrough(nil)
 	} else {
 		d.shared.gate.RLock()
@@ -166,15 +168,6 @@ func (d *pipelineDevice) submit(p *inflight.Packed) {
 		record := *p.Batch.ReadRecord()
 		p.Batch.Release()
 		p.Complete(record, err)
-	}
-}
-
-func (d *pipelineDevice) isolate() (leave func()) {
-	d.shared.gate.Lock()
-	d.isolated.Store(true)
-	return func() {
-		d.isolated.Store(false)
-		d.shared.gate.Unlock()
 	}
 }
 
@@ -264,7 +257,7 @@ func (s *submitter) submitCautiously(ctx context.Context, packer *inflight.Packe
 // computeAlone computes a payload with nothing else on the device. If the worker dies during the computation, the payload
 // is the cause. An annotation names the payload while it is on the device.
 func (s *submitter) computeAlone(ctx context.Context, p *inflight.Packed) error {
-	defer s.device.isolate()()
+	defer s.device.Isolate()()
 	g := p.Groups[0]
 	if err := s.notes.annotate(ctx, map[string]string{annotationAlone: s.caution.trial(g)}); err != nil {
 		p.Batch.Release()
@@ -357,7 +350,7 @@ func (s *storer) run(drainCtx context.Context) {
 	for g, ok := s.order.next(); ok; g, ok = s.order.next() {
 		select {
 		case <-g.Completed:
-		case <-drainCtx.Done():
+		case <-s.abandoned(drainCtx):
 			broken = true // the batch is still on the device and uses g
 			continue
 		}
@@ -375,6 +368,15 @@ func (s *storer) run(drainCtx context.Context) {
 			close(over)
 		}
 	}
+}
+
+// abandoned returns a channel that is closed when nothing waits for the device any more. A lease of a shard that was dropped waits longer
+// than its drainCtx, because the device still works.
+func (s *storer) abandoned(drainCtx context.Context) <-chan struct{} {
+	if over := s.o.Devices.drained.Load(); over != nil {
+		return *over
+	}
+	return drainCtx.Done()
 }
 
 // storeBatch stores the results of a batch, which it computes again first if it failed. Then it acknowledges the batch.

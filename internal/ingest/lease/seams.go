@@ -120,9 +120,6 @@ type batchDevice interface {
 type leaseDevice interface {
 	batchDevice
 
-	// isolate waits until no batch is on the device. Until leave, only the batches of this lease get there.
-	isolate() (leave func())
-
 	lost() error                                   // cause of the device's loss, or nil
 	fault() (f inflight.OperatorFault, known bool) // operator fault that caused the loss of the device
 }

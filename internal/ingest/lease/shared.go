@@ -46,6 +46,7 @@ func newSharedOn(o Options, server leaseServer, store resultStore, c jetstream.C
 	}
 	m.out = o.Pool.NewQueue(m, inflight.QueueMax, inflight.NewWindow(len(o.Conns.ForResults(false))))
 	m.watch = newWatch(&o, func(ctx context.Context, _ int) (*jetstream.ConsumerInfo, error) { return server.Info(ctx) })
+	m.out.Share = o.Share
 	m.busy = &m.watch.busy[0]
 	m.ends = newEach(&m.inputs)
 	m.ack, m.blame = m.ends, &countedDeliveries{ledger: m.ends.ledger, judge: o.Judge, levels: m.levels, limit: o.Limit, last: c.MaxDeliver}

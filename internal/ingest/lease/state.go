@@ -45,11 +45,12 @@ type leaseState struct {
 // of its inputs.
 func newLeaseState(l leaseState) *leaseState {
 	l.order, l.failed = newOrder(), make(chan error, 1)
-	l.stored = &storedInputs{server: l.server, stream: l.o.Topology.Stream, subjects: l.o.Topology.Subjects}
+	l.stored = &storedInputs{server: l.server, stream: l.o.Topology.Stream, subjects: l.o.Topology.Filters()}
 	l.acks = newUpTo(&l.inputs)
 	l.notes = newAnnotations(l.id, l.server, l.acks)
 	l.caution = &precaution{id: l.id, acks: l.acks, notes: l.notes, log: l.log}
 	l.out = l.o.Pool.NewQueue(&l, inflight.QueueMax, l.window)
+	l.out.Share = l.o.Share
 	l.ack, l.blame, l.queue = l.acks, l.caution, plainQueue{l.o, l.out}
 	return &l
 }

@@ -151,9 +151,10 @@ func (t *tester) HoldBack(_ context.Context, r *Rerun, failing Failing) error {
 	return nil
 }
 
-// tryAlone computes rows, the rows of a quarantined payload, alone. If LoneRuns processes have died while they ran the payload
+// tryAlone computes rows, the rows of a quarantined payload, with nothing else on the device. If LoneRuns processes have died while they ran the payload
 // alone, tryAlone refuses it.
 func (t *tester) tryAlone(ctx context.Context, r *Rerun, rows []int) error {
+	defer r.Device.Isolate()()
 	d := &r.Batch.Items[0]
 	t.Log.Warn("a payload that no worker has settled yet is tried alone", "sequence", d.Sequence,
 		"deliveries", d.NumDelivered, "bytes", len(d.Msg.Data()))

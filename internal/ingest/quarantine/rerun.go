@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 
 	"millrace/internal/device"
 	"millrace/internal/ingest/inflight"
@@ -33,6 +34,9 @@ type Device interface {
 
 	// Probe checks that the device works; see streams.Pipeline.Probe.
 	Probe(ctx context.Context) error
+
+	// Isolate waits until no batch is on the device. Until leave, only the batches and probes of this Device get there.
+	Isolate() (leave func())
 
 	// Lose ends the device because of err, and returns the error of its pipeline.
 	Lose(err error) error
@@ -165,8 +169,24 @@ func (r *Rerun) Collect(rows []int) {
 type Pipeline struct {
 	Pipe    *streams.Pipeline
 	Pool    *inflight.Pool
-	Gate    sync.Locker           // held while a separate batch or a probe is on the device; nil for none
+	Gate    *sync.RWMutex         // read-locked while a separate batch or a probe is on the device; nil for none
 	Observe func(*inflight.Batch) // called with each batch that was computed
+
+	// Isolated is set while the Pipeline holds the gate's write lock, so that only its batches may get to the device.
+	Isolated atomic.Bool
+}
+
+// Isolate implements Device.
+func (p *Pipeline) Isolate() (leave func()) {
+	if p.Gate == nil {
+		return func() {}
+	}
+	p.Gate.Lock()
+	p.Isolated.Store(true)
+	return func() {
+		p.Isolated.Store(false)
+		p.Gate.Unlock()
+	}
 }
 
 // Run implements Device.
@@ -191,9 +211,9 @@ func (p *Pipeline) Run(ctx context.Context, g *inflight.Batch, rows []int) (part
 // submit submits b, which has the rows of part, and waits until part is complete.
 func (p *Pipeline) submit(ctx context.Context, b *streams.Batch, part *inflight.Batch) error {
 	packed := &inflight.Packed{Batch: b, Groups: []*inflight.Batch{part}}
-	if p.Gate != nil {
-		p.Gate.Lock()
-		packed.OnLeave = p.Gate.Unlock
+	if p.Gate != nil && !p.Isolated.Load() {
+		p.Gate.RLock()
+		packed.OnLeave = p.Gate.RUnlock
 	}
 	b.Owner = packed
 	b.StepThrough(ctx.Done())
@@ -215,10 +235,10 @@ func (p *Pipeline) submit(ctx context.Context, b *streams.Batch, part *inflight.
 
 // Probe implements Device.
 func (p *Pipeline) Probe(ctx context.Context) error {
-	if p.Gate == nil {
+	if p.Gate == nil || p.Isolated.Load() {
 		return p.Pipe.Probe(ctx)
 	}
-	return p.Pipe.ProbeUnder(ctx, p.Gate)
+	return p.Pipe.ProbeUnder(ctx, p.Gate.RLocker())
 }
 
 // Lose implements Device.

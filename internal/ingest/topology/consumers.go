@@ -52,6 +52,14 @@ func (l Topology) ConsumerCount() int {
 	return 1
 }
 
+// Filters returns the subject filters of the consumer. With partitions, the number of the partition precedes each.
+func (l Topology) Filters() []string {
+	if l.Whole {
+		return []string{">"}
+	}
+	return l.Subjects
+}
+
 // trimmer returns a Trimmer of the input stream that doesn't run.
 func (l Topology) trimmer(js jetstream.JetStream) *trim.Trimmer {
 	return trim.New(trim.Options{JS: js, Stream: l.Stream, Policy: l.Trim, Consumers: l.Consumers()})
@@ -72,7 +80,7 @@ func (l Topology) newConsumers() []jetstream.ConsumerConfig {
 // newConsumer returns the configuration of the consumer of shared delivery.
 func (l Topology) newConsumer() jetstream.ConsumerConfig {
 	return jetstream.ConsumerConfig{
-		Durable: l.Consumer, FilterSubjects: l.Subjects,
+		Durable: l.Consumer, FilterSubjects: l.Filters(),
 		AckPolicy: jetstream.AckExplicitPolicy, AckWait: l.AckWait, MaxAckPending: l.MaxAckPending,
 		// The worker counts deliveries itself, because a server that stops delivering can't send a dead letter.
 		MaxDeliver:  -1,
@@ -83,7 +91,7 @@ func (l Topology) newConsumer() jetstream.ConsumerConfig {
 // partitionConsumer returns the configuration of the consumer of a partition. The partition is a number or, in a command, a variable.
 func (l Topology) partitionConsumer(partition string) jetstream.ConsumerConfig {
 	c := l.newConsumer()
-	c.Durable, c.FilterSubjects = l.Consumer+"-"+partition, partitionFilters(partition, l.Subjects)
+	c.Durable, c.FilterSubjects = l.Consumer+"-"+partition, partitionFilters(partition, l.Filters())
 	c.AckPolicy, c.Metadata = jetstream.AckAllPolicy, map[string]string{MarkDelivered: "0"}
 	c.PriorityPolicy, c.PriorityGroups, c.PinnedTTL = jetstream.PriorityPolicyPinned, []string{PriorityGroup}, PinnedFor
 	return c

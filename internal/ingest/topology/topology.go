@@ -23,7 +23,8 @@ import (
 // Topology has the names and settings of a worker's streams and consumers.
 type Topology struct {
 	Stream   string   // the input stream
-	Subjects []string // subject filters of the consumer
+	Subjects []string // subjects of the input
+	Whole    bool     // whether the consumer reads every subject of the stream, also those that the stream gets later
 	Consumer string   // the durable pull consumer; with Exclusive, the name prefix of the partitions' consumers
 
 	API jsapi.API // JetStream API of all these streams
