@@ -66,14 +66,8 @@ func demoCommand() *cobra.Command {
 }
 
 func runDemo(ctx context.Context, f *demoFlags) (err error) {
-	if f.payloads < 0 || f.payloads > 1e9 {
-		return usageError{fmt.Errorf("demo: --payloads is %d, want 1 to 1000000000, or 0 for the default", f.payloads)}
-	}
-	if err := demo.CheckShare(f.nearDuplicates); err != nil {
+	if err := f.check(); err != nil {
 		return usageError{fmt.Errorf("demo: %w", err)}
-	}
-	if f.streams < 1 || f.streams > maxDemoStreams {
-		return usageError{fmt.Errorf("demo: --streams is %d, want 1 to %d", f.streams, maxDemoStreams)}
 	}
 	if f.nearDuplicates > 0 {
 		f.deduplicate()
@@ -85,9 +79,6 @@ func runDemo(ctx context.Context, f *demoFlags) (err error) {
 		return usageError{fmt.Errorf("demo: %w", err)}
 	}
 	cfg, err := demoConfig()
-	if err == nil && f.streams > 1 && cfg.Delivery == "exclusive" {
-		err = usageError{errors.New("demo: --streams is for shared delivery, because the checker reads one result stream: unset MILLRACE_DELIVERY")}
-	}
 	if err == nil {
 		err = errors.Join(f.checkField(cfg, frames.Framing), checkStateful(cfg))
 	}
@@ -131,6 +122,19 @@ func runDemo(ctx context.Context, f *demoFlags) (err error) {
 	}
 	defer d.Close()
 	return a.runDemo(ctx, d, f.keep, func() error { return a.report(ctx, d, profile, payloads, f.timeline) })
+}
+
+// check checks the numbers.
+func (f *demoFlags) check() error {
+	switch {
+	case f.payloads < 0 || f.payloads > 1e9:
+		return fmt.Errorf("--payloads is %d, want 1 to 1000000000, or 0 for the default", f.payloads)
+	case f.streams < 1 || f.streams > maxDemoStreams:
+		return fmt.Errorf("--streams is %d, want 1 to %d", f.streams, maxDemoStreams)
+	case f.streams > 1 && os.Getenv("MILLRACE_DELIVERY") == "exclusive":
+		return errors.New("--streams is for shared delivery, because the checker reads one result stream: unset MILLRACE_DELIVERY")
+	}
+	return demo.CheckShare(f.nearDuplicates)
 }
 
 // deduplicate sets variables that the user has not set. The results are then the documents without an earlier near-duplicate.

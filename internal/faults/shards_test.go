@@ -127,7 +127,7 @@ func TestLoadShardStalled(t *testing.T) {
 		if !ok || state.Msgs == 0 {
 			r.t.Errorf("the stalled shard has %d inputs left, so the test shows nothing", state.Msgs)
 		}
-		r.t.Log(fmt.Sprintf("the others finished after %v, with %d inputs of the stalled shard left", time.Since(began).Round(time.Second), state.Msgs))
+		r.t.Logf("the others finished after %v, with %d inputs of the stalled shard left", time.Since(began).Round(time.Second), state.Msgs)
 		r.Change(resultsOf(stalled), func(c *jetstream.StreamConfig) { c.MaxMsgs, c.Discard = before.MaxMsgs, before.Discard })
 	})
 }

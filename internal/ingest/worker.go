@@ -146,7 +146,7 @@ func (w *Worker) runShards(intake, drainCtx context.Context, stop context.Cancel
 		own, end := context.WithCancel(intake)
 		s.end = end
 		running.Go(func() {
-			w.runShard(s, own, drainCtx, stop)
+			w.runShard(own, drainCtx, s, stop)
 			if intake.Err() == nil {
 				w.remove(s)
 			}
@@ -166,7 +166,7 @@ func (w *Worker) runShards(intake, drainCtx context.Context, stop context.Cancel
 }
 
 // runShard runs a shard until intake ends. If that happens before the worker stops, the shard has Options.DrainTimeout to finish.
-func (w *Worker) runShard(s *shard, intake, drainCtx context.Context, stop context.CancelCauseFunc) {
+func (w *Worker) runShard(intake, drainCtx context.Context, s *shard, stop context.CancelCauseFunc) {
 	draining, end := context.WithCancel(drainCtx)
 	defer end()
 	defer context.AfterFunc(intake, func() { time.AfterFunc(w.opts.DrainTimeout, end) })()
