@@ -26,6 +26,9 @@ const openAtOnce = 16
 
 // inputStreams returns the names of the input streams: those without a pattern, and existing ones that match a pattern.
 func inputStreams(ctx context.Context, js jetstream.JetStream, cfg *config.Config) (names []string, err error) {
+	if !slices.ContainsFunc(cfg.Patterns(), config.IsPattern) {
+		return cfg.Patterns(), nil
+	}
 	existing := js.StreamNames(ctx)
 	for name := range existing.Name() {
 		if cfg.Matches(name) {
