@@ -171,7 +171,7 @@ func checkShards(ctx context.Context, cfg *config.Config, nc *nats.Conn, devices
 func checkAssets(cfg *config.Config, streams int) finding.Finding {
 	f := finding.Finding{What: "streams", Level: finding.Warning}
 	assets := streams * (2 + fullTopology(cfg, 1).ConsumerCount())
-	f.Found = fmt.Sprintf("MILLRACE_STREAM=%s names %s, with up to %s consumers and result streams", cfg.Stream, counted(streams, "stream"), console.Count(int64(assets-streams)))
+	f.Found = fmt.Sprintf("MILLRACE_STREAM (%s) names %s, with up to %s consumers and result streams", cfg.Stream, counted(streams, "stream"), console.Count(int64(assets-streams)))
 	switch {
 	case streams == 0:
 		f.Advice = "create one, or correct the pattern: the worker finds a new stream within seconds"

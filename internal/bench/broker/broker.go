@@ -70,6 +70,7 @@ func (b *Bench) Suite() bench.Suite {
 		Experiments: []bench.Experiment{
 			{Rows: rateEntries, Run: b.onServer(b.runRates)},
 			{Rows: frameEntries, Run: b.onServer(b.runFrames)},
+			{Rows: pairsEntries, Run: b.onServer(b.runPairs)},
 			{Rows: textEntries, Run: b.onServer(b.runText)},
 			{Rows: duplicatesEntries, Run: b.onServer(b.runDuplicates)},
 			{Rows: replayEntries, Run: b.onServer(b.runReplay)},

@@ -106,7 +106,7 @@ var (
 // because workers with exclusive delivery mostly wait before the first delivery.
 func TestEveryRowIsMeasured(t *testing.T) {
 	t.Parallel()
-	const single, framed, text = 1, 2, 4 // forms of records in these tests
+	const single, framed, text, forms = 1, 2, 4, 2 // forms of records in these tests
 	checks := map[string]struct {
 		lines   int
 		figures []string // figures of each line
@@ -121,6 +121,10 @@ func TestEveryRowIsMeasured(t *testing.T) {
 		rowFramesShared:    {single + framed, rateFigures, append([]string{figureOverNull, figureOverPlain, figureOverSingle}, frameFigures...)},
 		rowFramesExclusive: {single + framed, rateFigures, append([]string{figureOverNull, figureOverPlain, figureOverSingle}, frameFigures...)},
 		rowFramesPlain:     {framed, rateFigures, append([]string{figureOverNull}, frameFigures...)},
+
+		rowPairsNull:      {forms * len(severalPairs), append([]string{figureOverPair}, rateFigures...), frameFigures},
+		rowPairsShared:    {forms * len(severalPairs), append([]string{figureOverNull, figureOverPair}, rateFigures...), frameFigures},
+		rowPairsExclusive: {forms * len(severalPairs), append([]string{figureOverNull, figureOverPair}, rateFigures...), frameFigures},
 
 		rowTextNull:      {len(nullForms), rateFigures, frameFigures},
 		rowTextShared:    {text, rateFigures, frameFigures},
@@ -174,13 +178,17 @@ func TestEveryRowIsMeasured(t *testing.T) {
 			if !strings.Contains(table.String(), ownProcess) {
 				t.Error("the tables do not say that the server shares the machine")
 			}
-			wantInMemory(t, b.server)
+			pairs := 1
+			if e.Rows[0].Name == rowPairsNull {
+				pairs = severalPairs[len(severalPairs)-1]
+			}
+			wantInMemory(t, b.server, pairs)
 		})
 	}
 }
 
-// wantInMemory checks that the last round's streams are in memory.
-func wantInMemory(t *testing.T, s *server) {
+// wantInMemory checks that the streams of the last round, which had this number of pairs, are in memory.
+func wantInMemory(t *testing.T, s *server, pairs int) {
 	t.Helper()
 	n := 0
 	for stream := range s.js.ListStreams(t.Context()).Info() {
@@ -189,7 +197,7 @@ func wantInMemory(t *testing.T, s *server) {
 			t.Errorf("the stream %s is in %v storage, want memory", stream.Config.Name, stream.Config.Storage)
 		}
 	}
-	if n != 3 {
+	if n != 3*pairs {
 		t.Errorf("there are %d streams, want only the last round's", n)
 	}
 }

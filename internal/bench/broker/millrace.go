@@ -57,7 +57,7 @@ type millrace struct {
 	done  chan error         // receives the result of Run
 }
 
-func (m *millrace) prepare(ctx context.Context, p *pair, l load) (err error) {
+func (m *millrace) prepare(ctx context.Context, p pairs, l load) (err error) {
 	for _, d := range m.session.Devices {
 		pipe, err := streams.New(d, pipelineConfig(m.session, d.Info(), m.ops))
 		if err != nil {
@@ -68,20 +68,30 @@ func (m *millrace) prepare(ctx context.Context, p *pair, l load) (err error) {
 			return bench.Unable("a payload of %d bytes is larger than a batch: raise MILLRACE_BATCH_BYTES", l.size)
 		}
 	}
-	if m.conns, err = p.dial("millrace-bench", m.connections); err != nil {
+	if m.conns, err = p[0].dial("millrace-bench", m.connections); err != nil {
 		return err
 	}
-	m.tally = &tally{want: int64(l.n), all: make(chan struct{}), failed: make(chan error, 1)}
+	m.tally = &tally{want: int64(len(p) * l.n), all: make(chan struct{}), failed: make(chan error, 1)}
 	o := ingest.Options{
-		Topology: p.topology(), More: m.conns[1:], Linger: linger, DrainTimeout: time.Minute,
+		Topology: p[0].topology(), More: m.conns[1:], Linger: linger, DrainTimeout: time.Minute,
 		Logger: quiet, Observer: m.tally, Records: &m.ended,
 	}
 	o.Messages = l.messages(m.ops)
 	if o.State, err = stateOptions(m.ops, m.stateRecords, m.pipes[0]); err != nil {
 		return err
 	}
-	m.w, err = ingest.NewWorker(ctx, m.conns[0], m.pipes, o)
-	return err
+	if o.Many = len(p) > 1; o.Many {
+		o.Stream, o.Shards = "", len(p)
+	}
+	if m.w, err = ingest.NewWorker(ctx, m.conns[0], m.pipes, o); err != nil || !o.Many {
+		return err
+	}
+	for _, one := range p {
+		if err := m.w.Add(ctx, one.topology()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (m *millrace) run(ctx context.Context, _ load) error {

@@ -52,15 +52,16 @@ const (
 	maxAckPending = 1 << 20
 )
 
-// newPair creates the streams of a pair as MILLRACE_PROVISION does. Then it removes the pairs of earlier rounds and of
-// interrupted runs. The order matters: when an account's last stream is deleted, the server removes the folder of
-// streams. A stream that is created at that moment has no folder.
-func (s *server) newPair(ctx context.Context, k kind) (*pair, error) {
-	p := &pair{server: s, kind: k, name: rand.Text()}
+// newName returns a random name for pairs.
+func newName() string { return rand.Text() }
+
+// newPair creates the streams of a pair as MILLRACE_PROVISION does.
+func (s *server) newPair(ctx context.Context, k kind, name string) (*pair, error) {
+	p := &pair{server: s, kind: k, name: name}
 	if err := topology.Provision(ctx, s.js, p.topology(), quiet); err != nil {
 		return nil, fmt.Errorf("create streams: %w: the user needs permission to create streams, and space for the payloads of a round (at most %d MiB; a smaller --seconds needs less)", err, maxBytes>>20)
 	}
-	return p, s.removeExcept(ctx, p.name)
+	return p, nil
 }
 
 // topology returns the topology of a Millrace worker between the two streams.
@@ -81,7 +82,7 @@ func (p *pair) topology() topology.Topology {
 	return t
 }
 
-// removeExcept deletes the streams and consumers of all pairs except the pair with the name kept. If kept is empty, it
+// removeExcept deletes the streams and consumers of all pairs except those whose names begin with kept. If kept is empty, it
 // deletes the streams and consumers of all pairs.
 func (s *server) removeExcept(ctx context.Context, kept string) error {
 	var ours []string

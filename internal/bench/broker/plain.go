@@ -48,7 +48,8 @@ type plain struct {
 	groups atomic.Int64
 }
 
-func (w *plain) prepare(ctx context.Context, p *pair, l load) (err error) {
+func (w *plain) prepare(ctx context.Context, of pairs, l load) (err error) {
+	p := of[0]
 	if err := p.acceptsBatches(ctx); err != nil {
 		return err
 	}

@@ -57,7 +57,7 @@ func TestServerWithoutBatches(t *testing.T) {
 	if _, err := p.js.UpdateStream(t.Context(), config); err != nil {
 		t.Fatal(err)
 	}
-	err = (&plain{connections: 1}).prepare(t.Context(), p, load{content: newContent(single(10), 7), n: 1})
+	err = (&plain{connections: 1}).prepare(t.Context(), pairs{p}, load{content: newContent(single(10), 7), n: 1})
 	if err == nil || !strings.Contains(err.Error(), "use version 2.14 or later") {
 		t.Errorf("the error is %v", err)
 	}

@@ -92,10 +92,11 @@ type storedLog struct {
 func (r *replay) round(ctx context.Context, seed uint64, n int) (f replayFigures, err error) {
 	ctx, cancel := context.WithTimeout(ctx, roundLimit)
 	defer cancel()
-	p, err := r.server.newPair(ctx, r.kind)
+	all, err := r.server.newPairs(ctx, r.kind)
 	if err != nil {
 		return f, err
 	}
+	p := all[0]
 	t := p.topology()
 	markers := topology.CommitSubject(t.CommitPrefix, t.ResultStream, t.Stream, t.Consumer, 0)
 	batches := r.newBatches(seed, n)

@@ -21,11 +21,11 @@ import (
 
 // worker is a measured worker of one round.
 type worker interface {
-	// prepare creates connections and pipelines before the measurement. The streams exist. If l.every is 0, the input
-	// stream contains all messages.
-	prepare(ctx context.Context, p *pair, l load) error
+	// prepare creates connections and pipelines before the measurement. The streams exist. If l.every is 0, each input
+	// stream contains all messages of l.
+	prepare(ctx context.Context, p pairs, l load) error
 
-	// run processes every message of l. It returns when each result is stored and the server has received each input's
+	// run processes every message of l in each input stream. It returns when each result is stored and the server has received each input's
 	// acknowledgement.
 	run(ctx context.Context, l load) error
 
@@ -49,7 +49,7 @@ type roundFigures struct {
 	latencies []float64
 }
 
-// round creates a pair of streams, lets a worker of kind k process l, and checks the stored results.
+// round creates the pairs of streams of kind k, lets a worker process l in each, and checks the stored results.
 func (s *server) round(ctx context.Context, k kind, l load) (r roundFigures, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, roundLimit, fmt.Errorf("a round takes longer than %v: it is stuck, or --seconds is too large", roundLimit))
 	defer cancel()
@@ -58,7 +58,7 @@ func (s *server) round(ctx context.Context, k kind, l load) (r roundFigures, err
 			err = context.Cause(ctx)
 		}
 	}()
-	p, err := s.newPair(ctx, k)
+	p, err := s.newPairs(ctx, k)
 	if err != nil {
 		return r, err
 	}
@@ -73,12 +73,18 @@ func (s *server) round(ctx context.Context, k kind, l load) (r roundFigures, err
 		return r, err
 	}
 	r.batches = w.batches()
-	r.latencies, err = p.check(ctx, k.ops, l)
-	return r, err
+	for _, one := range p {
+		latencies, err := one.check(ctx, k.ops, l)
+		if err != nil {
+			return r, err
+		}
+		r.latencies = append(r.latencies, latencies...)
+	}
+	return r, nil
 }
 
 // timed measures the time that w takes to process l.
-func (p *pair) timed(ctx context.Context, w worker, l load) (r roundFigures, err error) {
+func (p pairs) timed(ctx context.Context, w worker, l load) (r roundFigures, err error) {
 	if err := w.prepare(ctx, p, l); err != nil {
 		return r, err
 	}
@@ -116,12 +122,12 @@ const (
 	pollLast  = 200 * time.Microsecond
 )
 
-// beforeFirstDelivery waits for the first delivery from the input stream. It returns the last moment at which no
+// beforeFirstDelivery waits for the first delivery from the input streams. It returns the last moment at which no
 // consumer had delivered anything. The parameter last is an earlier moment of this kind.
 //
 // Before the first delivery, a worker looks up its consumers or acquires its partitions. The measurement excludes this,
 // because it happens once and takes more than a second with exclusive delivery.
-func (p *pair) beforeFirstDelivery(ctx context.Context, last moment) (moment, error) {
+func (p pairs) beforeFirstDelivery(ctx context.Context, last moment) (moment, error) {
 	for {
 		next := now()
 		consumers, err := p.consumers(ctx)
@@ -132,14 +138,14 @@ func (p *pair) beforeFirstDelivery(ctx context.Context, last moment) (moment, er
 			return last, nil
 		}
 		last = next
-		if err := pause(ctx, p.pollFirst); err != nil {
+		if err := pause(ctx, p[0].pollFirst); err != nil {
 			return last, err
 		}
 	}
 }
 
 // waitForAcks waits until the server has delivered all inputs and received all acknowledgements.
-func (p *pair) waitForAcks(ctx context.Context) error {
+func (p pairs) waitForAcks(ctx context.Context) error {
 	for {
 		consumers, err := p.consumers(ctx)
 		waiting := slices.ContainsFunc(consumers, func(c *jetstream.ConsumerInfo) bool { return c.NumPending > 0 || c.NumAckPending > 0 })
@@ -155,17 +161,22 @@ func (p *pair) waitForAcks(ctx context.Context) error {
 	}
 }
 
-// consumers returns the states of all consumers of the input stream.
-func (p *pair) consumers(ctx context.Context) (all []*jetstream.ConsumerInfo, err error) {
-	stream, err := p.js.Stream(ctx, inStream+p.name)
-	if err != nil {
-		return nil, err
+// consumers returns the states of all consumers of the input streams.
+func (p pairs) consumers(ctx context.Context) (all []*jetstream.ConsumerInfo, err error) {
+	for _, one := range p {
+		stream, err := one.js.Stream(ctx, inStream+one.name)
+		if err != nil {
+			return nil, err
+		}
+		list := stream.ListConsumers(ctx)
+		for c := range list.Info() {
+			all = append(all, c)
+		}
+		if err := list.Err(); err != nil {
+			return nil, err
+		}
 	}
-	list := stream.ListConsumers(ctx)
-	for c := range list.Info() {
-		all = append(all, c)
-	}
-	return all, list.Err()
+	return all, nil
 }
 
 // check reads all results back. Each input must have exactly one result, with the right ID, subject and body, and no

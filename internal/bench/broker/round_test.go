@@ -30,7 +30,7 @@ func newTestPair(t *testing.T, exclusive bool) *pair {
 			t.Error(err)
 		}
 	})
-	p, err := s.newPair(t.Context(), kind{exclusive: exclusive})
+	p, err := s.newPair(t.Context(), kind{exclusive: exclusive}, newName())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func TestWhatIsWrongIsFound(t *testing.T) {
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p, err := s.newPair(t.Context(), kind{})
+			p, err := s.newPair(t.Context(), kind{}, newName())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -184,7 +184,7 @@ func TestPartitionsAreEven(t *testing.T) {
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := p.waitForAcks(ended); err == nil || !strings.Contains(err.Error(), "not every input was acknowledged") {
+	if err := (pairs{p}).waitForAcks(ended); err == nil || !strings.Contains(err.Error(), "not every input was acknowledged") {
 		t.Errorf("the error is %v", err)
 	}
 }
@@ -203,7 +203,7 @@ func TestClockStartsBeforeTheFirstDelivery(t *testing.T) {
 	begun, last := now(), moment{}
 	var g errgroup.Group
 	g.Go(func() (err error) {
-		last, err = p.beforeFirstDelivery(t.Context(), begun)
+		last, err = pairs{p}.beforeFirstDelivery(t.Context(), begun)
 		return err
 	})
 	if _, err := consumer.Next(); err != nil {
@@ -221,7 +221,7 @@ func TestClockStartsBeforeTheFirstDelivery(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := p.beforeFirstDelivery(ctx, begun); err == nil {
+	if _, err := (pairs{p}).beforeFirstDelivery(ctx, begun); err == nil {
 		t.Error("no error though the context has ended")
 	}
 }

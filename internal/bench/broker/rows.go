@@ -4,6 +4,7 @@ import (
 	"context"
 	"runtime"
 	"slices"
+	"strconv"
 	"time"
 
 	"millrace/internal/bench"
@@ -95,6 +96,8 @@ const (
 
 	figureOverChecksums = "records a second over crc32c"
 
+	figureOverPair = "records a second over one pair"
+
 	figureRead     = "records a second, only read"
 	figureReplayed = "records a second, only replayed"
 
@@ -104,6 +107,7 @@ const (
 
 // columns are the columns that only this suite has.
 var columns = []bench.Column{
+	{Title: "pairs", Legend: "pairs of streams", Cell: pairsCell, Distinguishes: true},
 	{Title: "framing", Legend: "MILLRACE_FRAMING; without one, a message is one record", Cell: func(r report.Row) string { return r.Framing }, Distinguishes: true},
 	{Title: "compression", Cell: func(r report.Row) string { return r.Compression }, Distinguishes: true},
 	{Title: "field", Legend: "MILLRACE_FIELD; without one, operators process whole records", Cell: func(r report.Row) string { return r.Field }},
@@ -125,10 +129,19 @@ var columns = []bench.Column{
 	{Title: "x lines", Legend: "records/s over those of the same worker with whole lines as records", Cell: bench.FigureCell(figureOverLines, bench.Number)},
 	{Title: "x arrow", Legend: "records/s over those of the same worker with the results of all records in Arrow", Cell: bench.FigureCell(figureOverArrow, bench.Number)},
 	{Title: "x crc32c", Legend: "records/s over those of crc32c with the same messages", Cell: bench.FigureCell(figureOverChecksums, bench.Number)},
+	{Title: "x one pair", Legend: "records/s over those of the same worker with one pair of streams", Cell: bench.FigureCell(figureOverPair, bench.Number)},
 	{Title: "read/s", Legend: "records of a state's log that are read from the stream, without replaying them", Cell: bench.FigureCell(figureRead, bench.Number)},
 	{Title: "replayed/s", Legend: "records of a state's log that are replayed from memory", Cell: bench.FigureCell(figureReplayed, bench.Number)},
 	{Title: "p50 us", Legend: "from when the server has stored a payload until it has stored the result", Cell: bench.FigureCell(figureLatency, bench.Micros)},
 	{Title: "p99 us", Cell: bench.FigureCell(figureLatencyP99, bench.Micros)},
+}
+
+// pairsCell is empty in rows that don't vary the number of pairs.
+func pairsCell(r report.Row) string {
+	if r.Streams == 0 {
+		return ""
+	}
+	return strconv.Itoa(r.Streams)
 }
 
 func megabytes(v float64) string { return bench.Number(v / 1e6) }
@@ -233,10 +246,11 @@ const (
 )
 
 // rate returns a case that measures the rate of a kind of worker with messages of a form. The first round first
-// determines the number of messages that fit into session.Turn. The search for this number also warms up.
+// determines the number of messages per pair that fit into session.Turn. The search for this number also warms up.
 func (s *server) rate(session *bench.Session, k kind, f form) *bench.Case {
 	minimum := max(partitions, messagesPerCore*runtime.GOMAXPROCS(0))
-	maximum := min(maxMessages, max(maxBytes/(f.records*f.size), minimum))
+	streams := max(k.pairs, 1)
+	maximum := min(maxMessages, max(maxBytes/(f.records*f.size), minimum*streams)) / streams
 	measure := func(ctx context.Context, c *bench.Case, seed uint64) error {
 		if f.documents && f.size < minDocument {
 			return bench.Unable("a JSON object with a text has at least %d bytes", minDocument)
@@ -254,11 +268,11 @@ func (s *server) rate(session *bench.Session, k kind, f form) *bench.Case {
 		if err != nil {
 			return err
 		}
-		seconds, records := r.took.Seconds(), float64(n*f.records)
+		seconds, records := r.took.Seconds(), float64(streams*n*f.records)
 		c.Add(figureRecords, "1/s", records/seconds)
 		c.Add(figureBytes, "B/s", records*float64(f.size)/seconds)
 		if f.framing != frame.None {
-			c.Add(figureWire, "B/s", float64(n*l.bytes())/seconds)
+			c.Add(figureWire, "B/s", float64(streams*n*l.bytes())/seconds)
 			c.Add(figureCompression, "", float64(f.records*f.size)/float64(l.bytes()))
 		}
 		c.Add(bench.FigureCores, "", r.cpu.Seconds()/seconds)
@@ -313,13 +327,14 @@ type kind struct {
 	exactlyOnce bool                // whether the worker stores commit markers
 	ops         []operator.Operator // nil for a worker that computes nothing
 	device      bool                // whether the worker uses the devices
+	pairs       int                 // number of pairs of streams; 0 means one, in rows that don't vary it
 	make        func() worker       // creates the worker of one round
 }
 
 // newCase returns the case of a row of kind k. size is the size of a payload in bytes, and measure runs one round. The
 // null worker's case is a reference for other cases.
 func (k kind) newCase(session *bench.Session, size int, measure func(context.Context, *bench.Case, uint64) error) *bench.Case {
-	r := report.Row{Name: k.name, PayloadBytes: size, Operator: bench.Specs(k.ops)}
+	r := report.Row{Name: k.name, PayloadBytes: size, Streams: k.pairs, Operator: bench.Specs(k.ops)}
 	if k.device {
 		r.Device, r.Lanes = session.Devices[0].Info().ID, session.Lanes
 		if len(session.Devices) > 1 {

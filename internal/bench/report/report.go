@@ -37,6 +37,7 @@ type Row struct {
 	BatchBytes   int               `json:"batch_bytes,omitempty"`
 	Operator     string            `json:"operator,omitempty"`
 	PayloadBytes int               `json:"payload_bytes,omitempty"` // size of payloads, only in rows that vary it
+	Streams      int               `json:"streams,omitempty"`       // number of input streams, only in rows that vary it
 	Framing      string            `json:"framing,omitempty"`       // framing of messages, a value of MILLRACE_FRAMING
 	Compression  string            `json:"compression,omitempty"`   // compression of messages, a value of MILLRACE_DECOMPRESS
 	Field        string            `json:"field,omitempty"`         // member of each JSON record that operators process, a value of MILLRACE_FIELD
