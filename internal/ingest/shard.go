@@ -54,7 +54,7 @@ const (
 )
 
 // open returns a shard that doesn't run yet. The streams and the consumer must exist (see topology.Provision).
-func (r *resources) open(ctx context.Context, t topology.Topology, others int) (s *shard, err error) {
+func (r *resources) open(ctx context.Context, t topology.Topology, others int) (_ *shard, err error) {
 	consumer, err := findConsumer(ctx, r.js, t)
 	if err != nil {
 		return nil, err
@@ -63,7 +63,7 @@ func (r *resources) open(ctx context.Context, t topology.Topology, others int) (
 	if err := r.checkMemory(others+1, settings); err != nil {
 		return nil, err
 	}
-	s = &shard{resources: r, Topology: t, ackWait: settings.AckWait, observer: r.totals.add(ShardStatus{Stream: t.Stream, Consumer: settings.Durable, Created: consumer.CachedInfo().Created})}
+	s := &shard{resources: r, Topology: t, ackWait: settings.AckWait, observer: r.totals.add(ShardStatus{Stream: t.Stream, Consumer: settings.Durable, Created: consumer.CachedInfo().Created})}
 	defer func() {
 		if err != nil {
 			s.close()
