@@ -146,6 +146,7 @@ func TestShardsTakenOver(t *testing.T) {
 	r.set("MILLRACE_STREAM="+strings.Join(names, ","), "MILLRACE_RESULT_STREAM=RESULTS-{0}", fmt.Sprintf("MILLRACE_PARTITIONS=%d", partitions))
 	r.serve(1)
 	r.work(2)
+	r.lead = endless // a partition without new inputs has no owner
 	small := r.smallInputs(0)
 	f := r.feed(endless, func(i int) *nats.Msg {
 		m := small(i)
