@@ -102,7 +102,7 @@ func (a *app) openStreams() map[string]bool {
 	return open
 }
 
-// openShards opens the shards that the worker doesn't have yet. It calls failed for those that can't be opened, one at a time.
+// openShards opens the shards that the worker doesn't have yet. It calls failed for each stream that can't be used, but never concurrently.
 func (a *app) openShards(ctx context.Context, js jetstream.JetStream, names []string, failed func(stream string, err error)) {
 	open := a.openStreams()
 	var opening sync.WaitGroup

@@ -139,7 +139,7 @@ func (w *Worker) current() []*shard {
 	return slices.Clone(w.shards)
 }
 
-// runShards runs all shards, and those that are added later, until intake ends. It returns when all have ended.
+// runShards runs all shards until intake ends, including shards that Add opens later. It returns when all have ended.
 func (w *Worker) runShards(intake, drainCtx context.Context, stop context.CancelCauseFunc) {
 	var running sync.WaitGroup
 	start := func(s *shard) {

@@ -249,7 +249,7 @@ func (b *Budget) wake() {
 // keeps its memory, and must not take the memory of the others. While a Budget has several shares, each may therefore grow only to the
 // size of the memory that then remains free: one holder can use half of the Budget, and n holders can leave 1/(n+1) of it.
 //
-// A nil Share has no limit of its own.
+// A nil Share is unlimited.
 type Share struct {
 	budget  *Budget
 	used    int64 // guarded by budget.mu, like waiting
@@ -264,7 +264,7 @@ func (b *Budget) NewShare() *Share {
 	return &Share{budget: b}
 }
 
-// Close removes the share from those that limit each other. Its memory remains in use until it is released.
+// Close ends the share. It no longer counts as a holder, but its memory remains in use until it is released.
 func (s *Share) Close() {
 	b := s.budget
 	b.mu.Lock()

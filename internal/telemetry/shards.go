@@ -6,8 +6,8 @@ import (
 	"millrace/internal/ingest"
 )
 
-// maxShards is the maximum number of streams that have series of their own, and rows on the page: those with the most lag. With a series
-// for each of a thousand streams, Prometheus would need much memory.
+// maxShards is the maximum number of streams with their own series and with rows on the page. These are the streams with the most lag. A
+// series for each of a thousand streams would need much of Prometheus's memory.
 const maxShards = 10
 
 // JobShard is a stream of a worker that has several.

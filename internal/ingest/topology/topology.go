@@ -24,7 +24,7 @@ import (
 type Topology struct {
 	Stream   string   // the input stream
 	Subjects []string // subjects of the input
-	Whole    bool     // whether the consumer reads every subject of the stream, also those that the stream gets later
+	Whole    bool     // whether the consumer reads every subject of the stream, including subjects that are added later
 	Consumer string   // the durable pull consumer; with Exclusive, the name prefix of the partitions' consumers
 
 	API jsapi.API // JetStream API of all these streams
